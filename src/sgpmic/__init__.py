@@ -1,0 +1,1 @@
+"""Clustering and latent-space learning with sparse Gaussian processes."""

@@ -1,0 +1,1 @@
+"""Learning: starting values and the routines that improve them."""

@@ -1,0 +1,244 @@
+"""What the optimisers share: their result and the vector algebra of pytrees.
+
+A parameter vector is a pytree of floating-point arrays.  It is never flattened into one long
+array, because its leaves may be laid out over several devices; sums of products are taken leaf by
+leaf without reshaping, for the same reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = [
+    "OptimiserResult",
+    "PyTree",
+    "ValueAndGrad",
+    "add_scaled",
+    "as_float_tree",
+    "common_dtype",
+    "is_better",
+    "is_finite",
+    "like",
+    "machine_epsilon",
+    "measured_decrease",
+    "negative",
+    "number_of_elements",
+    "select",
+    "squared_norm",
+    "subtract",
+    "sum_of_products",
+    "top",
+    "typical_size",
+    "zeros_like",
+]
+
+PyTree = Any
+ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
+
+
+class OptimiserResult(NamedTuple):
+    """Where an optimiser stopped.
+
+    Attributes
+    ----------
+    point : pytree
+        The best accepted point; the start itself where no step was accepted.
+    value : jax.Array
+        The objective at `point`.
+    gradient : pytree
+        The gradient at `point`.
+    start_value : jax.Array
+        The objective at the start.
+    steps : jax.Array
+        Iterations made, accepted and rejected together.
+    evaluations : jax.Array
+        Calls of the objective, the first one at the start included.
+    accepted : jax.Array
+        Steps that were accepted.
+    converged : jax.Array
+        True where a tolerance was met.  False where the steps ran out, where no better point
+        could be found at this precision, or where the start was not finite.
+    """
+
+    point: PyTree
+    value: jax.Array
+    gradient: PyTree
+    start_value: jax.Array
+    steps: jax.Array
+    evaluations: jax.Array
+    accepted: jax.Array
+    converged: jax.Array
+
+
+def as_float_tree(tree: PyTree) -> PyTree:
+    """Return `tree` with every leaf a strongly typed floating-point JAX array.
+
+    Raises
+    ------
+    TypeError
+        If there are no leaves, or one of them is not real floating point.
+    """
+    leaves = jax.tree.leaves(tree)
+    if not leaves:
+        raise TypeError("the starting point has no arrays: pass at least one parameter")
+    for leaf in leaves:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                "every array of the starting point must be real floating point, "
+                f"but one has the type {jnp.result_type(leaf)}: convert it first"
+            )
+    # A weakly typed leaf would change its type on the way round a while_loop, which makes JAX
+    # trace the objective a second time.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.result_type(leaf)), tree)
+
+
+def common_dtype(tree: PyTree) -> jnp.dtype:
+    """Return the type that scalars computed from all leaves together have."""
+    return jnp.dtype(jnp.result_type(*jax.tree.leaves(tree)))
+
+
+def machine_epsilon(dtype: jnp.dtype) -> float:
+    """Return the distance from one to the next larger number of a floating-point type."""
+    return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def number_of_elements(tree: PyTree) -> int:
+    """Return the dimension of the vector that `tree` stands for."""
+    return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))
+
+
+def like(tree: PyTree, pattern: PyTree) -> PyTree:
+    """Return `tree` with the leaf types of `pattern`, checking structure and shapes.
+
+    Raises
+    ------
+    ValueError
+        If the two differ in structure or in the shape of a leaf.
+    """
+
+    def convert(leaf: jax.Array, pattern_leaf: jax.Array) -> jax.Array:
+        if jnp.shape(leaf) != jnp.shape(pattern_leaf):
+            raise ValueError(
+                f"the gradient has a leaf of shape {jnp.shape(leaf)} where the point has "
+                f"{jnp.shape(pattern_leaf)}: return gradients shaped like the point"
+            )
+        return jnp.asarray(leaf, dtype=pattern_leaf.dtype)
+
+    return jax.tree.map(convert, tree, pattern)
+
+
+def zeros_like(tree: PyTree) -> PyTree:
+    """Return zeros in the shape of `tree`."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def negative(tree: PyTree) -> PyTree:
+    """Return ``-tree``."""
+    return jax.tree.map(jnp.negative, tree)
+
+
+def subtract(left: PyTree, right: PyTree) -> PyTree:
+    """Return ``left - right``."""
+    return jax.tree.map(jnp.subtract, left, right)
+
+
+def add_scaled(left: PyTree, factor: jax.Array, right: PyTree) -> PyTree:
+    """Return ``left + factor * right``, in the leaf types of `left`."""
+    return jax.tree.map(lambda a, b: a + factor.astype(a.dtype) * b, left, right)
+
+
+def select(condition: jax.Array, if_true: PyTree, if_false: PyTree) -> PyTree:
+    """Return one of two trees, as a scalar condition says."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)
+
+
+def sum_of_products(left: PyTree, right: PyTree) -> jax.Array:
+    """Return the inner product of two trees as a scalar of their common type."""
+    dtype = common_dtype(left)
+    # Not jnp.vdot: that ravels its arguments, and a reshape can move a sharded leaf.
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b).astype(dtype), left, right)
+    return sum(jax.tree.leaves(products), jnp.zeros((), dtype))
+
+
+def squared_norm(tree: PyTree) -> jax.Array:
+    """Return the sum of the squares of all elements."""
+    return sum_of_products(tree, tree)
+
+
+def top(tree: PyTree) -> jax.Array:
+    """Return the largest absolute value of any element, zero for a tree without elements."""
+    dtype = common_dtype(tree)
+    result = jnp.zeros((), dtype)
+    for leaf in jax.tree.leaves(tree):
+        result = jnp.maximum(result, jnp.max(jnp.abs(leaf), initial=0).astype(dtype))
+    return result
+
+
+def is_finite(tree: PyTree) -> jax.Array:
+    """Return whether every element is finite."""
+    result = jnp.ones((), bool)
+    for leaf in jax.tree.leaves(tree):
+        result = result & jnp.all(jnp.isfinite(leaf))
+    return result
+
+
+def typical_size(point: PyTree, direction: PyTree) -> jax.Array:
+    """Return one plus the size of those coordinates of `point` that `direction` moves.
+
+    The mean of ``abs(point)`` weighted by ``abs(direction)``, so that one enormous coordinate
+    that stays where it is does not set the scale for the others.
+    """
+    dtype = common_dtype(point)
+    one = jnp.ones((), dtype)
+    # Dividing by the largest element keeps products of huge gradients from overflowing.
+    largest = top(direction)
+    unit = jnp.where(largest > 0, 1 / jnp.where(largest > 0, largest, one), one)
+    weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
+    sizes = jax.tree.map(jnp.abs, point)
+    total = sum_of_products(weights, jax.tree.map(jnp.ones_like, weights))
+    return one + sum_of_products(sizes, weights) / jnp.where(total > 0, total, one)
+
+
+def is_better(
+    value: jax.Array, gradient: PyTree, trial_value: jax.Array, trial_gradient: PyTree
+) -> jax.Array:
+    """Return whether a trial has a lower value, or an equal one and a shorter gradient.
+
+    With equal values allowed, steps as small as the rounding error would go round in circles;
+    the length of the gradient puts an end to that.
+    """
+    shorter = squared_norm(trial_gradient) < squared_norm(gradient)
+    return (trial_value < value) | ((trial_value == value) & shorter)
+
+
+def measured_decrease(
+    value: jax.Array,
+    trial_value: jax.Array,
+    length: jax.Array,
+    slope: jax.Array,
+    trial_slope: jax.Array,
+) -> jax.Array:
+    """Return by how much a step lowered the objective, from its gradients where need be.
+
+    Close to an optimum the difference of two values drowns in their rounding long before the
+    gradients do.  There the integral of the slope along the step, by the trapezium rule, tells
+    the decrease far more precisely.
+
+    Parameters
+    ----------
+    value, trial_value : jax.Array
+        The objective before and after.
+    length : jax.Array
+        The multiple of the direction that was stepped.
+    slope, trial_slope : jax.Array
+        The directional derivatives before and after.
+    """
+    difference = value - trial_value
+    rounding = 8 * machine_epsilon(value.dtype) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))
+    by_slopes = -length * (slope + trial_slope) / 2
+    return jnp.where(jnp.abs(difference) <= rounding, by_slopes, difference)

@@ -1,0 +1,313 @@
+"""EM as pure steps: ``state, info = em_round(state, rows, options)``.
+
+One round is
+1. E-steps: q(F) and q(S), with the mixture's closed forms in between where asked, until S settles
+   or their number is up;
+2. an M-step: closed forms for π, x̄, C; then SCG or L-BFGS on X, Z, log θ and log β with S and the
+   mixture held fixed; then the closed forms again.
+
+Every one of these is an ascent of the same objective, the KL-corrected bound plus the log of the
+conjugate prior, so the objective can only rise from round to round.
+
+A round is one compiled program: there is no conversation with the host inside it, and neither
+another round nor another start of the same shape compiles anything again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.flatten_util import ravel_pytree
+
+from sgpmic.kernels import Kernel
+from sgpmic.learning import lbfgs, scg
+from sgpmic.learning._trees import OptimiserResult
+from sgpmic.model.bound import (
+    Processes,
+    data_term,
+    factorise_all,
+    latent_parts,
+    process_weights,
+)
+from sgpmic.model.collapsed import Factors, cholesky_with_jitter
+from sgpmic.model.e_step import e_step
+from sgpmic.model.mixture import (
+    Conjugate,
+    Mixture,
+    entropy,
+    factor_mixture,
+    log_conjugate,
+    log_densities,
+    pooled_scatter,
+    standardise,
+    update_mixture,
+    weighted_sum,
+)
+from sgpmic.model.rows import Rows
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is fixed when a round is compiled.
+
+    Attributes
+    ----------
+    shared : bool
+        One mapping for all clusters instead of one for each.
+    covariance_type : str
+        One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
+    covariance_floor : float
+        The smallest eigenvalue a latent covariance may have (the overall variance of X is 1).
+    optimiser : str
+        'scg' or 'lbfgs'.
+    m_steps : int
+        Iterations of the optimiser in an M-step.
+    e_steps : int
+        E-steps in a round, at most.
+    e_tolerance : float
+        E-steps end early when no responsibility changes by more than this.
+    settle_mixture : bool
+        Whether the mixture's closed forms are applied between the E-steps of a round.
+    jitter : float
+        Relative jitter on K_uu.
+    has_prior : bool
+        Whether there is a conjugate prior; without one its terms are not even compiled.
+    """
+
+    shared: bool
+    covariance_type: str
+    covariance_floor: float
+    optimiser: str
+    m_steps: int
+    e_steps: int
+    e_tolerance: float
+    settle_mixture: bool
+    jitter: float
+    has_prior: bool = False
+
+    @property
+    def fixes_scale(self) -> bool:
+        """Whether X is standardised; unit covariances fix the scale of X by themselves."""
+        return self.covariance_type != "unit"
+
+
+class Parameters(NamedTuple):
+    """What the optimiser moves."""
+
+    X: Array  # (N, Q)
+    Z: Array  # (U, Q)
+    log_kernels: Kernel  # logarithms of the stacked kernels' parameters
+    log_beta: Array
+
+
+class State(NamedTuple):
+    """Everything a round starts from and leaves behind."""
+
+    parameters: Parameters
+    S: Array  # (N, M)
+    mixture: Mixture
+    conjugate: Conjugate
+
+
+class RoundInfo(NamedTuple):
+    """What happened in a round."""
+
+    bound_after_e: Array  # objective after the E-steps (and the mixture's closed forms)
+    bound: Array  # objective at the end of the round
+    prior: Array  # the part of it that is the conjugate prior
+    e_steps: Array
+    m_steps: Array  # accepted steps of the optimiser
+    evaluations: Array
+    largest_change: Array  # of a responsibility, over the round
+    cluster_sizes: Array  # (M,)
+    jitter: Array  # the largest relative jitter at the end of the round
+
+
+def processes_of(parameters: Parameters) -> Processes:
+    """Return the Gaussian processes in their natural parameters."""
+    return Processes(
+        jax.tree.map(jnp.exp, parameters.log_kernels),
+        parameters.Z,
+        jnp.exp(parameters.log_beta),
+    )
+
+
+def _log_prior(mixture: Mixture, conjugate: Conjugate, options: Options) -> Array:
+    if not options.has_prior:
+        return jnp.zeros((), mixture.means.dtype)
+    return log_conjugate(mixture, conjugate)
+
+
+def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
+    """Make the E-steps of a round; return the state and their number."""
+    processes = processes_of(state.parameters)
+    X = state.parameters.X
+
+    def unsettled(carry: tuple[Array, Array, Array, Mixture]) -> Array:
+        count, change, _, _ = carry
+        return (count < options.e_steps) & (change > options.e_tolerance)
+
+    def once(carry: tuple[Array, Array, Array, Mixture]) -> tuple[Array, Array, Array, Mixture]:
+        count, _, S, mixture = carry
+        prior = factor_mixture(mixture)
+        new_S, _ = e_step(
+            processes, prior, X, S, rows, shared=options.shared, jitter=options.jitter
+        )
+        change = jnp.max(jnp.abs(new_S - S))
+        if options.settle_mixture:
+            mixture = _closed_forms(mixture, X, new_S, state.conjugate, options)
+        return count + 1, change, new_S, mixture
+
+    start = (jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, X.dtype), state.S, state.mixture)
+    count, _, S, mixture = lax.while_loop(unsettled, once, start)
+    return state._replace(S=S, mixture=mixture), count
+
+
+def _closed_forms(
+    mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, options: Options
+) -> Mixture:
+    return update_mixture(
+        mixture, X, S, conjugate, kind=options.covariance_type, floor=options.covariance_floor
+    )
+
+
+class _MStep(NamedTuple):
+    state: State
+    bound_before: Array
+    bound: Array
+    log_prior: Array
+    result: OptimiserResult
+
+
+def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
+    """Make an M-step."""
+    mixture = state.mixture
+    if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
+        mixture = _closed_forms(mixture, state.parameters.X, state.S, state.conjugate, options)
+    prior = factor_mixture(mixture)
+    T = process_weights(state.S, rows, shared=options.shared)
+    # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
+    # the rest, instead of one for each kernel parameter, which halves the time to compile a round.
+    X, *small = state.parameters
+    packed, unpack = ravel_pytree(tuple(small))
+
+    def loss(point: tuple[Array, Array]) -> Array:
+        X, packed = point
+        if options.fixes_scale:
+            X = standardise(X, rows.flat_weight)
+        processes = processes_of(Parameters(X, *unpack(packed)))
+        data = data_term(processes, X, T, rows, options.jitter)
+        return -(data + weighted_sum(state.S, log_densities(prior, X)))
+
+    minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[options.optimiser]
+    result = minimise(jax.value_and_grad(loss), (X, packed), max_steps=options.m_steps)
+    X, packed = result.point
+    if options.fixes_scale:
+        X = standardise(X, rows.flat_weight)
+    new_mixture = _closed_forms(mixture, X, state.S, state.conjugate, options)
+
+    # The optimiser saw the data term and the latent densities; the rest of the bound is small.
+    old_rest = _rest_of_bound(mixture, state.S, state.conjugate, options)
+    latent, weights, entropies = latent_parts(factor_mixture(new_mixture), X, state.S)
+    data = -result.value - weighted_sum(state.S, log_densities(prior, X))
+    log_prior = _log_prior(new_mixture, state.conjugate, options)
+    return _MStep(
+        state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
+        old_rest - result.start_value,
+        data + latent + weights + entropies + log_prior,
+        log_prior,
+        result,
+    )
+
+
+def _rest_of_bound(mixture: Mixture, S: Array, conjugate: Conjugate, options: Options) -> Array:
+    """Return the parts of the objective that the optimiser cannot change."""
+    weights = weighted_sum(S, jnp.log(mixture.weights)[None, :])
+    return weights + entropy(S) + _log_prior(mixture, conjugate, options)
+
+
+@partial(jax.jit, static_argnames="options")
+def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundInfo]:
+    """Make one round of EM: E-steps, then an M-step."""
+    settled, count = _settle(state, rows, options)
+    step = _maximise(settled, rows, options)
+    new = step.state
+    info = RoundInfo(
+        bound_after_e=step.bound_before,
+        bound=step.bound,
+        prior=step.log_prior,
+        e_steps=count,
+        m_steps=step.result.accepted,
+        evaluations=step.result.evaluations,
+        largest_change=jnp.max(jnp.abs(new.S - state.S)),
+        cluster_sizes=jnp.sum(new.S, axis=0),
+        jitter=_jitter_needed(new.parameters, options),
+    )
+    return new, info
+
+
+def _jitter_needed(parameters: Parameters, options: Options) -> Array:
+    kernels, Z, _ = processes_of(parameters)
+    levels = lax.map(lambda k: cholesky_with_jitter(k.gram(Z), options.jitter)[1], kernels)
+    return jnp.max(levels)
+
+
+@partial(jax.jit, static_argnames=("options", "strength"))
+def first_state(
+    X: Array,
+    Z: Array,
+    kernels: Kernel,
+    beta: Array,
+    S: Array,
+    rows: Rows,
+    options: Options,
+    strength: float,
+) -> State:
+    """Return the state that EM starts from.
+
+    Parameters
+    ----------
+    X, Z, kernels, beta, S
+        Start values; X is standardised here where the model fixes its scale, and Z with it.
+    strength : float
+        Strength of the conjugate prior: its pseudo-counts as a share of the mean cluster size.
+    """
+    weight = rows.flat_weight
+    if options.fixes_scale:
+        # The inducing inputs live in the same space: the same shift and the same factor.
+        count = jnp.sum(weight)
+        mean = jnp.sum(weight[:, None] * X, axis=0) / count
+        centred = (X - mean) * weight[:, None]
+        scale = jnp.sqrt(jnp.sum(centred**2) / (count * X.shape[1]))
+        X, Z = centred / scale, (Z - mean) / scale
+    M, Q = S.shape[1], X.shape[1]
+    eye = jnp.eye(Q, dtype=X.dtype)
+    omega = pooled_scatter(X, S) + options.covariance_floor * eye
+    conjugate = Conjugate(jnp.sum(weight) / M * strength, omega)
+    flat = Mixture(
+        jnp.full(M, 1.0 / M, X.dtype),
+        jnp.zeros((M, Q), X.dtype),
+        jnp.broadcast_to(eye, (M, Q, Q)),
+    )
+    mixture = _closed_forms(flat, X, S, conjugate, options)
+    parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), jnp.log(beta))
+    return State(parameters, S, mixture, conjugate)
+
+
+@partial(jax.jit, static_argnames="options")
+def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Factors]:
+    """Return the responsibilities of one more E-step and the factors of q(F)."""
+    processes = processes_of(state.parameters)
+    prior = factor_mixture(state.mixture)
+    X = state.parameters.X
+    S, _ = e_step(
+        processes, prior, X, state.S, rows, shared=options.shared, jitter=options.jitter
+    )
+    T = process_weights(S, rows, shared=options.shared)
+    factors, _, _ = factorise_all(processes, X, T, rows, options.jitter)
+    return S, factors

@@ -1,0 +1,425 @@
+"""Starting positions in the latent space: ISOMAP, PCA, Laplacian eigenmaps and others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix, diags, identity
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
+from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import cdist
+from sklearn.neighbors import NearestNeighbors
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+METHODS = ("isomap", "pca", "ppca", "spectral", "random")
+PIECES = ("join", "largest")
+
+# Columns that a method cannot supply are filled with noise of this size, relative to the columns
+# it did supply: large enough to break symmetry, too small to look like structure.
+_FILL_SCALE = 1e-2
+
+# Below this size a dense eigen-decomposition is faster than an iterative one.
+_DENSE_LIMIT = 400
+
+# Piece-to-piece distances are computed in blocks of about this many entries (32 MB).
+_BLOCK_ENTRIES = 4_000_000
+
+
+class Embedding(NamedTuple):
+    """Latent coordinates and what was unusual about finding them.
+
+    Attributes
+    ----------
+    coordinates : ndarray of shape (N, Q)
+        One latent position per row of the data.
+    notes : tuple of str
+        Plain sentences about anything out of the ordinary; empty when there was nothing.
+    """
+
+    coordinates: Floats
+    notes: tuple[str, ...]
+
+
+def embed(
+    Y: ArrayLike,
+    n_components: int,
+    method: str | ArrayLike = "isomap",
+    *,
+    n_neighbors: int = 12,
+    pieces: str = "join",
+    random_state: np.random.RandomState,
+) -> Embedding:
+    """Place every row of the data in a latent space.
+
+    Parameters
+    ----------
+    Y : array-like of shape (N, D)
+        The data. Every entry must be finite.
+    n_components : int
+        Number Q of latent dimensions.
+    method : {"isomap", "pca", "ppca", "spectral", "random"} or array of shape (N, Q)
+        ``"isomap"`` keeps the geodesic distances of the neighbour graph, ``"pca"`` gives the
+        principal component scores, ``"ppca"`` those scores with unit variance each,
+        ``"spectral"`` the Laplacian eigenmaps of the neighbour graph with unit variance each, and
+        ``"random"`` standard normal positions. An array is checked and returned as it is.
+    n_neighbors : int, default=12
+        Neighbours of every row in the graph of ``"isomap"`` and ``"spectral"``.
+    pieces : {"join", "largest"}, default="join"
+        What to do when the neighbour graph falls apart: join the pieces by the shortest links
+        between them, or embed the largest piece and put every other row at the origin.
+    random_state : numpy.random.RandomState
+        Source of all random numbers.
+
+    Returns
+    -------
+    Embedding
+        The coordinates and the notes about them.
+
+    Raises
+    ------
+    ValueError
+        If an argument has the wrong shape, is not finite, or names no known option.
+
+    Notes
+    -----
+    Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
+    and given arrays, except in columns that were filled with noise. The sign of each axis is
+    fixed by making its largest entry positive.
+    """
+    data = _checked_data(Y)
+    if n_components < 1:
+        raise ValueError(f"n_components must be at least 1, got {n_components}.")
+    if pieces not in PIECES:
+        raise ValueError(f"pieces must be one of {', '.join(PIECES)}; got {pieces!r}.")
+    if n_neighbors < 1:
+        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}.")
+
+    n_rows = data.shape[0]
+    if not isinstance(method, str):
+        return Embedding(_checked_positions(method, (n_rows, n_components)), ())
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)} or an array; got {method!r}.")
+    if method == "random":
+        return Embedding(random_state.standard_normal((n_rows, n_components)), ())
+
+    # Working on shifted and scaled data keeps squares from overflowing or losing digits to a
+    # large offset. Subtracting a row first makes constant columns exactly zero.
+    scale = float(np.abs(data).max()) or 1.0
+    data = data / scale
+    data = data - data[0]
+    if not data.any():
+        noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
+        return Embedding(
+            noise, ("All rows of the data are identical; the positions are small random noise.",)
+        )
+
+    notes: list[str] = []
+    if method in ("pca", "ppca"):
+        found = _principal_scores(data, n_components)
+    else:
+        found = _graph_embedding(data, n_components, method, n_neighbors, pieces, notes)
+    found = _fix_signs(found)
+    if method in ("ppca", "spectral"):
+        found = found / found.std(axis=0)
+        scale = 1.0
+    filled = _fill_columns(found, n_components, random_state, notes)
+    return Embedding(filled * scale, tuple(notes))
+
+
+def _checked_data(Y: ArrayLike) -> Floats:
+    """Return the data as a finite two-dimensional float array."""
+    data = np.asarray(Y, dtype=np.float64)
+    if data.ndim != 2 or data.shape[0] < 1 or data.shape[1] < 1:
+        raise ValueError(
+            f"Y must be two-dimensional with at least one row and one column, got shape "
+            f"{data.shape}."
+        )
+    if not np.isfinite(data).all():
+        raise ValueError("Y contains NaN or infinite values.")
+    return data
+
+
+def _checked_positions(positions: ArrayLike, shape: tuple[int, int]) -> Floats:
+    """Return a copy of the given positions after checking their shape and values."""
+    array = np.array(positions, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(
+            f"The given positions must have shape {shape} (rows, latent dimensions), "
+            f"got shape {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("The given positions contain NaN or infinite values.")
+    return array
+
+
+# ------------------------------------------------------------------------------ linear methods
+
+
+def _principal_scores(data: Floats, n_components: int) -> Floats:
+    """Return the leading principal component scores, at most as many as the rank."""
+    centred = data - data.mean(axis=0)
+    n_rows, n_features = centred.shape
+    # The triangular factor has the same right singular vectors and is far smaller.
+    factor = np.linalg.qr(centred, mode="r") if n_rows > n_features else centred
+    _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
+    tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
+    rank = int(np.sum(sizes > tolerance * sizes[0]))
+    scores: Floats = centred @ axes[: min(n_components, rank)].T
+    return scores
+
+
+# ------------------------------------------------------------------------------- graph methods
+
+
+def _graph_embedding(
+    data: Floats,
+    n_components: int,
+    method: str,
+    n_neighbors: int,
+    pieces: str,
+    notes: list[str],
+) -> Floats:
+    """Embed by the neighbour graph of the distinct rows, then copy to their duplicates.
+
+    Equal rows would be joined by edges of length zero, which sparse graphs treat as missing, and
+    many copies of one row would use up all its neighbours. One vertex per distinct row avoids
+    both; the number of copies comes back as the weight of the vertex.
+    """
+    points, copy_of, counts = _distinct_rows(data)
+    n_points = points.shape[0]
+    if n_neighbors > n_points - 1:
+        notes.append(
+            f"There are only {n_points} distinct rows; the number of neighbours was lowered from "
+            f"{n_neighbors} to {n_points - 1}."
+        )
+    graph = _neighbour_graph(points, min(n_neighbors, n_points - 1))
+    n_pieces, piece_of = connected_components(graph, directed=False)
+
+    kept = np.arange(n_points)
+    if n_pieces > 1 and pieces == "largest":
+        rows_in_piece = np.bincount(piece_of, weights=counts)
+        kept = np.flatnonzero(piece_of == np.argmax(rows_in_piece))
+        graph = graph[kept][:, kept]
+        n_outside = int(counts.sum() - counts[kept].sum())
+        notes.append(
+            f"The neighbour graph fell into {n_pieces} pieces; only the largest was embedded and "
+            f"the rows outside it ({n_outside}) were put at the origin."
+        )
+    elif n_pieces > 1:
+        graph = _join_pieces(points, graph, n_pieces, piece_of)
+        notes.append(
+            f"The neighbour graph fell into {n_pieces} pieces; they were joined by their "
+            "shortest links."
+        )
+
+    if method == "isomap":
+        geodesics = shortest_path(graph, method="D", directed=True)
+        found = _classical_scaling(geodesics, counts[kept], n_components)
+    else:
+        found = _laplacian_eigenmaps(graph, n_components)
+
+    coordinates = np.zeros((n_points, found.shape[1]))
+    coordinates[kept] = found
+    copied: Floats = coordinates[copy_of]
+    return copied
+
+
+def _distinct_rows(data: Floats) -> tuple[Floats, Ints, Ints]:
+    """Return the distinct rows in order of appearance, every row's index there, and the counts.
+
+    Order of appearance matters because ties between neighbours are broken by position.
+    """
+    _, first, inverse, counts = np.unique(
+        data, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return data[first[order]], place[inverse.reshape(-1)], counts[order]
+
+
+def _neighbour_graph(points: Floats, n_neighbors: int) -> csr_matrix:
+    """Return the graph that joins two points if either is among the other's neighbours."""
+    n_points = points.shape[0]
+    # Without an argument a point is not counted as its own neighbour.
+    nearest = (
+        NearestNeighbors(n_neighbors=n_neighbors).fit(points).kneighbors(return_distance=False)
+    )
+    start = np.repeat(np.arange(n_points), n_neighbors)
+    return _symmetric_graph(points, start, nearest.ravel())
+
+
+def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
+    """Return the undirected graph of the given pairs with Euclidean edge lengths."""
+    n_points = points.shape[0]
+    pairs = np.unique(np.minimum(start, end) * n_points + np.maximum(start, end))
+    low, high = np.divmod(pairs, n_points)
+    # Lengths come from the differences themselves: the fast distance formula of a neighbour
+    # search cancels to zero for close points. The floor keeps points whose squared distance
+    # underflows from losing their edge.
+    lengths = np.maximum(np.linalg.norm(points[low] - points[high], axis=1), 1e-150)
+    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    return csr_matrix(
+        (np.concatenate([lengths, lengths]), (rows, columns)), shape=(n_points, n_points)
+    )
+
+
+def _join_pieces(
+    points: Floats, graph: csr_matrix, n_pieces: int, piece_of: NDArray[np.int32]
+) -> csr_matrix:
+    """Connect the pieces of a graph by the spanning tree of the shortest links between them.
+
+    The spanning tree over the pieces is what merging the two closest pieces again and again
+    (single linkage) gives, without repeating the search after every merge.
+    """
+    order = np.argsort(piece_of, kind="stable")
+    ordered = points[order]
+    begins = np.searchsorted(piece_of[order], np.arange(n_pieces))
+    ends = np.append(begins[1:], order.size)
+    block = max(1, _BLOCK_ENTRIES // order.size)
+
+    gaps = np.full((n_pieces, n_pieces), np.inf)
+    for piece in range(n_pieces):
+        for at in range(begins[piece], ends[piece], block):
+            rows = ordered[at : min(at + block, ends[piece])]
+            nearest = cdist(rows, ordered).min(axis=0)
+            gaps[piece] = np.minimum(gaps[piece], np.minimum.reduceat(nearest, begins))
+    gaps = np.maximum(np.minimum(gaps, gaps.T), 1e-150)
+    np.fill_diagonal(gaps, 0.0)
+
+    start, end = [], []
+    tree = minimum_spanning_tree(gaps).tocoo()
+    for first, second in zip(tree.row, tree.col, strict=True):
+        here, there = order[begins[first] : ends[first]], order[begins[second] : ends[second]]
+        pair = _closest_pair(points[here], points[there], block)
+        start.append(here[pair[0]])
+        end.append(there[pair[1]])
+
+    old = graph.tocoo()
+    return _symmetric_graph(
+        points,
+        np.concatenate([old.row.astype(np.int64), np.asarray(start, dtype=np.int64)]),
+        np.concatenate([old.col.astype(np.int64), np.asarray(end, dtype=np.int64)]),
+    )
+
+
+def _closest_pair(here: Floats, there: Floats, block: int) -> tuple[int, int]:
+    """Return the indices of the closest pair with one point from each set."""
+    best, pair = np.inf, (0, 0)
+    for at in range(0, here.shape[0], block):
+        distances = cdist(here[at : at + block], there)
+        row, column = divmod(int(np.argmin(distances)), there.shape[0])
+        if distances[row, column] < best:
+            best, pair = float(distances[row, column]), (at + row, column)
+    return pair
+
+
+def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
+    """Return coordinates by classical multidimensional scaling.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n, n)
+        Finite symmetric distances.
+    counts : ndarray of shape (n,)
+        How many equal rows every point stands for. The result is what scaling the full table
+        with repeated rows would give.
+    n_components : int
+        Number of coordinates wanted; fewer come back when fewer eigenvalues are positive.
+
+    Returns
+    -------
+    ndarray of shape (n, at most n_components)
+        Coordinates in decreasing order of their spread.
+    """
+    n_points = distances.shape[0]
+    squared = distances**2
+    # Shortest paths found from either end differ in their last digits.
+    squared = 0.5 * (squared + squared.T)
+    share = counts / counts.sum()
+    means = squared @ share
+    products = -0.5 * (squared - means[:, None] - means[None, :] + share @ means)
+    root = np.sqrt(counts.astype(np.float64))
+    products *= root[:, None]
+    products *= root[None, :]
+
+    n_wanted = min(n_components, n_points)
+    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
+        # All pairs, because LAPACK's search for a few can come back empty-handed when many
+        # eigenvalues are equal, as they are for equidistant points.
+        values, vectors = np.linalg.eigh(products)
+    else:
+        values, vectors = eigsh(products, k=n_wanted, which="LA", v0=_start_vector(n_points))
+    largest_first = np.argsort(values)[::-1][:n_wanted]
+    values, vectors = values[largest_first], vectors[:, largest_first]
+    positive = values > 10.0 * n_points * np.finfo(np.float64).eps * max(values[0], 0.0)
+    coordinates: Floats = vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
+    return coordinates
+
+
+def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
+    """Return the smoothest non-constant functions on a connected graph.
+
+    Every edge has weight one. Weights that fall with length would need a width, and would all
+    but cut the links that join separate pieces.
+    """
+    n_points = graph.shape[0]
+    weights = graph.copy()
+    weights.data[:] = 1.0
+    root_degree = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
+    shrink = diags(1.0 / root_degree)
+    laplacian = identity(n_points) - shrink @ weights @ shrink
+
+    n_wanted = min(n_components + 1, n_points)
+    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
+        values, vectors = np.linalg.eigh(laplacian.toarray())
+    else:
+        # The wanted eigenvalues crowd at zero, where plain Lanczos is slow; solving with a
+        # slightly shifted matrix spreads them out.
+        values, vectors = eigsh(
+            laplacian.tocsc(), k=n_wanted, sigma=-1e-3, which="LM", v0=_start_vector(n_points)
+        )
+    # The first function is the constant one: the graph is connected.
+    smoothest_first = np.argsort(values)[1:n_wanted]
+    functions: Floats = vectors[:, smoothest_first] / root_degree[:, None]
+    return functions
+
+
+def _start_vector(size: int) -> Floats:
+    """Return a fixed start for the iterative solver, so that results do not vary between runs."""
+    start: Floats = np.random.RandomState(0).uniform(0.5, 1.5, size)
+    start[::2] *= -1.0
+    return start
+
+
+# ---------------------------------------------------------------------------------- finishing
+
+
+def _fix_signs(coordinates: Floats) -> Floats:
+    """Flip axes so that the entry of largest size in every column is positive."""
+    sizes = np.abs(coordinates)
+    # Rounding must not decide between entries of equal size, so the first of them counts.
+    leading = np.argmax(sizes >= (1.0 - 1e-8) * sizes.max(axis=0), axis=0)
+    signs = np.sign(coordinates[leading, np.arange(coordinates.shape[1])])
+    fixed: Floats = coordinates * np.where(signs == 0.0, 1.0, signs)
+    return fixed
+
+
+def _fill_columns(
+    found: Floats, n_components: int, random_state: np.random.RandomState, notes: list[str]
+) -> Floats:
+    """Append columns of small noise until there are enough, and say so."""
+    n_rows, n_found = found.shape
+    n_missing = n_components - n_found
+    if n_missing == 0:
+        return found
+    notes.append(
+        f"The data give only {n_found} of the {n_components} latent dimensions; the rest was "
+        "filled with small random noise."
+    )
+    noise = random_state.standard_normal((n_rows, n_missing))
+    return np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])

@@ -1,0 +1,163 @@
+r"""The KL-corrected bound, in the form that has no log s, and the standard variational bound.
+
+.. math:: L = \sum_m \left\{ \tfrac P2 \log\tfrac{\beta}{2\pi} \sum_n s_{nm}
+   - \tfrac P2 (\log|A_m| - \log|K_{uu}|) - \tfrac\beta2 \sum_n s_{nm} |y_n|^2
+   + \tfrac12 \mathrm{tr}(W_m^\top A_m^{-1} W_m) \right\}
+   + \sum_{nm} s_{nm} [\log N(x_n|\bar x_m, C_m) + \log\pi_m - \log s_{nm}]
+
+It equals the paper's Eq. (KLBound): the log s of its constants c_nm and of its determinants
+cancel, so s = 0 is harmless and nothing has to be clamped.
+
+The number of Gaussian processes, G, and the number of clusters, M, are two numbers: the paper's
+model has one Gaussian process a cluster (G = M, weighted by S); with one mapping shared by all
+clusters G = 1 and every row has weight 1 in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from sgpmic.kernels import Kernel
+from sgpmic.model.collapsed import Factors, collapsed_term, factorise
+from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
+from sgpmic.model.rows import Rows
+from sgpmic.model.statistics import statistics
+
+
+class Processes(NamedTuple):
+    """The Gaussian processes: stacked kernels, inducing inputs (U, Q), noise precision β."""
+
+    kernels: Kernel
+    Z: Array
+    beta: Array
+
+
+class Parts(NamedTuple):
+    """The bound's four parts; they add up to it."""
+
+    data: Array
+    latent_prior: Array
+    weights: Array
+    entropy: Array
+
+    @property
+    def bound(self) -> Array:
+        return self.data + self.latent_prior + self.weights + self.entropy
+
+
+def process_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
+    """Return the weight of every row in every Gaussian process, (N, G)."""
+    return rows.flat_weight[:, None] if shared else S
+
+
+def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: float) -> Array:
+    """Return the first line of the bound, the part that sees the data.
+
+    Parameters
+    ----------
+    processes : Processes
+    X : array of shape (N, Q)
+    T : array of shape (N, G)
+        Weights of the rows in the Gaussian processes (:func:`process_weights`).
+    rows : Rows
+    jitter : float
+        Relative jitter of K_uu.
+    """
+    kernels, Z, beta = processes
+    phi, psi = statistics(kernels, Z, X, T, rows.Y)
+
+    def one(component: tuple[Kernel, Array, Array]) -> Array:
+        kernel, phi_m, psi_m = component
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, jitter)
+
+    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi)))
+    mass = jnp.sum(T, axis=1)
+    squares = jnp.sum(mass * rows.norm2.reshape(-1))
+    normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
+    return normaliser - 0.5 * beta * squares + collapsed
+
+
+def latent_parts(prior: LatentPrior, X: Array, S: Array) -> tuple[Array, Array, Array]:
+    """Return the three sums of the bound's second line."""
+    return (
+        weighted_sum(S, log_densities(prior, X)),
+        weighted_sum(S, prior.log_weights[None, :]),
+        entropy(S),
+    )
+
+
+def kl_corrected_bound(
+    processes: Processes,
+    prior: LatentPrior,
+    X: Array,
+    S: Array,
+    rows: Rows,
+    *,
+    shared: bool,
+    jitter: float,
+) -> Parts:
+    """Return the KL-corrected bound, Eq. (KLBound), in its parts."""
+    T = process_weights(S, rows, shared=shared)
+    return Parts(data_term(processes, X, T, rows, jitter), *latent_parts(prior, X, S))
+
+
+def factorise_all(
+    processes: Processes, X: Array, T: Array, rows: Rows, jitter: float
+) -> tuple[Factors, Array, Array]:
+    """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
+    kernels, Z, beta = processes
+    phi, psi = statistics(kernels, Z, X, T, rows.Y)
+
+    def one(component: tuple[Kernel, Array, Array]) -> Factors:
+        kernel, phi_m, psi_m = component
+        return factorise(kernel.gram(Z), phi_m, psi_m, beta, jitter)
+
+    return lax.map(one, (kernels, phi, psi)), phi, psi
+
+
+def divergence(processes: Processes, factors: Factors) -> Array:
+    r"""Return Σ_m KL(q(u_m) || p(u_m)) for the optimal q of the given factors.
+
+    With q(u) = N(K A⁻¹W, K A⁻¹K) and p(u) = N(0, K), K = K_uu, for each of the P columns:
+    ½ [tr(A⁻¹K) − U + log|A| − log|K| + w ᵀA⁻¹ K A⁻¹ w].
+    """
+    kernels, Z, _ = processes
+
+    def one(component: tuple[Kernel, Factors]) -> Array:
+        kernel, f = component
+        K = kernel.gram(Z)
+        U, P = f.alpha.shape
+        K = K + f.jitter * jnp.mean(jnp.diagonal(K)) * jnp.eye(U, dtype=K.dtype)
+        trace = jnp.sum((f.R_inverse @ K) * f.R_inverse)
+        quadratic = jnp.sum(f.alpha * (K @ f.alpha))
+        return 0.5 * (P * (trace - U + 2.0 * f.half_log_det_B) + quadratic)
+
+    return jnp.sum(lax.map(one, (kernels, factors)))
+
+
+def standard_bound(
+    processes: Processes,
+    factors: Factors,
+    prior: LatentPrior,
+    log_likelihoods: Array,
+    X: Array,
+    S: Array,
+    T: Array,
+) -> Array:
+    """Return the standard variational bound L_SV(q(F), S), Eq. (traditionalBound).
+
+    Parameters
+    ----------
+    factors : Factors
+        Of q(F), which need not be optimal for this S.
+    log_likelihoods : array of shape (N, G)
+        ⟨log p(y_n | f_n)⟩ under q(F) (:func:`sgpmic.model.e_step.expected_log_likelihoods`).
+    T : array of shape (N, G)
+        Weights of the rows in the processes that belong to S.
+    """
+    expected = weighted_sum(T, log_likelihoods)
+    return expected - divergence(processes, factors) + sum(latent_parts(prior, X, S))

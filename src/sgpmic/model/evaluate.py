@@ -1,0 +1,162 @@
+"""The bound for plain arrays: how anyone can check us."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
+from sgpmic._precision import in_double_precision
+from sgpmic.kernels import Kernel, stack
+from sgpmic.model.bound import Parts, Processes, data_term, factorise_all, latent_parts
+from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
+from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
+from sgpmic.model.rows import Rows, make_rows, pad_rows
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`evaluate` returns.
+
+    Attributes
+    ----------
+    bound : float
+        The KL-corrected bound.
+    parts : dict of str to float
+        ``data``, ``latent_prior``, ``weights`` and ``entropy``; they add up to the bound.
+    responsibilities : ndarray of shape (n_samples, n_clusters)
+        One exact E-step from the S that was given.
+    """
+
+    bound: float
+    parts: dict[str, float]
+    responsibilities: NDArray[np.float64]
+
+
+@partial(jax.jit, static_argnames="jitter")
+def _one_process(
+    kernel: Kernel, Z: Array, beta: Array, X: Array, t: Array, rows: Rows, jitter: float
+) -> tuple[Array, Array]:
+    """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
+    processes = Processes(kernel, Z, beta)
+    factors, _, _ = factorise_all(processes, X, t, rows, jitter)
+    return (
+        data_term(processes, X, t, rows, jitter),
+        expected_log_likelihoods(processes, factors, X, rows),
+    )
+
+
+@jax.jit
+def _latent(mixture: Mixture, X: Array, S: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    prior = factor_mixture(mixture)
+    return latent_parts(prior, X, S), log_densities(prior, X) + prior.log_weights
+
+
+@in_double_precision
+def evaluate(
+    Y: ArrayLike,
+    X: ArrayLike,
+    inducing: ArrayLike,
+    kernels: Sequence[Kernel],
+    beta: float,
+    S: ArrayLike,
+    weights: ArrayLike,
+    means: ArrayLike,
+    covariances: ArrayLike,
+    jitter: float = 0.0,
+    *,
+    block: int | None = None,
+) -> Evaluation:
+    """Evaluate the KL-corrected bound and one exact E-step for given values of everything.
+
+    Parameters
+    ----------
+    Y : array-like of shape (n_samples, n_features)
+        Data, used as they are (not centred, not scaled).
+    X : array-like of shape (n_samples, n_components)
+        Latent rows.
+    inducing : array-like of shape (n_inducing, n_components)
+        Inducing inputs, shared by all components.
+    kernels : sequence of Kernel
+        One a cluster (the paper's model), or a single one: one mapping shared by all clusters.
+        They may be of different kinds.
+    beta : float
+        Noise precision.
+    S : array-like of shape (n_samples, n_clusters)
+        Responsibilities; exact zeros are fine. Rows need not sum to one.
+    weights : array-like of shape (n_clusters,)
+    means : array-like of shape (n_clusters, n_components)
+    covariances : array-like of shape (n_clusters, n_components, n_components)
+    jitter : float, default=0.0
+        Added to the diagonal of K_uu, relative to its mean; raised where a factorisation fails.
+    block : int or None
+        Rows handled at a time; the result does not depend on it beyond rounding.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sgpmic.kernels import RBF
+    >>> from sgpmic.model import evaluate
+    >>> rng = np.random.default_rng(0)
+    >>> result = evaluate(
+    ...     Y=rng.normal(size=(10, 3)), X=rng.normal(size=(10, 2)),
+    ...     inducing=rng.normal(size=(4, 2)), kernels=[RBF(), RBF(gamma=0.5)], beta=2.0,
+    ...     S=np.full((10, 2), 0.5), weights=[0.5, 0.5], means=np.zeros((2, 2)),
+    ...     covariances=np.stack([np.eye(2)] * 2))
+    >>> bool(np.isclose(sum(result.parts.values()), result.bound))
+    True
+    """
+    Y, X, Z, S, pi, means, covariances = (
+        np.asarray(a, dtype=np.float64) for a in (Y, X, inducing, S, weights, means, covariances)
+    )
+    N, Q, M = Y.shape[0], X.shape[-1], S.shape[-1]
+    expected = {
+        "X": (X, (N, Q)),
+        "inducing": (Z, (Z.shape[0], Q)),
+        "S": (S, (N, M)),
+        "weights": (pi, (M,)),
+        "means": (means, (M, Q)),
+        "covariances": (covariances, (M, Q, Q)),
+    }
+    for name, (array, shape) in expected.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but {shape} was expected.")
+    if len(kernels) not in (1, M):
+        raise ValueError(
+            f"{len(kernels)} kernels for {M} clusters: give one a cluster, or one for all."
+        )
+    shared = len(kernels) == 1 and M > 1
+    rows = make_rows(Y, block)
+    X_pad, S_pad = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S))
+    mixture = Mixture(jnp.asarray(pi), jnp.asarray(means), jnp.asarray(covariances))
+    latent, log_p = _latent(mixture, X_pad, S_pad)
+
+    T = rows.flat_weight[:, None] if shared else S_pad
+    data = jnp.zeros(())
+    likelihoods = []
+    for m, kernel in enumerate(kernels):
+        one = stack([kernel.for_dimensions(Q)])
+        term, likelihood = _one_process(
+            one, jnp.asarray(Z), jnp.asarray(float(beta)), X_pad, T[:, m : m + 1], rows, jitter
+        )
+        data = data + term
+        likelihoods.append(likelihood)
+    if not shared:  # a shared mapping is the same for every cluster and cancels
+        log_p = log_p + jnp.concatenate(likelihoods, axis=1)
+
+    parts = Parts(data, *latent)
+    return Evaluation(
+        bound=float(parts.bound),
+        parts={name: float(value) for name, value in parts._asdict().items()},
+        responsibilities=np.asarray(responsibilities(log_p, rows))[:N],
+    )

@@ -1,0 +1,190 @@
+r"""The mixture of Gaussians on the latent space: densities, closed forms, prior, scale of X.
+
+The scale of X. With free covariances the objective has no maximum: shrink X and C_m together and
+:math:`\log N(x|\bar x, C)` grows without end while the kernels absorb the change. So, unless the
+covariances are fixed to the identity, X is always used standardised (:func:`standardise`: mean 0
+and one overall variance of 1) and no eigenvalue of a C_m may fall under a floor.
+
+The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts a cluster,
+
+.. math:: \log p(\pi) = \nu \sum_m \log M\pi_m, \qquad
+   \log p(C_m) = -\tfrac{\nu}{2}\left[\log|C_m| - \log|\Omega| + \mathrm{tr}(C_m^{-1}\Omega)
+   - Q\right],
+
+a Dirichlet and an inverse Wishart around :math:`\Omega`, both written so that they are 0 at their
+peak (uniform weights, :math:`C_m = \Omega`) and negative elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
+
+#: A cluster with less weight than this keeps its mean and covariance: it has no data to learn from.
+EMPTY = 1e-9
+
+
+class Mixture(NamedTuple):
+    """Weights π (M,), means x̄ (M, Q), covariances C (M, Q, Q)."""
+
+    weights: Array
+    means: Array
+    covariances: Array
+
+
+class LatentPrior(NamedTuple):
+    """What of a mixture its log density needs, factored once."""
+
+    log_weights: Array  # (M,)
+    means: Array  # (M, Q)
+    whiteners: Array  # (M, Q, Q): inverse Cholesky factors of the covariances
+    log_normalisers: Array  # (M,): −½ log|2πC|
+
+
+class Conjugate(NamedTuple):
+    """Strength and centre of the conjugate prior."""
+
+    pseudo_counts: Array  # ν, for each cluster
+    scale: Array  # Ω, (Q, Q)
+
+
+def factor_mixture(mixture: Mixture) -> LatentPrior:
+    """Factor the covariances of a mixture."""
+    Q = mixture.means.shape[1]
+    eye = jnp.eye(Q, dtype=mixture.means.dtype)
+
+    def one(C: Array) -> tuple[Array, Array]:
+        factor = lax.linalg.cholesky(C, symmetrize_input=True)
+        log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+        return solve_triangular(factor, eye, lower=True), log_det
+
+    whiteners, log_dets = lax.map(one, mixture.covariances)  # looped: see model/statistics.py
+    # A weight of exactly 0 has log −∞, which is right for log densities (softmax gives 0) and is
+    # kept out of sums by ``weighted_sum``.
+    return LatentPrior(
+        jnp.log(mixture.weights),
+        mixture.means,
+        whiteners,
+        -0.5 * (Q * math.log(2.0 * math.pi) + log_dets),
+    )
+
+
+def log_densities(prior: LatentPrior, X: Array) -> Array:
+    """Return log N(x_n | x̄_m, C_m), shape (N, M)."""
+
+    def one(component: tuple[Array, Array, Array]) -> Array:
+        mean, whitener, log_normaliser = component
+        standard = (X - mean) @ whitener.T
+        return log_normaliser - 0.5 * jnp.sum(standard * standard, axis=1)
+
+    return lax.map(one, (prior.means, prior.whiteners, prior.log_normalisers)).T
+
+
+def weighted_sum(S: Array, values: Array) -> Array:
+    """Return Σ S · values, where S = 0 wins over an infinite value."""
+    return jnp.sum(jnp.where(S > 0, S * jnp.where(S > 0, values, 0.0), 0.0))
+
+
+def entropy(S: Array) -> Array:
+    """Return −Σ s log s with 0 log 0 = 0."""
+    return -jnp.sum(jnp.where(S > 0, S * jnp.log(jnp.where(S > 0, S, 1.0)), 0.0))
+
+
+def standardise(X: Array, weight: Array) -> Array:
+    """Return X with mean 0 and overall variance 1, one scale for all dimensions.
+
+    One scale a dimension would throw information away: how much a dimension matters.
+    Padding rows (weight 0) are ignored and left at 0.
+    """
+    w = weight[:, None]
+    count = jnp.sum(weight)
+    centred = (X - jnp.sum(w * X, axis=0) / count) * w
+    variance = jnp.sum(centred * centred) / (count * X.shape[1])
+    return centred / jnp.sqrt(variance)
+
+
+def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: float) -> Array:
+    """Return the covariances of ``kind`` that fit Σ_m counts_m scatter_m best, above the floor."""
+    M, Q, _ = scatter.shape
+    eye = jnp.eye(Q, dtype=scatter.dtype)
+    if kind == "unit":
+        return jnp.broadcast_to(eye, (M, Q, Q))
+    if kind == "spherical":
+        variances = jnp.trace(scatter, axis1=1, axis2=2) / Q
+        return jnp.maximum(variances, floor)[:, None, None] * eye
+    if kind == "diag":
+        variances = jnp.diagonal(scatter, axis1=1, axis2=2)
+        return jnp.maximum(variances, floor)[:, :, None] * eye
+    if kind == "tied":
+        pooled = jnp.tensordot(counts, scatter, axes=1) / jnp.sum(counts)
+        return jnp.broadcast_to(_clip_eigenvalues(pooled, floor), (M, Q, Q))
+    return lax.map(lambda C: _clip_eigenvalues(C, floor), scatter)
+
+
+def _clip_eigenvalues(C: Array, floor: float) -> Array:
+    """Return the best covariance with eigenvalues ≥ floor: the clipped one, exactly."""
+    values, vectors = jnp.linalg.eigh(C)
+    clipped = (vectors * jnp.maximum(values, floor)) @ vectors.T
+    return 0.5 * (clipped + clipped.T)
+
+
+def within_scatter(X: Array, S: Array, means: Array, counts: Array) -> Array:
+    """Return every cluster's covariance around its mean, (M, Q, Q)."""
+
+    def one(component: tuple[Array, Array, Array]) -> Array:
+        s, mean, count = component
+        D = X - mean
+        return (D * s[:, None]).T @ D / jnp.maximum(count, EMPTY)
+
+    return lax.map(one, (S.T, means, counts))
+
+
+def pooled_scatter(X: Array, S: Array) -> Array:
+    """Return the within-cluster covariance of all clusters together, (Q, Q)."""
+    counts = jnp.sum(S, axis=0)
+    means = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
+    scatter = within_scatter(X, S, means, counts)
+    return jnp.tensordot(counts, scatter, axes=1) / jnp.sum(counts)
+
+
+def update_mixture(
+    old: Mixture, X: Array, S: Array, conjugate: Conjugate, *, kind: str, floor: float
+) -> Mixture:
+    """Return the mixture that maximises the bound plus its prior, given X and S: closed forms."""
+    counts = jnp.sum(S, axis=0)
+    nu = conjugate.pseudo_counts
+    weights = (counts + nu) / (jnp.sum(counts) + counts.shape[0] * nu)
+    empty = counts < EMPTY
+    means = jnp.where(
+        empty[:, None], old.means, (S.T @ X) / jnp.where(empty, 1.0, counts)[:, None]
+    )
+    scatter = within_scatter(X, S, means, counts)
+    total = counts + nu
+    blended = (
+        counts[:, None, None] * scatter + nu * conjugate.scale
+    ) / jnp.where(total < EMPTY, 1.0, total)[:, None, None]
+    covariances = _shape_covariances(blended, total, kind, floor)
+    if kind != "tied":
+        lifeless = (total < EMPTY)[:, None, None]
+        covariances = jnp.where(lifeless, old.covariances, covariances)
+    return Mixture(weights, means, covariances)
+
+
+def log_conjugate(mixture: Mixture, conjugate: Conjugate) -> Array:
+    """Return the log density of the conjugate prior, 0 at strength 0."""
+    nu = conjugate.pseudo_counts
+    M, Q = mixture.means.shape
+    prior = factor_mixture(mixture)
+    omega = lax.linalg.cholesky(conjugate.scale, symmetrize_input=True)
+    omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
+    log_dets = -2.0 * prior.log_normalisers - Q * math.log(2.0 * math.pi)
+    traces = jnp.sum((prior.whiteners @ omega) ** 2, axis=(1, 2))
+    covariance_part = -0.5 * jnp.sum(log_dets - omega_log_det + traces - Q)
+    weight_part = jnp.sum(jnp.log(M * mixture.weights))
+    return jnp.where(nu > 0, nu * (weight_part + covariance_part), 0.0)

@@ -1,0 +1,73 @@
+"""The data as the statistics want to read it: in blocks, features first, padding marked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+#: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache.
+DEFAULT_BLOCK = 1024
+
+
+class Rows(NamedTuple):
+    """Data rows in blocks of equal size.
+
+    Everything that has one entry a row is kept either flat, ``(n_blocks * block, ...)``, or
+    blocked, ``(n_blocks, block, ...)``; the two are views of each other. Rows that only fill up
+    the last block have weight 0 and add nothing to any sum.
+    """
+
+    Y: Array  # (n_blocks, P, block): features first, which matrix products read fastest
+    weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
+    norm2: Array  # (n_blocks, block): |y_n|²
+
+    @property
+    def n_features(self) -> int:
+        return int(self.Y.shape[1])
+
+    @property
+    def n_padded(self) -> int:
+        return int(self.weight.shape[0] * self.weight.shape[1])
+
+    @property
+    def flat_weight(self) -> Array:
+        return self.weight.reshape(-1)
+
+
+def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
+    """Return the number of blocks and their size: the fewest blocks, as little padding as can be.
+
+    Parameters
+    ----------
+    n_rows : int
+    block : int or None
+        The largest size of a block; None for the default.
+    """
+    largest = DEFAULT_BLOCK if block is None else block
+    n_blocks = -(-n_rows // largest)
+    return n_blocks, -(-n_rows // n_blocks)
+
+
+def make_rows(Y: Any, block: int | None = None) -> Rows:
+    """Put a table ``Y`` (N, P) into blocks."""
+    Y = np.asarray(Y, dtype=np.float64)
+    n_blocks, size = block_shape(Y.shape[0], block)
+    weight = np.zeros(n_blocks * size)
+    weight[: Y.shape[0]] = 1.0
+    padded = pad_rows(Y, n_blocks * size).reshape(n_blocks, size, Y.shape[1])
+    return Rows(
+        jnp.asarray(np.ascontiguousarray(padded.transpose(0, 2, 1))),
+        jnp.asarray(weight.reshape(n_blocks, size)),
+        jnp.asarray(np.einsum("bnp,bnp->bn", padded, padded)),
+    )
+
+
+def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:
+    """Append rows of zeros up to ``n_padded`` rows."""
+    missing = n_padded - values.shape[0]
+    if missing == 0:
+        return values
+    return np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])

@@ -1,0 +1,137 @@
+r"""The one pass over the rows: everything of size N goes through here.
+
+The bound needs the data only through two small sums for each Gaussian process m,
+
+.. math:: \Phi_m = \sum_n s_{nm} k_n k_n^\top \;(U \times U), \qquad
+          \Psi_m = \sum_n s_{nm} k_n y_n^\top \;(U \times P),
+
+with :math:`k_n = K_{uf}[:, n]`; then :math:`A_m = K_{uu} + \beta\Phi_m` and
+:math:`W_m = \beta\Psi_m`. They add up over blocks of rows (and over machines), in
+:math:`O(N U (U + P))`.
+
+The reverse rule is written by hand. With :math:`G_\Phi, G_\Psi` the derivatives of the bound by
+the sums,
+
+.. math:: \partial L/\partial K_{uf} = [(G_\Phi + G_\Phi^\top) K_{uf} + G_\Psi Y^\top]\,
+          \mathrm{diag}(s), \qquad
+          \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n,
+
+block by block: K_uf is computed again and nothing of size N × U is ever stored. Components are
+looped, not batched: batched factorisations deadlock some CPU versions of JAX, and one component
+fills the vector units already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from sgpmic.kernels import Kernel, cross
+
+
+def _blocked(values: Array, n_blocks: int) -> Array:
+    return values.reshape(n_blocks, -1, *values.shape[1:])
+
+
+def _sums_of_one(
+    kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array
+) -> tuple[Array, Array]:
+    """Return Φ and Ψ of one component; X (n_blocks, B, Q), s (n_blocks, B), Y (n_blocks, P, B)."""
+
+    def add_block(sums: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
+        x, s_block, y = block
+        t = jnp.sqrt(s_block)
+        K, _ = kernel.forward(Z, x, t)  # K_uf diag(√s) of the block, (U, B)
+        return (sums[0] + K @ K.T, sums[1] + K @ (y * t).T), None
+
+    U, P = Z.shape[0], Y.shape[1]
+    zero = (jnp.zeros((U, U), Z.dtype), jnp.zeros((U, P), Z.dtype))
+    return lax.scan(add_block, zero, (X, s, Y))[0]
+
+
+def _reverse_of_one(
+    kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array, G_phi: Array, G_psi: Array
+) -> tuple[Kernel, Array, Array, Array]:
+    """Return the derivatives by the kernel, Z, X and s of one component."""
+    G_both = G_phi + G_phi.T
+
+    def add_block(sums: tuple[Kernel, Array], block: tuple[Array, Array, Array]) -> Any:
+        x, s_block, y = block
+        t = jnp.sqrt(s_block)
+        K, saved = kernel.forward(Z, x, t)
+        dK = G_both @ K + G_psi @ (y * t)  # by K_uf diag(√s)
+        d_kernel, dZ, dx = kernel.backward(Z, x, t, K, saved, dK)
+        K_1 = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
+        ds = jnp.sum(K_1 * (G_phi @ K_1 + G_psi @ y), axis=0)
+        return (jax.tree.map(jnp.add, sums[0], d_kernel), sums[1] + dZ), (dx, ds)
+
+    zero = (jax.tree.map(jnp.zeros_like, kernel), jnp.zeros_like(Z))
+    (d_kernel, dZ), (dX, ds) = lax.scan(add_block, zero, (X, s, Y))
+    return d_kernel, dZ, dX, ds
+
+
+@jax.custom_vjp
+def statistics(
+    kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array
+) -> tuple[Array, Array]:
+    """Return the sums Φ and Ψ of every Gaussian process.
+
+    Parameters
+    ----------
+    kernels : Kernel
+        Stacked: every parameter with a leading axis of length G.
+    Z : array of shape (U, Q)
+        Inducing inputs, shared by all.
+    X : array of shape (N, Q)
+        Latent rows; N is the number of blocks times their size.
+    S : array of shape (N, G)
+        The weight of every row in every Gaussian process; 0 for padding.
+    Y : array of shape (n_blocks, P, block)
+        The data, as in :class:`sgpmic.model.rows.Rows`. A constant: it has no derivative.
+
+    Returns
+    -------
+    phi : array of shape (G, U, U)
+    psi : array of shape (G, U, P)
+    """
+    X_blocks = _blocked(X, Y.shape[0])
+
+    def one(component: tuple[Kernel, Array]) -> tuple[Array, Array]:
+        kernel, s = component
+        return _sums_of_one(kernel, Z, X_blocks, s, Y)
+
+    return lax.map(one, (kernels, _weights_first(S, Y.shape[0])))
+
+
+def _weights_first(S: Array, n_blocks: int) -> Array:
+    """Return S as (G, n_blocks, block)."""
+    return S.T.reshape(S.shape[1], n_blocks, -1)
+
+
+def _forward(kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array) -> Any:
+    return statistics(kernels, Z, X, S, Y), (kernels, Z, X, S, Y)
+
+
+def _reverse(residuals: Any, cotangents: tuple[Array, Array]) -> Any:
+    kernels, Z, X, S, Y = residuals
+    n_blocks = Y.shape[0]
+    X_blocks = _blocked(X, n_blocks)
+
+    def one(sums: tuple[Array, Array], component: Any) -> Any:
+        kernel, s, G_phi, G_psi = component
+        d_kernel, dZ, dX, ds = _reverse_of_one(kernel, Z, X_blocks, s, Y, G_phi, G_psi)
+        return (sums[0] + dZ, sums[1] + dX), (d_kernel, ds)
+
+    (dZ, dX), (d_kernels, dS) = lax.scan(
+        one,
+        (jnp.zeros_like(Z), jnp.zeros_like(X_blocks)),
+        (kernels, _weights_first(S, n_blocks), *cotangents),
+    )
+    # The derivative by S costs a pass of its own over K; XLA drops it where nobody asks for it.
+    return d_kernels, dZ, dX.reshape(X.shape), dS.reshape(S.shape[1], -1).T, jnp.zeros_like(Y)
+
+
+statistics.defvjp(_forward, _reverse)

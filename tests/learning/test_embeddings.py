@@ -1,0 +1,371 @@
+"""Latent starting positions against scikit-learn, closed forms and published purities."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_swiss_roll
+from sklearn.decomposition import PCA
+from sklearn.manifold import Isomap, spectral_embedding
+from sklearn.neighbors import kneighbors_graph
+from threadpoolctl import threadpool_limits
+
+from sgpmic.learning.embeddings import METHODS, _join_pieces, _neighbour_graph, embed
+from sgpmic.learning.memberships import fuzzy_c_means
+
+Floats = NDArray[np.float64]
+
+
+def rng(seed: int = 0) -> np.random.RandomState:
+    return np.random.RandomState(seed)
+
+
+def same_up_to_sign(found: Floats, expected: Floats) -> None:
+    """Compare column by column, relative to the largest entry."""
+    assert found.shape == expected.shape
+    signs = np.sign(np.sum(found * expected, axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-6 * np.abs(expected).max())
+
+
+def fuzzy_purity(X: Floats, labels: NDArray[np.int64]) -> float:
+    """Percentage of rows in the majority class of their fuzzy cluster, on unit variances."""
+    scaled = X / X.std(axis=0)
+    n_clusters = np.unique(labels).size
+    clusters = fuzzy_c_means(scaled, n_clusters, random_state=rng()).memberships.argmax(axis=1)
+    majority = sum(np.bincount(labels[clusters == k]).max() for k in np.unique(clusters))
+    return round(100.0 * float(majority) / labels.size, 2)
+
+
+# ------------------------------------------------------------------------------------- ISOMAP
+
+
+@pytest.mark.parametrize(("n_components", "purity"), [(2, 72.47), (4, 78.65)])
+def test_isomap_gives_the_published_purity_on_wine(n_components: int, purity: float) -> None:
+    wine = load_wine()
+    found = embed(wine.data[:, :12], n_components, random_state=rng())
+    assert fuzzy_purity(found.coordinates, wine.target) == purity
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(("n_components", "purity"), [(1, 85.24), (2, 86.12)])
+def test_isomap_gives_the_published_purity_on_breast_cancer(
+    n_components: int, purity: float
+) -> None:
+    cancer = load_breast_cancer()
+    found = embed(cancer.data, n_components, random_state=rng())
+    assert fuzzy_purity(found.coordinates, cancer.target) == purity
+
+
+@pytest.mark.parametrize("n_rows", [150, 500])  # both eigenvalue solvers
+def test_isomap_agrees_with_scikit_learn_on_a_connected_graph(n_rows: int) -> None:
+    roll, _ = make_swiss_roll(n_rows, random_state=3)
+    found = embed(roll, 3, n_neighbors=10, random_state=rng())
+    expected = Isomap(n_neighbors=10, n_components=3, eigen_solver="dense").fit_transform(roll)
+    assert found.notes == ()
+    same_up_to_sign(found.coordinates, expected)
+
+
+@pytest.mark.parametrize("n_copies", [0, 30])
+def test_isomap_with_all_neighbours_is_pca(n_copies: int) -> None:
+    """Straight-line distances make classical scaling equal to PCA, repeated rows included."""
+    data = rng(1).standard_normal((40, 4)) * [4.0, 3.0, 2.0, 1.0]
+    data = np.vstack([data, np.repeat(data[:2], n_copies, axis=0)])
+    found = embed(data, 4, n_neighbors=39, random_state=rng())
+    same_up_to_sign(found.coordinates, PCA(4).fit_transform(data))
+
+
+@pytest.mark.parametrize("method", ["isomap", "spectral", "pca", "ppca"])
+def test_duplicates_share_their_coordinates(method: str) -> None:
+    """Far more copies than neighbours: a plain neighbour graph would see only the copies."""
+    distinct = rng(2).standard_normal((60, 3))
+    data = np.vstack([distinct, np.tile(distinct[7], (40, 1)), np.tile(distinct[9], (40, 1))])
+    found = embed(data, 2, method, n_neighbors=10, random_state=rng())
+    assert found.notes == ()
+    assert np.array_equal(found.coordinates[60:100], np.tile(found.coordinates[7], (40, 1)))
+    assert np.array_equal(found.coordinates[100:], np.tile(found.coordinates[9], (40, 1)))
+    if method != "spectral":  # distinct rows with the same neighbours may coincide there
+        assert np.unique(found.coordinates, axis=0).shape[0] == 60
+
+
+def test_nearly_equal_rows_stay_connected() -> None:
+    """Distances below the resolution of the squared-norm formula must not cut an edge."""
+    data = np.concatenate([np.arange(8.0), 3.0 + 1e-12 * np.arange(1, 4)])[:, None]
+    found = embed(data, 1, n_neighbors=4, random_state=rng())
+    expected = data - data.mean()
+    same_up_to_sign(found.coordinates, expected)
+
+
+@pytest.mark.parametrize("method", ["isomap", "spectral"])
+def test_rows_whose_squared_distance_underflows_stay_connected(method: str) -> None:
+    data = np.array([[0.0], [1e-170], [1.0], [2.0], [3.0]])
+    found = embed(data, 1, method, n_neighbors=2, random_state=rng())
+    assert found.notes == ()
+    if method == "isomap":
+        same_up_to_sign(found.coordinates, data - data.mean())
+
+
+def test_zero_and_minus_zero_are_the_same_row() -> None:
+    data = np.array([[0.0, 1.0], [-0.0, 1.0], [3.0, 1.0], [5.0, 2.0]])
+    found = embed(data, 2, random_state=rng())
+    assert "3 distinct rows" in found.notes[0]
+    assert np.array_equal(found.coordinates[0], found.coordinates[1])
+
+
+# ------------------------------------------------------------------------------ several pieces
+
+
+def test_two_pieces_on_a_line_are_joined_at_their_ends() -> None:
+    """With the link from 2 to 10 the geodesics are the distances on the line."""
+    data = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    found = embed(data, 1, n_neighbors=1, random_state=rng())
+    np.testing.assert_allclose(found.coordinates[:, 0], [6, 5, 4, -4, -5, -6], rtol=1e-12)
+    assert found.notes == (
+        "The neighbour graph fell into 2 pieces; they were joined by their shortest links.",
+    )
+
+
+def test_joining_is_repeated_merging_of_the_two_closest_pieces() -> None:
+    points = rng(5).standard_normal((80, 2))
+    graph = _neighbour_graph(points, 1)
+    n_pieces, piece_of = connected_components(graph, directed=False)
+    assert n_pieces > 10
+    joined = _join_pieces(points, graph, n_pieces, piece_of)
+
+    distances = cdist(points, points)
+    labels = piece_of.copy()
+    expected = {tuple(sorted(map(int, edge))) for edge in zip(*graph.nonzero(), strict=True)}
+    for _ in range(n_pieces - 1):
+        apart = np.where(labels[:, None] == labels[None, :], np.inf, distances)
+        i, j = divmod(int(apart.argmin()), 80)
+        expected.add((min(i, j), max(i, j)))
+        labels[labels == labels[j]] = labels[i]
+
+    found = {tuple(sorted(map(int, edge))) for edge in zip(*joined.nonzero(), strict=True)}
+    assert found == expected
+    rows, columns = joined.nonzero()
+    np.testing.assert_allclose(np.asarray(joined[rows, columns]).ravel(), distances[rows, columns])
+
+
+def test_largest_piece_is_embedded_alone_and_the_rest_sits_at_zero() -> None:
+    iris = load_iris()
+    # Iris is full of equally distant neighbours; a little noise settles which are nearest.
+    data = iris.data + 1e-3 * rng(1).standard_normal(iris.data.shape)
+    found = embed(data, 2, pieces="largest", random_state=rng())
+    setosa = iris.target == 0
+    alone = embed(data[~setosa], 2, random_state=rng())
+    assert np.all(found.coordinates[setosa] == 0.0)
+    same_up_to_sign(found.coordinates[~setosa], alone.coordinates)
+    assert found.notes == (
+        "The neighbour graph fell into 2 pieces; only the largest was embedded and the rows "
+        "outside it (50) were put at the origin.",
+    )
+
+
+def test_the_largest_piece_is_the_one_with_most_rows_not_most_distinct_rows() -> None:
+    data = np.concatenate([np.arange(4.0), 100.0 + np.arange(3.0), np.full(5, 101.0)])[:, None]
+    found = embed(data, 1, n_neighbors=1, pieces="largest", random_state=rng())
+    assert np.all(found.coordinates[:4] == 0.0)
+    assert np.ptp(found.coordinates[4:]) == pytest.approx(2.0)
+
+
+# ------------------------------------------------------------------------------- other methods
+
+
+@pytest.mark.parametrize("shape", [(50, 6), (6, 50)])
+def test_pca_agrees_with_scikit_learn(shape: tuple[int, int]) -> None:
+    data = 100.0 + rng(4).standard_normal(shape) * np.arange(1, shape[1] + 1)
+    same_up_to_sign(
+        embed(data, 4, "pca", random_state=rng()).coordinates, PCA(4).fit_transform(data)
+    )
+
+
+def test_ppca_is_pca_with_unit_variances() -> None:
+    data = load_wine().data
+    found = embed(data, 5, "ppca", random_state=rng()).coordinates
+    np.testing.assert_allclose(found.std(axis=0), 1.0, rtol=1e-10)
+    scores = PCA(5).fit_transform(data)
+    same_up_to_sign(found, scores / scores.std(axis=0))
+
+
+@pytest.mark.parametrize("n_rows", [150, 500])  # both eigenvalue solvers
+def test_spectral_agrees_with_scikit_learn(n_rows: int) -> None:
+    roll, _ = make_swiss_roll(n_rows, random_state=3)
+    neighbours = kneighbors_graph(roll, 10)
+    affinity = neighbours.maximum(neighbours.T)
+    expected = spectral_embedding(affinity, n_components=3, random_state=0)
+    found = embed(roll, 3, "spectral", n_neighbors=10, random_state=rng())
+    assert found.notes == ()
+    same_up_to_sign(found.coordinates, expected / expected.std(axis=0))
+
+
+def test_spectral_on_a_path_is_a_cosine() -> None:
+    """A path graph has normalised Laplacian eigenfunctions cos(pi j i / (n - 1))."""
+    # Growing gaps make every point's nearest neighbour the one before it.
+    data = np.cumsum(np.arange(10.0))[:, None]
+    found = embed(data, 2, "spectral", n_neighbors=1, random_state=rng()).coordinates
+    i = np.arange(10)
+    expected = np.column_stack([np.cos(np.pi * j * i / 9.0) for j in (1, 2)])
+    same_up_to_sign(found, expected / expected.std(axis=0))
+
+
+def test_random_is_standard_normal_and_follows_the_seed() -> None:
+    data = np.ones((20_000, 1))
+    found = embed(data, 2, "random", random_state=rng(7)).coordinates
+    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=0.03)
+    np.testing.assert_allclose(np.cov(found.T), np.eye(2), atol=0.04)
+    assert np.array_equal(found, embed(data, 2, "random", random_state=rng(7)).coordinates)
+    assert not np.array_equal(found, embed(data, 2, "random", random_state=rng(8)).coordinates)
+
+
+def test_given_positions_come_back_as_a_copy() -> None:
+    given = rng(3).standard_normal((5, 2))
+    found = embed(np.ones((5, 3)), 2, given, random_state=rng())
+    assert np.array_equal(found.coordinates, given)
+    assert not np.shares_memory(found.coordinates, given)
+    assert found.notes == ()
+
+
+# ------------------------------------------------------------------------------ sign and scale
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral"])
+def test_the_largest_entry_of_every_axis_is_positive(method: str) -> None:
+    data = rng(6).gamma(1.0, size=(90, 5))
+    for sign in (1.0, -1.0):
+        found = embed(sign * data, 3, method, random_state=rng()).coordinates
+        assert np.all(found[np.abs(found).argmax(axis=0), np.arange(3)] > 0.0)
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca"])
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_the_unit_of_the_data_carries_over(method: str, unit: float) -> None:
+    data = rng(6).standard_normal((60, 4))
+    plain = embed(data, 3, method, random_state=rng()).coordinates
+    found = embed(unit * data, 3, method, random_state=rng()).coordinates
+    np.testing.assert_allclose(found / unit, plain, atol=1e-8)
+
+
+# ---------------------------------------------------------------------- too few rows or columns
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca", "ppca"])
+def test_missing_dimensions_are_small_noise_with_a_note(method: str) -> None:
+    data = rng(8).uniform(0.0, 50.0, (400, 1))
+    found = embed(data, 3, method, random_state=rng())
+    same_up_to_sign(
+        found.coordinates[:, :1],
+        (data - data.mean()) / (data.std() if method == "ppca" else 1.0),
+    )
+    ratio = found.coordinates[:, 1:].std(axis=0) / found.coordinates[:, 0].std()
+    np.testing.assert_allclose(ratio, 1e-2, rtol=0.15)
+    assert found.notes == (
+        "The data give only 1 of the 3 latent dimensions; the rest was filled with small random "
+        "noise.",
+    )
+    other = embed(data, 3, method, random_state=rng(1))
+    assert not np.array_equal(found.coordinates[:, 1:], other.coordinates[:, 1:])
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral"])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
+def test_identical_rows_give_small_noise_and_a_note(method: str, value: float) -> None:
+    data = np.tile([value, value / 3.0, value / 7.0], (199, 1))
+    found = embed(data, 2, method, random_state=rng())
+    np.testing.assert_allclose(found.coordinates.std(axis=0), 1e-2, rtol=0.2)
+    assert len(found.notes) == 1
+    assert "identical" in found.notes[0]
+
+
+def test_a_constant_column_with_rounding_error_adds_no_dimension() -> None:
+    """The mean of many copies of 0.1 is not 0.1, which must not look like variance."""
+    data = np.column_stack([np.arange(97.0), np.full(97, 0.1)])
+    assert len(embed(data, 2, "pca", random_state=rng()).notes) == 1
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca"])
+def test_two_rows_are_placed_at_their_distance(method: str) -> None:
+    found = embed([[1.0, 2.0], [4.0, 6.0]], 1, method, random_state=rng())
+    np.testing.assert_allclose(found.coordinates[:, 0], [2.5, -2.5])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 13])
+def test_small_tables_give_finite_positions(method: str, n_rows: int) -> None:
+    found = embed(rng(9).standard_normal((n_rows, 2)), 5, method, random_state=rng())
+    assert found.coordinates.shape == (n_rows, 5)
+    assert np.isfinite(found.coordinates).all()
+
+
+def test_lowering_the_number_of_neighbours_is_noted() -> None:
+    found = embed(rng().standard_normal((5, 3)), 2, random_state=rng())
+    assert found.notes == (
+        "There are only 5 distinct rows; the number of neighbours was lowered from 12 to 4.",
+    )
+
+
+@pytest.mark.parametrize("n_rows", [300, 450])  # both eigenvalue solvers
+def test_equidistant_points(n_rows: int) -> None:
+    """All eigenvalues but one are equal, which some eigenvalue solvers cannot handle."""
+    found = embed(np.eye(n_rows), 3, n_neighbors=n_rows - 1, random_state=rng()).coordinates
+    np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-8)
+
+
+# ---------------------------------------------------------------------------------- complaints
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "tsne"}, "isomap, pca, ppca, spectral, random"),
+        ({"pieces": "all"}, "join, largest"),
+        ({"n_components": 0}, "n_components must be at least 1, got 0"),
+        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
+        ({"method": np.zeros((6, 3))}, r"shape \(6, 2\).*got shape \(6, 3\)"),
+        ({"method": np.full((6, 2), np.nan)}, "positions contain NaN"),
+        ({"Y": np.arange(6.0)}, r"got shape \(6,\)"),
+        ({"Y": np.array([[1.0], [np.inf]])}, "Y contains NaN or infinite"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    good: dict[str, object] = {"Y": rng().standard_normal((6, 3)), "n_components": 2}
+    with pytest.raises(ValueError, match=message):
+        embed(**{**good, **arguments}, random_state=rng())  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------------------- speed
+
+
+def test_speed_on_small_and_large_tables() -> None:
+    iris = load_iris().data
+    centres = 20.0 * rng(1).standard_normal((7, 19))
+    large = np.repeat(centres, 330, axis=0) + rng(2).standard_normal((2310, 19))
+    times = []
+    # Threads that fight over busy cores would time the machine rather than the method.
+    with threadpool_limits(1):
+        for _ in range(5):
+            start = perf_counter()
+            embed(iris, 2, random_state=rng())
+            times.append(perf_counter() - start)
+        start = perf_counter()
+        found = embed(large, 2, random_state=rng())
+        large_time = perf_counter() - start
+    assert min(times) < 0.05
+    assert large_time < 6.0
+    assert "7 pieces" in found.notes[0]
+
+
+def test_separated_groups_stay_separated_after_joining() -> None:
+    """The joined geodesics keep groups whole, so k-means finds every one of them again."""
+    centres = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 60.0]])
+    groups = np.repeat(np.arange(3), 40)
+    data = centres[groups] + rng(3).standard_normal((120, 2))
+    found = embed(data, 2, random_state=rng())
+    clusters = KMeans(3, n_init=5, random_state=0).fit_predict(found.coordinates)
+    assert all(np.unique(clusters[groups == g]).size == 1 for g in range(3))
+    assert np.unique(clusters).size == 3

@@ -1,0 +1,307 @@
+"""Starting memberships against published purities, the textbook equations and hand cases."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+from sgpmic.learning.memberships import (
+    METHODS,
+    _fuzzy_iterations,
+    fuzzy_c_means,
+    initial_memberships,
+)
+
+Floats = NDArray[np.float64]
+DATA = {"iris": load_iris(), "wine": load_wine(), "cancer": load_breast_cancer()}
+
+
+def rng(seed: int = 0) -> np.random.RandomState:
+    return np.random.RandomState(seed)
+
+
+def purity(memberships: Floats, labels: NDArray[np.int64]) -> float:
+    """Percentage of rows in the majority class of the cluster they belong to most."""
+    clusters = memberships.argmax(axis=1)
+    majority = sum(np.bincount(labels[clusters == k]).max() for k in np.unique(clusters))
+    return round(100.0 * float(majority) / labels.size, 2)
+
+
+# -------------------------------------------------------------------------------- fuzzy c-means
+
+
+@pytest.mark.parametrize(
+    ("name", "n_features", "n_components", "expected"),
+    [
+        ("iris", 4, 1, 91.33),
+        ("iris", 4, 2, 88.67),
+        ("iris", 4, 3, 89.33),
+        ("wine", 12, 1, 55.06),
+        ("wine", 12, 4, 55.06),
+        ("cancer", 30, 1, 85.41),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_published_purities_on_principal_components(
+    name: str, n_features: int, n_components: int, expected: float, seed: int
+) -> None:
+    table = DATA[name]
+    scores = PCA(n_components).fit_transform(table.data[:, :n_features])
+    n_clusters = np.unique(table.target).size
+    found = fuzzy_c_means(scores, n_clusters, random_state=rng(seed))
+    assert purity(found.memberships, table.target) == expected
+
+
+@pytest.mark.parametrize("fuzzifier", [1.5, 2.0, 3.0])
+def test_the_result_solves_the_textbook_equations(fuzzifier: float) -> None:
+    X = rng(1).standard_normal((60, 2)) + 3.0 * np.repeat([[0, 0], [2, 0], [0, 2]], 20, axis=0)
+    found = fuzzy_c_means(X, 3, fuzzifier=fuzzifier, tol=1e-10, random_state=rng())
+    u, v = found.memberships, found.centers
+    power = 2.0 / (fuzzifier - 1.0)
+    objective = 0.0
+    for i, x in enumerate(X):
+        distances = [np.linalg.norm(x - centre) for centre in v]
+        for j in range(3):
+            expected = 1.0 / sum((distances[j] / d) ** power for d in distances)
+            assert u[i, j] == pytest.approx(expected, abs=1e-8)
+            objective += u[i, j] ** fuzzifier * distances[j] ** 2
+    for j in range(3):
+        weights = u[:, j] ** fuzzifier
+        np.testing.assert_allclose(v[j], weights @ X / weights.sum(), atol=1e-6)
+    assert found.objective == pytest.approx(objective)
+    assert 1 < found.n_iter < 300
+
+
+def test_one_cluster_is_the_mean_and_the_total_sum_of_squares() -> None:
+    X = rng(2).standard_normal((30, 3)) + 5.0
+    found = fuzzy_c_means(X, 1, random_state=rng())
+    assert np.all(found.memberships == 1.0)
+    np.testing.assert_allclose(found.centers, X.mean(axis=0, keepdims=True))
+    assert found.objective == pytest.approx(30 * X.var(axis=0).sum())
+
+
+def test_rows_on_centres_belong_to_them_alone() -> None:
+    """Two places and two clusters: the centres sit on the places and nothing is shared."""
+    X = np.array([[0.0, 0.0]] * 3 + [[3.0, 4.0]] * 2)
+    found = fuzzy_c_means(X, 2, random_state=rng())
+    order = np.argsort(found.centers[:, 0])
+    np.testing.assert_array_equal(found.centers[order], [[0.0, 0.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(found.memberships[:, order], [[1, 0]] * 3 + [[0, 1]] * 2)
+    assert found.objective == 0.0
+
+
+def test_a_single_row_is_shared_equally_by_coinciding_centres() -> None:
+    found = fuzzy_c_means([[2.0]], 4, random_state=rng())
+    np.testing.assert_array_equal(found.memberships, [[0.25] * 4])
+
+
+def test_symmetric_case_by_hand() -> None:
+    """Points -3, -1, 1, 3 split symmetrically, so the centres are opposite numbers."""
+    found = fuzzy_c_means([[-3.0], [-1.0], [1.0], [3.0]], 2, tol=1e-12, random_state=rng())
+    c = np.sort(found.centers[:, 0])
+    assert c[0] == pytest.approx(-c[1])
+    # The positive centre solves c = sum(u^2 x) / sum(u^2) with u = (x + c)^2 / (2 (x^2 + c^2)).
+    x = np.array([-3.0, -1.0, 1.0, 3.0])
+    low, high = 1.5, 3.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        u = (x + middle) ** 2 / (2.0 * (x**2 + middle**2))
+        low, high = (middle, high) if (u**2 @ x) / np.sum(u**2) > middle else (low, middle)
+    assert c[1] == pytest.approx(low, abs=1e-8)
+
+
+def test_more_starts_never_do_worse_and_the_best_is_kept() -> None:
+    X = rng(3).uniform(size=(60, 2))
+    source = rng(1)
+    singles = [fuzzy_c_means(X, 12, n_init=1, random_state=source).objective for _ in range(6)]
+    together = fuzzy_c_means(X, 12, n_init=6, random_state=rng(1)).objective
+    assert together == pytest.approx(min(singles))
+    # Otherwise keeping the first or the last start would pass as well.
+    assert min(singles[0], singles[-1]) > 1.01 * min(singles)
+
+
+def test_position_and_unit_of_the_points_do_not_matter() -> None:
+    X = rng(4).standard_normal((50, 2))
+    plain = fuzzy_c_means(X, 3, random_state=rng())
+    moved = fuzzy_c_means(1e160 * X, 3, random_state=rng())
+    np.testing.assert_allclose(moved.memberships, plain.memberships, atol=1e-6)
+    np.testing.assert_allclose(moved.centers / 1e160, plain.centers, atol=1e-6)
+    shifted = fuzzy_c_means(X + 1e6, 3, random_state=rng())
+    np.testing.assert_allclose(shifted.memberships, plain.memberships, atol=1e-5)
+    np.testing.assert_allclose(shifted.centers - 1e6, plain.centers, atol=1e-5)
+    assert shifted.objective == pytest.approx(plain.objective, rel=1e-6)
+
+
+def test_a_centre_without_any_weight_stays_where_it_is() -> None:
+    points, centers = np.array([[0.0], [1.0]]), np.array([[0.4], [1e100]])
+    found = _fuzzy_iterations(points, centers, fuzzifier=1.5, max_iter=5, tol=1e-6)
+    np.testing.assert_array_equal(found.centers, [[0.5], [1e100]])
+    np.testing.assert_array_equal(found.memberships, [[1.0, 0.0], [1.0, 0.0]])
+
+
+def test_max_iter_is_kept() -> None:
+    X = rng(4).standard_normal((50, 2))
+    assert fuzzy_c_means(X, 3, max_iter=2, tol=0.0, random_state=rng()).n_iter == 2
+
+
+# -------------------------------------------------------------------------- initial memberships
+
+
+def test_fcm_is_fuzzy_c_means() -> None:
+    X = DATA["iris"].data
+    expected = fuzzy_c_means(X, 3, random_state=rng(5)).memberships
+    assert np.array_equal(initial_memberships(X, 3, "fcm", rng(5)), expected)
+
+
+def test_kmeans_is_one_hot_and_agrees_with_scikit_learn() -> None:
+    X = DATA["iris"].data
+    found = initial_memberships(X, 3, "kmeans", rng())
+    assert set(np.unique(found)) == {0.0, 1.0}
+    np.testing.assert_array_equal(found.sum(axis=1), 1.0)
+    expected = KMeans(3, n_init=10, random_state=1).fit_predict(X)
+    assert adjusted_rand_score(found.argmax(axis=1), expected) == 1.0
+
+
+def test_mixture_finds_the_posterior_of_a_narrow_and_a_wide_cluster() -> None:
+    """The true posterior has a closed form; straight cuts between means are far from it."""
+    source = rng(7)
+    x = np.concatenate([source.normal(0.0, 1.0, 3000), source.normal(6.0, 3.0, 3000)])
+    narrow = np.exp(-0.5 * x**2)
+    wide = np.exp(-0.5 * ((x - 6.0) / 3.0) ** 2) / 3.0
+    posterior = narrow / (narrow + wide)
+
+    def gap(method: str) -> float:
+        found = initial_memberships(x[:, None], 2, method, rng())
+        return min(float(np.abs(found[:, k] - posterior).mean()) for k in (0, 1))
+
+    assert gap("gmm") < 0.02
+    assert gap("kmeans") > 0.1
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_mixture_responsibilities_agree_with_scikit_learn_in_any_unit(unit: float) -> None:
+    """An unscaled ridge would swallow small units; here they must make no difference."""
+    source = rng(7)
+    X = np.vstack([source.normal(0.0, 1.0, (200, 2)), source.normal(2.5, 1.0, (200, 2))])
+    found = initial_memberships(unit * X, 2, "gmm", rng())
+    expected = GaussianMixture(2, tol=1e-5, n_init=3, random_state=1).fit(X).predict_proba(X)
+    if found[:, 0] @ expected[:, 0] < found[:, 1] @ expected[:, 0]:
+        found = found[:, ::-1]
+    np.testing.assert_allclose(found, expected, atol=0.005)
+    assert np.mean((found > 0.02) & (found < 0.98)) > 0.1  # soft, not labels
+
+
+def test_mixture_falls_back_to_labels_when_there_are_too_few_distinct_rows() -> None:
+    X = np.array([[0.0, 1.0]] * 4 + [[5.0, 1.0]] * 3)
+    found = initial_memberships(X, 3, "gmm", rng())
+    assert set(np.unique(found)) == {0.0, 1.0}
+    assert np.unique(found[:4], axis=0).shape[0] == 1
+    assert found[0] @ found[4] == 0.0
+
+
+def test_mixture_falls_back_when_scikit_learn_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(*_: object, **__: object) -> None:
+        raise ValueError("ill-defined empirical covariance")
+
+    monkeypatch.setattr(GaussianMixture, "fit", give_up)
+    X = rng(8).standard_normal((12, 2))
+    found = initial_memberships(X, 2, "gmm", rng())
+    assert set(np.unique(found)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n_clusters", [1, 2, 5])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((1, 1)),
+        np.full((6, 2), 0.1),
+        np.array([[0.0], [0.0], [1.0]]),
+        np.array([[1.0, 2.0], [1.0, 2.0 + 1e-15], [1.0, 2.0]]),
+        np.arange(4.0)[:, None],
+        np.column_stack([np.arange(9.0), np.zeros(9)]),
+    ],
+)
+def test_degenerate_tables_give_proper_memberships_without_warnings(
+    X: Floats, n_clusters: int, method: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = initial_memberships(X, n_clusters, method, rng())
+    assert found.shape == (X.shape[0], n_clusters)
+    assert np.all(found >= 0.0)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-1e3, 1e3, width=16), min_size=2, max_size=2), min_size=1, max_size=12
+    ),
+    n_clusters=st.integers(1, 6),
+    fuzzifier=st.floats(1.05, 6.0),
+)
+def test_fuzzy_memberships_are_always_proper(
+    rows: list[list[float]], n_clusters: int, fuzzifier: float
+) -> None:
+    X = np.array(rows)
+    found = fuzzy_c_means(
+        X, n_clusters, fuzzifier=fuzzifier, n_init=1, max_iter=30, random_state=rng()
+    )
+    np.testing.assert_allclose(found.memberships.sum(axis=1), 1.0, rtol=1e-12)
+    assert np.all(found.memberships >= 0.0)
+    # Centres are weighted means, so they cannot leave the box around the rows.
+    slack = 1e-9 * (1.0 + np.abs(X).max())
+    assert np.all(found.centers >= X.min(axis=0) - slack)
+    assert np.all(found.centers <= X.max(axis=0) + slack)
+
+
+def test_given_weights_are_divided_by_their_row_sums() -> None:
+    given_weights = np.array([[1.0, 3.0], [5.0, 0.0], [1e308, 1e308]])
+    found = initial_memberships(np.zeros((3, 1)), 2, given_weights, rng())
+    np.testing.assert_allclose(found, [[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]])
+    assert given_weights[0, 1] == 3.0
+
+
+# ---------------------------------------------------------------------------------- complaints
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("em", "fcm, kmeans, gmm"),
+        (np.ones((4, 3)), r"shape \(4, 2\).*got shape \(4, 3\)"),
+        (np.array([[1, 0], [1, 0], [1, 0], [2, -1]]), "negative"),
+        (np.array([[1, 0], [1, 0], [1, 0], [0, 0]]), "at least one positive"),
+        (np.array([[1, 0], [1, 0], [1, 0], [np.nan, 1]]), "memberships contain NaN"),
+    ],
+)
+def test_wrong_methods_are_named(method: str | Floats, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        initial_memberships(np.arange(4.0)[:, None], 2, method, rng())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fuzzifier": 1.0}, "above 1, got 1.0"),
+        ({"n_clusters": 0}, "n_clusters must be at least 1"),
+        ({"n_init": 0}, "n_init and max_iter"),
+        ({"X": np.arange(4.0)}, r"got shape \(4,\)"),
+        ({"X": np.array([[np.nan]])}, "X contains NaN"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    good: dict[str, object] = {"X": np.arange(4.0)[:, None], "n_clusters": 2}
+    with pytest.raises(ValueError, match=message):
+        fuzzy_c_means(**{**good, **arguments}, random_state=rng())  # type: ignore[arg-type]

@@ -360,8 +360,9 @@ def test_operating_system_errors_keep_their_kind(tmp_path: Path) -> None:
         read_model(tmp_path)
     with pytest.raises(IsADirectoryError, match="over a folder"):
         write_model(tmp_path, HEADER, ARRAYS)
-    with pytest.raises(FileNotFoundError, match="cannot write the model file"):
+    with pytest.raises(FileNotFoundError, match="cannot write the model file") as caught:
         write_model(tmp_path / "no folder" / "model", HEADER, ARRAYS)
+    assert caught.value.filename == str(tmp_path / "no folder" / "model")
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         read_model(tmp_path / "file" / "model")

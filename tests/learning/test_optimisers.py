@@ -295,6 +295,7 @@ def test_values_never_increase(solver: ModuleType) -> None:
         results = jax.device_get(solve(np.array(start), SMALL_PROBLEMS.index(objective), options))
         assert np.all(np.diff(results.value) <= 0)
         assert results.value[-1] < results.value[0]
+        np.testing.assert_array_equal(results.start_value, results.value[0])
         assert np.all(results.steps <= limits)
         values, gradients = jax.jit(jax.vmap(jax.value_and_grad(objective)))(results.point)
         np.testing.assert_allclose(results.value, values, rtol=1e-9, atol=1e-25)
@@ -430,6 +431,31 @@ def test_lbfgs_needs_a_memory() -> None:
         lbfgs, rosenbrock, rosenbrock_start(2), max_steps=2000, gradient_tolerance=1e-6, memory=1
     )
     assert result.converged
+
+
+def test_lbfgs_direction_equals_dense_bfgs() -> None:
+    """The newest pairs, no more than the memory holds, give the textbook inverse Hessian."""
+    memory, dimension = 3, 6
+    generator = np.random.default_rng(7)
+    root = generator.normal(size=(dimension, dimension))
+    hessian = root @ root.T + np.eye(dimension)
+    steps = generator.normal(size=(5, dimension))
+    changes = steps @ hessian
+    history = lbfgs._empty_history(jnp.zeros(dimension), memory, jnp.dtype("float64"))
+    remember = jax.jit(lbfgs._remember)
+    for step, change in zip(steps, changes, strict=True):
+        history = remember(history, True, step, change)
+        history = remember(history, False, change, step)  # not accepted
+        history = remember(history, True, step, -change)  # negative curvature
+    step, change = steps[-1], changes[-1]
+    inverse = np.eye(dimension) * (step @ change) / (change @ change)
+    for step, change in zip(steps[-memory:], changes[-memory:], strict=True):
+        weight = 1 / (step @ change)
+        left = np.eye(dimension) - weight * np.outer(step, change)
+        inverse = left @ inverse @ left.T + weight * np.outer(step, step)
+    gradient = generator.normal(size=dimension)
+    direction = jax.jit(lbfgs._direction)(history, gradient)
+    np.testing.assert_allclose(direction, -inverse @ gradient, rtol=1e-10)
 
 
 # Compiled once: Hypothesis then only changes the numbers.

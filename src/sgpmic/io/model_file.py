@@ -99,7 +99,8 @@ def write_model(
         raise IsADirectoryError(
             errno.EISDIR, "cannot write a model over a folder: name a file in it", target
         )
-    with _explained("cannot write the model file: check the folder, its permissions and space"):
+    advice = "cannot write the model file: check the folder, its permissions and space"
+    with _explained(target, advice):
         _replace_file(target, content)
 
 
@@ -126,7 +127,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         If the file does not exist or cannot be read.
     """
     name = os.fspath(path)
-    with _explained("cannot read the model file: check the path and its permissions"):
+    with _explained(name, "cannot read the model file: check the path and its permissions"):
         mode = os.stat(name).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
@@ -405,10 +406,13 @@ def _damaged(name: str, what: str) -> ModelFileError:
 
 
 @contextlib.contextmanager
-def _explained(advice: str) -> Iterator[None]:
-    """Add to an operating-system error what to do about it, keeping its kind."""
+def _explained(name: str, advice: str) -> Iterator[None]:
+    """Add to an operating-system error what to do about it, keeping its kind.
+
+    The file named is the caller's, not the temporary one that it may have happened to.
+    """
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise type(error)(error.errno, f"{reason}; {advice}", error.filename) from error
+        raise type(error)(error.errno, f"{reason}; {advice}", name) from error

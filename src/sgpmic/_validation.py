@@ -1,0 +1,111 @@
+"""Checks of the estimator's parameters: one sentence that says what to do."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.learning import embeddings, inducing, memberships, starts
+from sgpmic.model.mixture import COVARIANCE_TYPES
+
+MAPPINGS = ("shared", "per_cluster")
+UNITS = ("relative", "data")
+OPTIMIZERS = ("scg", "lbfgs")
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "mapping": MAPPINGS,
+    "covariance_type": COVARIANCE_TYPES,
+    "init": embeddings.METHODS,
+    "init_memberships": memberships.METHODS,
+    "inducing": inducing.METHODS,
+    "isomap_pieces": embeddings.PIECES,
+    "units": UNITS,
+    "optimizer": OPTIMIZERS,
+    "selection": starts.SELECTIONS,
+}
+_MAY_BE_ARRAY = ("init", "init_memberships")
+_WHOLE_NUMBERS = {
+    "n_clusters": 1,
+    "n_inducing": 1,
+    "n_init": 1,
+    "n_neighbors": 1,
+    "max_iter": 1,
+    "m_steps": 0,
+    "e_steps": 1,
+}
+_NUMBERS = {"tol": 0.0, "prior_strength": 0.0, "jitter": 0.0, "e_tol": 0.0}
+
+
+def check_parameters(parameters: dict[str, Any]) -> None:
+    """Raise a TypeError or ValueError for the first parameter that cannot be used."""
+    for name, least in _WHOLE_NUMBERS.items():
+        check_whole_number(name, parameters[name], least)
+    for name, smallest in _NUMBERS.items():
+        _check_number(name, parameters[name], smallest)
+    _check_number("covariance_floor", parameters["covariance_floor"], 0.0, open_interval=True)
+    if parameters["block_size"] is not None:
+        check_whole_number("block_size", parameters["block_size"], 1)
+    for name, choices in _CHOICES.items():
+        value = parameters[name]
+        if isinstance(value, str):
+            if value not in choices:
+                raise ValueError(
+                    f"{name}={value!r} is not known; use one of {', '.join(map(repr, choices))}."
+                )
+        elif name not in _MAY_BE_ARRAY or value is None:
+            raise TypeError(
+                f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
+            )
+    _check_components(parameters["n_components"])
+    callbacks = parameters["callbacks"]
+    if callbacks is not None and not all(callable(c) for c in callbacks):
+        raise TypeError("callbacks must be a list of functions that take a Progress object.")
+
+
+def check_whole_number(name: str, value: Any, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def _check_number(name: str, value: Any, smallest: float, open_interval: bool = False) -> None:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    too_small = value <= smallest if open_interval else value < smallest
+    if too_small or not np.isfinite(value):
+        relation = "greater than" if open_interval else "at least"
+        raise ValueError(f"{name} must be {relation} {smallest:g} and finite, got {value}.")
+
+
+def _check_components(value: Any) -> None:
+    message = (
+        "n_components must be a whole number of at least 1, or a share of variance between 0 "
+        f"and 1 (such as 0.95), got {value!r}."
+    )
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(message)
+    if isinstance(value, Integral):
+        if value < 1:
+            raise ValueError(message)
+    elif not 0.0 < value < 1.0:
+        raise ValueError(message)
+
+
+def count_components(n_components: Any, Y: NDArray[np.float64]) -> int:
+    """Return the number of latent dimensions: as given, or enough for that share of variance.
+
+    As in scikit-learn's PCA: the smallest number of principal components whose explained variance
+    exceeds the share.
+    """
+    if isinstance(n_components, Integral):
+        return int(n_components)
+    squares = np.linalg.svd(Y - Y.mean(axis=0), compute_uv=False) ** 2
+    if squares.sum() == 0:
+        return 1
+    shares = np.cumsum(squares) / squares.sum()
+    return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))

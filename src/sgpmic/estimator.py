@@ -1,0 +1,675 @@
+"""The scikit-learn estimator."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sgpmic._precision import in_double_precision
+from sgpmic._validation import check_parameters, check_whole_number, count_components
+from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, JitterWarning, StartWarning
+from sgpmic.kernels import Kernel, get_kernel
+from sgpmic.learning.em import Options, State
+from sgpmic.learning.fit import (
+    Callback,
+    Outcome,
+    Progress,
+    initial_state,
+    run_rounds,
+    start_values,
+)
+from sgpmic.learning.fitted import Fitted, Units, finish, measure_units, scale_kernels, sort_clusters
+from sgpmic.learning.starts import Start, agreements, choose, plan_starts
+from sgpmic.model.rows import Rows, make_rows
+
+Floats = NDArray[np.float64]
+
+
+class SGPMIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Clustering and non-linear dimensionality reduction, learned together.
+
+    Sparse Gaussian processes map a low-dimensional latent space to the data; a mixture of
+    Gaussians on the latent space makes the latent points an embedding and their responsibilities
+    a clustering. Learned by EM on the KL-corrected variational bound. The defaults are chosen
+    for good results without labels; :meth:`as_published` sets every choice as in the paper.
+
+    Parameters
+    ----------
+    n_clusters : int, default=3
+        Number of clusters.
+    n_components : int or float, default=2
+        Number of latent dimensions; or, between 0 and 1, the share of variance: as many
+        dimensions as principal components are needed for it.
+    kernel : str or Kernel, default='rbf'
+        'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or an object of
+        :mod:`sgpmic.kernels`, whose parameters are start values.
+    mapping : {'shared', 'per_cluster'}, default='shared'
+        One Gaussian process for all clusters, which then differ by their place in the latent
+        space only, or one for each cluster (the paper's model).
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'unit'}, default='full'
+        Shape of the clusters in the latent space, as in
+        :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes them to the identity.
+    prior_strength : float, default=0.3
+        Strength of the conjugate prior on the clusters' weights and covariances, as a share of
+        the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
+    n_inducing : int, default=50
+        Number of inducing points; at most the number of rows is used.
+    inducing : {'random', 'kmeans'}, default='random'
+        Where inducing points start: at latent points of random rows or at k-means centres.
+    init : {'isomap', 'pca', 'ppca', 'spectral', 'random'} or array of shape \
+(n_samples, n_components), default='isomap'
+        The embedding that learning starts from.
+    init_memberships : {'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), \
+default='fcm'
+        The clustering of that embedding that learning starts from: fuzzy c-means, k-means, or a
+        Gaussian mixture.
+    n_neighbors : int, default=12
+        Neighbours in ISOMAP's and the spectral embedding's graph.
+    isomap_pieces : {'join', 'largest'}, default='join'
+        What ISOMAP does when its graph falls apart: join the pieces by their shortest links, or
+        embed the largest only and put the other rows at 0.
+    unit_variance : bool, default=False
+        Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
+        one factor scales them all.
+    units : {'relative', 'data'}, default='relative'
+        Whether the kernel's start values are relative to the mean variance of the features, or
+        in the units of the data.
+    optimizer : {'scg', 'lbfgs'}, default='scg'
+        Scaled conjugate gradients or limited-memory BFGS in the M-steps.
+    max_iter : int, default=50
+        Most rounds of EM.
+    m_steps : int, default=20
+        Steps of the optimizer in a round.
+    e_steps : int, default=20
+        Most E-steps in a round.
+    e_tol : float, default=1e-3
+        E-steps of a round end when no responsibility changes by more than this.
+    settle_mixture : bool, default=True
+        Whether the latent mixture is updated between the E-steps of a round, so that assignments
+        settle in the latent space first.
+    tol : float, default=1e-3
+        Learning ends when a round raises the bound by less than this, relative to the larger of
+        its magnitude and the number of rows. 0 makes all ``max_iter`` rounds.
+    n_init : int, default=1
+        Number of starts: the one asked for and others of different kinds.
+    selection : {'consensus', 'bound'}, default='consensus'
+        Which start is kept: the one whose partition agrees best with those of all others
+        (highest mean adjusted Rand index), or the one with the highest bound. The bound is not a
+        safe judge between starts of different kinds.
+    covariance_floor : float, default=1e-4
+        Smallest variance of a cluster in any latent direction; the overall variance of the
+        latent points is 1.
+    jitter : float, default=1e-8
+        Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
+        when a factorisation fails.
+    block_size : int or None, default=None
+        Rows handled at a time. It changes speed and memory, not results.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` goes on from the last solution (same number of rows).
+    random_state : int, RandomState instance or None, default=None
+        Seed of everything random.
+    verbose : int, default=0
+        1 prints a line a round.
+    callbacks : list of callables or None, default=None
+        Each is called after every round with a :class:`sgpmic.Progress`; returning True ends
+        that start.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        The most probable cluster of every row; cluster 0 is the largest.
+    memberships_ : ndarray of shape (n_samples, n_clusters)
+        q(S): the probability of every row being in every cluster.
+    embedding_ : ndarray of shape (n_samples, n_components_)
+        The latent points.
+    lower_bound_ : float
+        The objective at the end, in the units of the data: the KL-corrected bound plus the log
+        of the conjugate prior (0 at ``prior_strength=0``).
+    history_ : dict of str to list
+        One entry a round of every start: 'start', 'round', 'bound_after_e', 'bound', ...
+    starts_ : list of dict
+        Every start: its kind, bound, agreement with the others, rounds, labels, whether it was
+        kept.
+    n_iter_ : int
+        Rounds of the start that was kept.
+    converged_ : bool
+        Whether it ended because the bound had settled.
+    n_components_ : int
+        Number of latent dimensions.
+    weights_, means_, covariances_ : ndarrays of shape (n_clusters,), (n_clusters, \
+n_components_) and (n_clusters, n_components_, n_components_)
+        The latent mixture.
+    kernels_ : list of Kernel
+        Learned kernels in the units of the data: one, or one a cluster.
+    inducing_ : ndarray of shape (n_inducing, n_components_)
+        Inducing points in the latent space.
+    beta_ : float
+        Noise precision in the units of the data.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, when all are strings.
+
+    Notes
+    -----
+    A row that was trained on keeps its fitted latent point and memberships in ``transform`` and
+    ``predict_proba``; any other row is placed by itself, so the answer for a row never depends on
+    the rest of the batch.
+
+    References
+    ----------
+    *Clustering based on Mixtures of Sparse Gaussian Processes*.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sgpmic import SGPMIC
+    >>> Y = load_iris().data
+    >>> model = SGPMIC(n_clusters=3, random_state=0).fit(Y)
+    >>> model.embedding_.shape, model.memberships_.shape
+    ((150, 2), (150, 3))
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 3,
+        n_components: int | float = 2,
+        *,
+        kernel: str | Kernel = "rbf",
+        mapping: str = "shared",
+        covariance_type: str = "full",
+        prior_strength: float = 0.3,
+        n_inducing: int = 50,
+        inducing: str = "random",
+        init: str | ArrayLike = "isomap",
+        init_memberships: str | ArrayLike = "fcm",
+        n_neighbors: int = 12,
+        isomap_pieces: str = "join",
+        unit_variance: bool = False,
+        units: str = "relative",
+        optimizer: str = "scg",
+        max_iter: int = 50,
+        m_steps: int = 20,
+        e_steps: int = 20,
+        e_tol: float = 1e-3,
+        settle_mixture: bool = True,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        selection: str = "consensus",
+        covariance_floor: float = 1e-4,
+        jitter: float = 1e-8,
+        block_size: int | None = None,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.kernel = kernel
+        self.mapping = mapping
+        self.covariance_type = covariance_type
+        self.prior_strength = prior_strength
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.init = init
+        self.init_memberships = init_memberships
+        self.n_neighbors = n_neighbors
+        self.isomap_pieces = isomap_pieces
+        self.unit_variance = unit_variance
+        self.units = units
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.m_steps = m_steps
+        self.e_steps = e_steps
+        self.e_tol = e_tol
+        self.settle_mixture = settle_mixture
+        self.tol = tol
+        self.n_init = n_init
+        self.selection = selection
+        self.covariance_floor = covariance_floor
+        self.jitter = jitter
+        self.block_size = block_size
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    @classmethod
+    def as_published(
+        cls, n_clusters: int = 3, n_components: int | float = 2, **parameters: Any
+    ) -> Self:
+        """Return an estimator with every choice as in the paper.
+
+        One Gaussian process a cluster, ISOMAP with 12 neighbours and fuzzy c-means as start,
+        random inducing points, scaled conjugate gradients, no prior, data centred but not
+        scaled, a fixed number of rounds. What the paper leaves open (number of rounds and steps,
+        how often the E-step is repeated, the shape of the covariances) is one setting for all
+        data sets; ``docs/as-published.md`` says how it was found.
+
+        Parameters
+        ----------
+        n_clusters, n_components
+            See :class:`SGPMIC`.
+        **parameters
+            Any other parameter, to deviate from the paper.
+        """
+        published: dict[str, Any] = {
+            "mapping": "per_cluster",
+            "covariance_type": "full",
+            "prior_strength": 0.0,
+            "inducing": "random",
+            "units": "data",
+            "tol": 0.0,
+            "max_iter": 20,
+        }
+        return cls(n_clusters, n_components, **(published | parameters))
+
+    @in_double_precision
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn embedding and clustering of the rows of ``X``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The data (the paper's Y). Raw features: they are centred, and divided by one common
+            number, but not scaled one by one; use :class:`sklearn.preprocessing.StandardScaler`
+            first where they have different units.
+        y : Ignored
+            Present for scikit-learn's conventions.
+
+        Returns
+        -------
+        self : SGPMIC
+        """
+        check_parameters(self.get_params(deep=False))
+        kernel = get_kernel(self.kernel)
+        Y = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        if len(Y) < self.n_clusters:
+            raise ValueError(
+                f"n_samples={len(Y)} is less than n_clusters={self.n_clusters}: ask for at most "
+                "as many clusters as there are rows."
+            )
+        rng = check_random_state(self.random_state)
+        units = measure_units(Y)
+        rows = make_rows(units.reduce(Y), self.block_size)
+        n_components = count_components(self.n_components, Y)
+        options = self._options()
+
+        going_on = self._last_state(Y, n_components, kernel) if self.warm_start else None
+        outcomes: list[Outcome] = []
+        if going_on is not None:
+            starts = [Start("last fit", "last fit", 0)]
+            outcomes.append(self._learn(going_on, rows, options, units, 0, 1))
+        else:
+            starts = plan_starts(self.init, self.init_memberships, self.n_init, rng)
+            for number, start in enumerate(starts):
+                state, notes = self._begin(Y, start, kernel, n_components, units, rows, options)
+                outcome = self._learn(state, rows, options, units, number, len(starts))
+                outcome.notes = notes
+                outcomes.append(outcome)
+        kept = self._keep(starts, outcomes, len(Y))
+        outcome = outcomes[kept]
+        state = sort_clusters(outcome.state, shared=options.shared)
+        self._state = state
+        self._set_attributes(finish(state, rows, options, Y, units, rng), outcome)
+        self._warn(outcome)
+        return self
+
+    def _options(self) -> Options:
+        return Options(
+            shared=self.mapping == "shared",
+            covariance_type=self.covariance_type,
+            covariance_floor=float(self.covariance_floor),
+            optimiser=self.optimizer,
+            m_steps=int(self.m_steps),
+            e_steps=int(self.e_steps),
+            e_tolerance=float(self.e_tol),
+            settle_mixture=bool(self.settle_mixture),
+            jitter=float(self.jitter),
+            has_prior=self.prior_strength > 0,
+        )
+
+    def _begin(
+        self,
+        Y: Floats,
+        start: Start,
+        kernel: Kernel,
+        n_components: int,
+        units: Units,
+        rows: Rows,
+        options: Options,
+    ) -> tuple[State, tuple[str, ...]]:
+        """Return the state that a start begins with, and what is unusual about it."""
+        values = start_values(
+            Y,
+            start,
+            n_clusters=self.n_clusters,
+            n_components=n_components,
+            n_inducing=min(self.n_inducing, len(Y)),
+            inducing=self.inducing,
+            n_neighbors=self.n_neighbors,
+            pieces=self.isomap_pieces,
+            unit_variance=bool(self.unit_variance),
+        )
+        # Data in their own units with a kernel of variance v are data divided by ``scale`` with
+        # a kernel of variance v / scale².
+        factor = units.scale**-2 if self.units == "data" else 1.0
+        n_processes = 1 if options.shared else self.n_clusters
+        kernels = scale_kernels([kernel.for_dimensions(n_components)] * n_processes, factor)
+        # The paper's start, β = (½ √mean(var(Y)))⁻², which is 4 once the data are scaled.
+        state = initial_state(values, kernels, 4.0, rows, options, float(self.prior_strength))
+        return state, values.notes
+
+    def _learn(
+        self, state: State, rows: Rows, options: Options, units: Units, number: int, n_starts: int
+    ) -> Outcome:
+        callbacks = list(self.callbacks or ())
+        if self.verbose:
+            callbacks.append(_print_progress)
+        n_samples = int(np.asarray(rows.weight).sum())
+        outcome = run_rounds(
+            state,
+            rows,
+            options,
+            max_rounds=self.max_iter,
+            tolerance=float(self.tol),
+            constant=n_samples * units.log_volume,
+            callbacks=callbacks,
+            start=number,
+            n_starts=n_starts,
+        )
+        if not outcome.history:
+            raise ValueError(
+                "The first round of learning gave numbers that are not finite. Look for features "
+                "of very different sizes (scale them), or raise jitter above "
+                f"{self.jitter:g}."
+            )
+        return outcome
+
+    def _last_state(self, Y: Floats, n_components: int, kernel: Kernel) -> State | None:
+        """Return the state to go on from, None before the first fit."""
+        state: State | None = getattr(self, "_state", None)
+        if state is None:
+            return None
+        n_processes = 1 if self.mapping == "shared" else self.n_clusters
+        fits = (
+            self.embedding_.shape == (len(Y), n_components)
+            and self.memberships_.shape == (len(Y), self.n_clusters)
+            and len(self.kernels_) == n_processes
+            and type(self.kernels_[0]) is type(kernel)
+        )
+        if not fits:
+            raise ValueError(
+                "warm_start=True goes on from the last fit, which had another number of rows, "
+                "clusters, components or another kernel: call set_params(warm_start=False) "
+                "first, or make a new estimator."
+            )
+        return state
+
+    def _keep(self, starts: list[Start], outcomes: list[Outcome], n_samples: int) -> int:
+        """Choose the start that is kept and list them all."""
+        partitions = [np.asarray(o.state.S)[:n_samples].argmax(axis=1) for o in outcomes]
+        agreement = agreements(partitions)
+        bounds = np.array([o.bound for o in outcomes])
+        kept = choose(self.selection, bounds, agreement)
+        self.starts_ = [
+            start.describe()
+            | {
+                "bound": outcome.bound,
+                "agreement": float(agreement[i]),
+                "n_iter": len(outcome.history),
+                "converged": outcome.converged,
+                "kept": i == kept,
+                "labels": partitions[i],
+                "notes": list(outcome.notes),
+            }
+            for i, (start, outcome) in enumerate(zip(starts, outcomes, strict=True))
+        ]
+        records = [record for outcome in outcomes for record in outcome.history]
+        self.history_ = {name: [r[name] for r in records] for name in records[0]}
+        return kept
+
+    def _set_attributes(self, fitted: Fitted, outcome: Outcome) -> None:
+        self._adopt(fitted)
+        self.lower_bound_ = outcome.bound
+        self.n_iter_ = len(outcome.history)
+        self.converged_ = outcome.converged
+
+    def _adopt(self, fitted: Fitted) -> None:
+        """Set the attributes that a fitted model determines."""
+        self._fitted = fitted
+        self.embedding_ = fitted.X
+        self.memberships_ = fitted.S
+        self.labels_ = fitted.S.argmax(axis=1)
+        self.weights_, self.means_, self.covariances_ = fitted.mixture
+        self.kernels_ = fitted.kernels
+        self.beta_ = fitted.beta
+        self.inducing_ = np.asarray(fitted.posterior.processes.Z)
+        self.n_components_ = fitted.X.shape[1]
+
+    def _warn(self, outcome: Outcome) -> None:
+        """Say what the user should know about the fit."""
+        for note in outcome.notes:
+            warnings.warn(note, StartWarning, stacklevel=4)
+        empty = self.n_clusters - len(np.unique(self.labels_))
+        if empty:
+            warnings.warn(
+                f"{empty} of {self.n_clusters} clusters ended without rows; fewer clusters, "
+                "another start (n_init) or a stronger prior (prior_strength) may suit the data.",
+                DeadClusterWarning,
+                stacklevel=4,
+            )
+        if outcome.jitter > self.jitter:
+            warnings.warn(
+                f"A kernel matrix was close to singular: its jitter was raised from "
+                f"{self.jitter:g} to {outcome.jitter:g}. Fewer inducing points may help.",
+                JitterWarning,
+                stacklevel=4,
+            )
+        if outcome.broke_off:
+            warnings.warn(
+                f"Round {self.n_iter_ + 1} gave numbers that are not finite; the model is that "
+                f"of round {self.n_iter_}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        elif self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
+            warnings.warn(
+                f"The bound was still rising after {self.n_iter_} rounds; raise max_iter, or tol "
+                "if that is good enough.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
+        """Learn, and return the embedding.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : Ignored
+
+        Returns
+        -------
+        embedding : ndarray of shape (n_samples, n_components_)
+        """
+        return self.fit(X).embedding_
+
+    def _check_rows(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        Y: Floats = validate_data(self, X, dtype=np.float64, reset=False)
+        return Y
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """Return the latent points of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        embedding : ndarray of shape (n_samples, n_components_)
+        """
+        Y = self._check_rows(X)
+        return self._fitted.place(Y)[0]
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the probability of every cluster for every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        memberships : ndarray of shape (n_samples, n_clusters)
+        """
+        Y = self._check_rows(X)
+        return self._fitted.place(Y)[1]
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Return the most probable cluster of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
+        return labels
+
+    def inverse_transform(self, X: ArrayLike) -> Floats:
+        """Return the rows that latent points stand for.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components_)
+            Latent points.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_samples, n_features_in_)
+            Expected rows, in the units of the data.
+        """
+        check_is_fitted(self)
+        points = check_array(X, dtype=np.float64, input_name="X")
+        if points.shape[1] != self.n_components_:
+            raise ValueError(
+                f"X has {points.shape[1]} columns, but the latent space has "
+                f"{self.n_components_} dimensions."
+            )
+        return self._fitted.decode(points)
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """Return the log density of every row under the model.
+
+        The latent point of a row is integrated out by Laplace's approximation. Low values mark
+        rows that are unlike anything seen in fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+        """
+        Y = self._check_rows(X)
+        return self._fitted.log_density(Y)
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Return the mean log density of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : Ignored
+
+        Returns
+        -------
+        score : float
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features_in_)
+        labels : ndarray of shape (n_samples,)
+            The cluster each was drawn from; rows are sorted by it.
+        """
+        check_is_fitted(self)
+        check_whole_number("n_samples", n_samples, 1)
+        return self._fitted.draw(int(n_samples), check_random_state(self.random_state))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file that :meth:`load` reads.
+
+        The file holds arrays and JSON only (safetensors); loading never runs code from it. It
+        contains a sample of the training rows.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        from sgpmic.io.models import save_estimator
+
+        check_is_fitted(self)
+        save_estimator(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+
+        Returns
+        -------
+        model : SGPMIC
+        """
+        from sgpmic.io.models import load_estimator
+
+        return load_estimator(cls, path)
+
+
+def _print_progress(progress: Progress) -> None:
+    sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
+    print(
+        f"start {progress.start + 1}/{progress.n_starts}  round {progress.round}"
+        f"/{progress.max_rounds}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
+        f"clusters {sizes}  {progress.seconds:.1f} s",
+        flush=True,
+    )

@@ -1,0 +1,28 @@
+"""Warnings and errors of our own; everything else uses Python's and scikit-learn's."""
+
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+__all__ = [
+    "ConvergenceWarning",
+    "DeadClusterWarning",
+    "JitterWarning",
+    "NotFittedError",
+    "SGPMICWarning",
+    "StartWarning",
+]
+
+
+class SGPMICWarning(UserWarning):
+    """Base of all warnings of this package."""
+
+
+class DeadClusterWarning(SGPMICWarning):
+    """A cluster has lost all its rows."""
+
+
+class JitterWarning(SGPMICWarning):
+    """A kernel matrix was close to singular and had to be strengthened."""
+
+
+class StartWarning(SGPMICWarning):
+    """Something about the starting embedding is out of the ordinary."""

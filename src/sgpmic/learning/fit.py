@@ -1,0 +1,209 @@
+"""From a table and a start to a fitted state: the loop over rounds of EM.
+
+Everything between two rounds happens here, on the host: recording, stopping, telling callbacks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.kernels import Kernel, stack
+from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
+from sgpmic.learning.embeddings import embed
+from sgpmic.learning.inducing import choose_inducing
+from sgpmic.learning.memberships import initial_memberships
+from sgpmic.learning.starts import Start
+from sgpmic.model.rows import Rows, pad_rows
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every round.
+
+    Attributes
+    ----------
+    start, n_starts : int
+        Which start this is (from 0), and how many there are.
+    round, max_rounds : int
+        Which round has just ended (from 1), and how many there may be.
+    bound : float
+        The objective: the KL-corrected bound, in the units of the data, plus the log of the
+        conjugate prior.
+    change : float
+        Its relative change over the round; infinite after the first.
+    cluster_sizes : ndarray of shape (n_clusters,)
+        Expected number of rows in every cluster.
+    seconds : float
+        Since this start began.
+    """
+
+    start: int
+    n_starts: int
+    round: int
+    max_rounds: int
+    bound: float
+    change: float
+    cluster_sizes: Floats
+    seconds: float
+
+
+#: A callback may return True to end the start it is told about.
+Callback = Callable[[Progress], object]
+
+
+class StartValues(NamedTuple):
+    """Arrays a start begins with."""
+
+    X: Floats
+    Z: Floats
+    S: Floats
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """One start's fit."""
+
+    state: State
+    bound: float
+    converged: bool
+    history: list[dict[str, float]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    jitter: float = 0.0
+    broke_off: bool = False  # a round gave numbers that are not finite; the one before is kept
+
+
+def start_values(
+    Y: Floats,
+    start: Start,
+    *,
+    n_clusters: int,
+    n_components: int,
+    n_inducing: int,
+    inducing: str,
+    n_neighbors: int,
+    pieces: str,
+    unit_variance: bool,
+) -> StartValues:
+    """Return the embedding, inducing points and memberships of a start."""
+    rng = np.random.RandomState(start.seed)
+    embedding = embed(
+        Y,
+        n_components,
+        start.embedding,
+        n_neighbors=n_neighbors,
+        pieces=pieces,
+        random_state=rng,
+    )
+    X = embedding.coordinates
+    if unit_variance:
+        deviations = X.std(axis=0)
+        X = X / np.where(deviations > 0, deviations, 1.0)
+    S = initial_memberships(X, n_clusters, start.memberships, rng)
+    Z = choose_inducing(X, n_inducing, inducing, rng)
+    return StartValues(X, Z, S, embedding.notes)
+
+
+def initial_state(
+    values: StartValues,
+    kernels: Sequence[Kernel],
+    beta: float,
+    rows: Rows,
+    options: Options,
+    strength: float,
+) -> State:
+    """Return the EM state of a start."""
+    X, S = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (values.X, values.S))
+    state: State = first_state(
+        X, jnp.asarray(values.Z), stack(kernels), jnp.asarray(beta), S, rows, options, strength
+    )
+    return state
+
+
+def run_rounds(
+    state: State,
+    rows: Rows,
+    options: Options,
+    *,
+    max_rounds: int,
+    tolerance: float,
+    constant: float,
+    callbacks: Sequence[Callback],
+    start: int,
+    n_starts: int,
+) -> Outcome:
+    """Make rounds of EM until the objective settles.
+
+    Parameters
+    ----------
+    state : State
+    rows : Rows
+    options : Options
+    max_rounds : int
+    tolerance : float
+        Stop when the objective rises by less than this share of its magnitude over a round.
+    constant : float
+        Added to every bound that is reported (the units of the data).
+    callbacks : sequence of callables
+    start, n_starts : int
+        For the progress that callbacks are told.
+    """
+    began = time.perf_counter()
+    outcome = Outcome(state, bound=float("nan"), converged=False)
+    for number in range(1, max_rounds + 1):
+        new_state, info = em_round(outcome.state, rows, options)
+        record = _record(info, number, start, constant)
+        record["seconds"] = time.perf_counter() - began
+        if not (np.isfinite(record["bound"]) and _all_finite(new_state)):
+            outcome.broke_off = True
+            break
+        change = abs(record["bound"] - outcome.bound) / max(1.0, abs(record["bound"]))
+        outcome.state, outcome.bound = new_state, record["bound"]
+        outcome.jitter = max(outcome.jitter, float(info.jitter))
+        outcome.history.append(record)
+        progress = Progress(
+            start=start,
+            n_starts=n_starts,
+            round=number,
+            max_rounds=max_rounds,
+            bound=record["bound"],
+            change=float("inf") if np.isnan(change) else change,
+            cluster_sizes=np.asarray(info.cluster_sizes),
+            seconds=record["seconds"],
+        )
+        # All callbacks are told, also when an earlier one asks to stop.
+        stop = [callback(progress) is True for callback in callbacks]
+        if change <= tolerance:
+            outcome.converged = True
+            break
+        if any(stop):
+            break
+    return outcome
+
+
+def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[str, float]:
+    return {
+        "start": start,
+        "round": number,
+        "bound_after_e": float(info.bound_after_e) + constant,
+        "bound": float(info.bound) + constant,
+        "log_prior": float(info.prior),
+        "e_steps": int(info.e_steps),
+        "m_steps": int(info.m_steps),
+        "evaluations": int(info.evaluations),
+        "largest_change": float(info.largest_change),
+    }
+
+
+def _all_finite(state: State) -> bool:
+    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(state))

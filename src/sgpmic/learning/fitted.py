@@ -1,0 +1,197 @@
+"""A fitted model in the units of the data: where rows lie, how likely they are, what they could be.
+
+This is what an estimator keeps and a model file holds. It knows arrays only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic._precision import in_double_precision
+from sgpmic.kernels import Kernel, unstack
+from sgpmic.learning.em import Options, State, last_e_step, processes_of
+from sgpmic.learning.projection import log_evidence, project
+from sgpmic.learning.reference import Reference, make_reference
+from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
+from sgpmic.model.prediction import Posterior, make_posterior, process_moments
+from sgpmic.model.rows import Rows
+
+Floats = NDArray[np.float64]
+
+
+class Units(NamedTuple):
+    """Data are centred, feature by feature, and divided by one number.
+
+    One number for all features changes nothing in the model but the units of its parameters; it
+    saves the numerics when features are in the hundreds.
+    """
+
+    offset: Floats  # (P,)
+    scale: float
+
+    def reduce(self, Y: Floats) -> Floats:
+        """Return rows as the model sees them."""
+        return (Y - self.offset) / self.scale
+
+    def restore(self, Y: Floats) -> Floats:
+        """Undo :meth:`reduce`."""
+        return Y * self.scale + self.offset
+
+    @property
+    def log_volume(self) -> float:
+        """What one row's log density loses on its way back to the units of the data."""
+        return -len(self.offset) * math.log(self.scale)
+
+
+def measure_units(Y: Floats) -> Units:
+    """Return the units of a table: its means, and the root of its mean feature variance."""
+    scale = float(np.sqrt(Y.var(axis=0).mean()))
+    # Rows that are all alike leave rounding errors at most: nothing to divide by.
+    alike = scale <= 1e-12 * max(1.0, float(np.abs(Y).max()))
+    return Units(Y.mean(axis=0), 1.0 if alike else scale)
+
+
+@dataclass
+class Fitted:
+    """A fitted model."""
+
+    units: Units
+    posterior: Posterior
+    X: Floats  # (N, Q) latent points of the training rows
+    S: Floats  # (N, M) their responsibilities
+    reference: Reference
+
+    @in_double_precision
+    def place(self, Y: Floats) -> tuple[Floats, Floats]:
+        """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
+        known = self.reference.lookup(Y)
+        X, S = self.X[known], self.S[known]
+        new = np.flatnonzero(known < 0)
+        if len(new):
+            starts = self.reference.starts(Y[new])
+            found = project(self.posterior, starts, self.units.reduce(Y[new]))
+            X[new], S[new] = found.X, found.memberships
+        return X, S
+
+    @in_double_precision
+    def log_density(self, Y: Floats) -> Floats:
+        """Return log p(y) of rows in the units of the data, latent points integrated out."""
+        reduced = self.units.reduce(Y)
+        # Also for training rows: their fitted points maximise the bound, not this density.
+        points = project(self.posterior, self.reference.starts(Y), reduced).X
+        return log_evidence(self.posterior, points, reduced) + self.units.log_volume
+
+    @in_double_precision
+    def decode(self, X: Floats) -> Floats:
+        """Return the expected rows, in the units of the data, at latent points."""
+        mean, _ = process_moments(self.posterior, jnp.asarray(X))
+        prior = factor_mixture(self.posterior.mixture)
+        log_p = log_densities(prior, jnp.asarray(X)) + prior.log_weights
+        shares = jax.nn.softmax(log_p, axis=1)  # p(m | x)
+        if mean.shape[0] == 1:
+            return self.units.restore(np.asarray(mean[0]))
+        return self.units.restore(np.asarray(jnp.einsum("nm,mnp->np", shares, mean)))
+
+    @in_double_precision
+    def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
+        """Return rows drawn from the model and the clusters they came from, cluster by cluster."""
+        mixture = self.posterior.mixture
+        weights = np.asarray(mixture.weights, dtype=np.float64)
+        counts = rng.multinomial(n_samples, weights / weights.sum())
+        labels = np.repeat(np.arange(len(counts)), counts)
+        X = np.concatenate(
+            [
+                rng.multivariate_normal(mean, covariance, count)
+                for mean, covariance, count in zip(
+                    np.asarray(mixture.means), np.asarray(mixture.covariances), counts, strict=True
+                )
+            ]
+        )
+        mean, variance = (np.asarray(a) for a in process_moments(self.posterior, jnp.asarray(X)))
+        process = np.zeros_like(labels) if len(mean) == 1 else labels
+        rows = np.arange(n_samples)
+        spread = np.sqrt(variance[process, rows] + 1.0 / float(self.posterior.processes.beta))
+        noise = rng.standard_normal((n_samples, mean.shape[2]))
+        return self.units.restore(mean[process, rows] + spread[:, None] * noise), labels
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels in the units of the data."""
+        return scale_kernels(unstack(self.posterior.processes.kernels), self.units.scale**2)
+
+    @property
+    def beta(self) -> float:
+        """The noise precision in the units of the data."""
+        return float(self.posterior.processes.beta) / self.units.scale**2
+
+    @property
+    def mixture(self) -> Mixture:
+        """The latent mixture, as NumPy arrays."""
+        return Mixture(*(np.asarray(a) for a in self.posterior.mixture))
+
+
+def scale_kernels(kernels: list[Kernel], factor: float) -> list[Kernel]:
+    """Return kernels whose values are ``factor`` times as large."""
+    return [
+        replace(
+            k,
+            variance=k.variance * factor,
+            bias=k.bias * factor,
+            white=k.white * factor,
+        )
+        for k in kernels
+    ]
+
+
+_posterior = jax.jit(make_posterior)
+
+
+def sort_clusters(state: State, *, shared: bool) -> State:
+    """Return the state with the largest cluster first, so that an empty one comes last."""
+    order = np.argsort(-np.asarray(state.S).sum(axis=0), kind="stable")
+    parameters = state.parameters
+    if not shared:
+        kernels = jax.tree.map(lambda leaf: leaf[order], parameters.log_kernels)
+        parameters = parameters._replace(log_kernels=kernels)
+    mixture = Mixture(*(a[order] for a in state.mixture))
+    return state._replace(parameters=parameters, S=state.S[:, order], mixture=mixture)
+
+
+def finish(
+    state: State,
+    rows: Rows,
+    options: Options,
+    Y: Floats,
+    units: Units,
+    random_state: np.random.RandomState,
+) -> Fitted:
+    """Make the last E-step and keep what predictions need.
+
+    Parameters
+    ----------
+    state : State
+        At the end of EM.
+    rows : Rows
+        The data as EM saw them.
+    options : Options
+    Y : ndarray of shape (n_samples, n_features)
+        The data in their own units.
+    units : Units
+    random_state : RandomState
+        For the sample of rows that is remembered when there are very many.
+    """
+    N = len(Y)
+    S, factors = last_e_step(state, rows, options)
+    # NumPy arrays, which outlive any device and any precision context.
+    posterior: Posterior = jax.tree.map(
+        np.asarray, _posterior(processes_of(state.parameters), factors, state.mixture)
+    )
+    X = np.array(state.parameters.X)[:N]
+    return Fitted(units, posterior, X, np.array(S)[:N], make_reference(Y, X, random_state))

@@ -1,0 +1,67 @@
+"""What is remembered of the training rows to answer for others: where they lie, and which they are.
+
+A row that was trained on has its place already: it is recognised by a fingerprint of its values
+and gets its fitted coordinates and memberships. Any other row starts from the latent points of
+its nearest neighbours among (a sample of) the training rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+
+Floats = NDArray[np.float64]
+
+#: More training rows than this are sampled: starts for new rows need not be perfect.
+MOST_REFERENCE_ROWS = 20_000
+#: How many neighbours' latent points are considered as starts.
+NEIGHBOURS = 5
+
+
+def fingerprints(Y: Floats) -> NDArray[np.uint64]:
+    """Return 64 bits that identify every row's values."""
+    # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+    rows = np.ascontiguousarray(Y, dtype=np.float64) + 0.0
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+@dataclass
+class Reference:
+    """Training rows (or a sample of them) with their latent points, and all fingerprints."""
+
+    rows: Floats  # (R, P)
+    points: Floats  # (R, Q)
+    keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
+    order: NDArray[np.int64]  # (N,) the training row each belongs to
+    _tree: KDTree | None = None
+
+    def starts(self, Y: Floats) -> Floats:
+        """Return latent points to start from, (n_samples, n_neighbours, n_components)."""
+        if self._tree is None:
+            self._tree = KDTree(self.rows)
+        k = min(NEIGHBOURS, len(self.rows))
+        _, nearest = self._tree.query(Y, k=np.arange(1, k + 1))
+        starts: Floats = self.points[nearest]
+        return starts
+
+    def lookup(self, Y: Floats) -> NDArray[np.int64]:
+        """Return the index of the training row that each row is, −1 for rows not seen."""
+        keys = fingerprints(Y)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[places] == keys, self.order[places], -1)
+
+
+def make_reference(Y: Floats, X: Floats, random_state: np.random.RandomState) -> Reference:
+    """Remember training rows ``Y`` with latent points ``X``."""
+    keys = fingerprints(Y)
+    order = np.argsort(keys, kind="stable").astype(np.int64)
+    rows, points = Y, X
+    if len(Y) > MOST_REFERENCE_ROWS:
+        chosen = np.sort(random_state.choice(len(Y), MOST_REFERENCE_ROWS, replace=False))
+        rows, points = Y[chosen], X[chosen]
+    return Reference(rows.copy(), points.copy(), keys[order], order)

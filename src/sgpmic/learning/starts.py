@@ -1,0 +1,88 @@
+"""Which starts are tried, and which fit is kept.
+
+The first start is always the one the user asked for (ISOMAP and fuzzy c-means unless told
+otherwise). Further ones go through other embeddings and clusterings, so that they differ in kind.
+
+Which one is kept. The bound is not a safe judge between starts of different kinds: flexible
+mappings with free latent points can explain almost any partition, and the highest bounds often
+belong to poor ones. So the default is **consensus**: the fit whose partition agrees best with the
+partitions of all the other starts (highest mean adjusted Rand index; the earlier start wins a
+tie). A start that went astray agrees with nobody. ``bound`` keeps the highest bound, which is
+sensible where all starts are of one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+SELECTIONS = ("consensus", "bound")
+
+#: The order in which kinds of starts are tried after the one asked for.
+_EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
+_MEMBERSHIPS = ("fcm", "gmm", "kmeans")
+
+
+class Start(NamedTuple):
+    """One start: how X and S begin, and the seed of everything random in it."""
+
+    embedding: Any  # a method's name or an array
+    memberships: Any
+    seed: int
+
+    def describe(self) -> dict[str, str]:
+        """Return the kind of start in words."""
+        return {
+            "embedding": self.embedding if isinstance(self.embedding, str) else "given",
+            "memberships": self.memberships if isinstance(self.memberships, str) else "given",
+        }
+
+
+def plan_starts(
+    embedding: Any, memberships: Any, n_init: int, random_state: np.random.RandomState
+) -> list[Start]:
+    """Return ``n_init`` starts, the one asked for first.
+
+    A given array is kept in every start. When all kinds have been used they come round again
+    with other seeds.
+    """
+    embeddings = [embedding]
+    if isinstance(embedding, str):
+        embeddings += [e for e in _EMBEDDINGS if e != embedding]
+    groupings = [memberships]
+    if isinstance(memberships, str):
+        groupings += [g for g in _MEMBERSHIPS if g != memberships]
+    # Diagonally, so that the first few starts already differ in both respects.
+    kinds = [
+        (embeddings[(i + j) % len(embeddings)], groupings[i % len(groupings)])
+        for j in range(len(embeddings))
+        for i in range(len(groupings))
+    ]
+    seeds = random_state.randint(np.iinfo(np.int32).max, size=n_init)
+    return [Start(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
+
+
+def agreements(partitions: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.float64]:
+    """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
+    n = len(partitions)
+    if n == 1:
+        return np.ones(1)
+    table = np.zeros((n, n))
+    for i in range(n):
+        for j in range(i):
+            table[i, j] = table[j, i] = adjusted_rand_score(partitions[i], partitions[j])
+    return table.sum(axis=1) / (n - 1)
+
+
+def choose(
+    selection: str, bounds: NDArray[np.float64], agreement: NDArray[np.float64]
+) -> int:
+    """Return the index of the fit to keep."""
+    scores = agreement if selection == "consensus" else bounds
+    # Rounding must not decide a tie: the earlier start wins.
+    close = np.flatnonzero(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max())))
+    return int(close[0])

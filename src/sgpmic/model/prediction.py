@@ -1,0 +1,68 @@
+r"""What a fitted model says at a latent point, and how well a row fits there.
+
+Mean and variance of process m at x are
+
+.. math:: \bar f_m(x) = k^\top A_m^{-1} W_m, \qquad
+          v_m(x) = k(x,x) - k^\top K_{uu}^{-1} k + k^\top A_m^{-1} k ,
+
+and a row y with latent point x has the joint density
+
+.. math:: p(y, x) = \sum_m \pi_m N(x|\bar x_m, C_m)\, N(y | \bar f_m(x), (v_m(x) + 1/\beta) I).
+
+Finding the x of a row is :mod:`sgpmic.learning.projection`'s work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from sgpmic.kernels import Kernel, cross
+from sgpmic.model.bound import Processes
+from sgpmic.model.collapsed import Factors
+from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
+
+
+class Posterior(NamedTuple):
+    """What is kept of a fitted model to answer for new rows."""
+
+    processes: Processes
+    mean_weights: Array  # (G, U, P): A⁻¹W
+    precision_loss: Array  # (G, U, U): K_uu⁻¹ − A⁻¹, how the data have reduced the variance
+    mixture: Mixture
+
+
+def make_posterior(processes: Processes, factors: Factors, mixture: Mixture) -> Posterior:
+    """Return the posterior from the factors of q(F)."""
+
+    def loss(f: Factors) -> Array:
+        return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
+
+    return Posterior(processes, factors.alpha, lax.map(loss, factors), mixture)
+
+
+def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
+    """Return mean (G, B, P) and variance (G, B) of every process at the points X (B, Q)."""
+    kernels, Z, _ = posterior.processes
+
+    def one(component: tuple[Kernel, Array, Array]) -> tuple[Array, Array]:
+        kernel, weights, precision_loss = component
+        K = cross(kernel, X, Z)  # (B, U)
+        explained = jnp.sum((K @ precision_loss) * K, axis=1)
+        # A difference of nearly equal numbers: rounding must not make it negative.
+        return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
+
+    return lax.map(one, (kernels, posterior.mean_weights, posterior.precision_loss))
+
+
+def log_joints(posterior: Posterior, prior: LatentPrior, X: Array, Y: Array) -> Array:
+    """Return the logarithms of the summands of p(y, x), shape (B, M)."""
+    P = Y.shape[1]
+    mean, variance = process_moments(posterior, X)
+    total = variance + 1.0 / posterior.processes.beta
+    squares = jnp.sum((Y - mean) ** 2, axis=2)
+    likelihood = -0.5 * (P * jnp.log(2.0 * math.pi * total) + squares / total)  # (G, B)
+    return prior.log_weights + log_densities(prior, X) + likelihood.T  # G = 1 broadcasts

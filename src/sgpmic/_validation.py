@@ -76,8 +76,9 @@ def check_whole_number(name: str, value: Any, least: int) -> None:
 def _check_number(name: str, value: Any, smallest: float, open_interval: bool = False) -> None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
-    too_small = value <= smallest if open_interval else value < smallest
-    if too_small or not np.isfinite(value):
+    number = float(value)
+    too_small = number <= smallest if open_interval else number < smallest
+    if too_small or not np.isfinite(number):
         relation = "greater than" if open_interval else "at least"
         raise ValueError(f"{name} must be {relation} {smallest:g} and finite, got {value}.")
 
@@ -92,7 +93,7 @@ def _check_components(value: Any) -> None:
     if isinstance(value, Integral):
         if value < 1:
             raise ValueError(message)
-    elif not 0.0 < value < 1.0:
+    elif not 0.0 < float(value) < 1.0:
         raise ValueError(message)
 
 

@@ -18,22 +18,16 @@ from sklearn.base import (
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sgpmic._precision import in_double_precision
+from sgpmic._advice import advice
+from sgpmic._runtime import double_precision
 from sgpmic._validation import check_parameters, check_whole_number, count_components
-from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, JitterWarning, StartWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.em import Options, State
-from sgpmic.learning.fit import (
-    Callback,
-    Outcome,
-    Progress,
-    initial_state,
-    run_rounds,
-    start_values,
-)
-from sgpmic.learning.fitted import Fitted, Units, finish, measure_units, scale_kernels, sort_clusters
-from sgpmic.learning.starts import Start, agreements, choose, plan_starts
-from sgpmic.model.rows import Rows, make_rows
+from sgpmic.learning.fit import Callback, Progress
+from sgpmic.learning.fitted import Fitted, Units, finish, measure_units, sort_clusters
+from sgpmic.learning.multistart import StartSettings, Stopping, learn
+from sgpmic.learning.starts import Start, plan_starts
+from sgpmic.model.rows import make_rows
 
 Floats = NDArray[np.float64]
 
@@ -278,7 +272,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
-    @in_double_precision
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Learn embedding and clustering of the rows of ``X``.
 
@@ -305,28 +298,37 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         rng = check_random_state(self.random_state)
         units = measure_units(Y)
-        rows = make_rows(units.reduce(Y), self.block_size)
+        with double_precision():
+            rows = make_rows(units.reduce(Y), self.block_size)
         n_components = count_components(self.n_components, Y)
         options = self._options()
-
-        going_on = self._last_state(Y, n_components, kernel) if self.warm_start else None
-        outcomes: list[Outcome] = []
-        if going_on is not None:
-            starts = [Start("last fit", "last fit", 0)]
-            outcomes.append(self._learn(going_on, rows, options, units, 0, 1))
-        else:
+        going_on = self._last_state(len(Y), n_components, kernel) if self.warm_start else None
+        starts = [Start("last fit", "last fit", 0)]
+        if going_on is None:
             starts = plan_starts(self.init, self.init_memberships, self.n_init, rng)
-            for number, start in enumerate(starts):
-                state, notes = self._begin(Y, start, kernel, n_components, units, rows, options)
-                outcome = self._learn(state, rows, options, units, number, len(starts))
-                outcome.notes = notes
-                outcomes.append(outcome)
-        kept = self._keep(starts, outcomes, len(Y))
-        outcome = outcomes[kept]
-        state = sort_clusters(outcome.state, shared=options.shared)
-        self._state = state
-        self._set_attributes(finish(state, rows, options, Y, units, rng), outcome)
-        self._warn(outcome)
+        learned = learn(
+            Y,
+            rows,
+            units,
+            options,
+            starts,
+            self._start_settings(kernel, n_components, units),
+            self._stopping(),
+            self.selection,
+            going_on,
+        )
+        self._state = sort_clusters(learned.outcome.state, shared=options.shared)
+        self._adopt(finish(self._state, rows, options, Y, units, rng))
+        self.starts_ = learned.listing()
+        self.history_ = learned.history
+        self.lower_bound_ = learned.outcome.bound
+        self.n_iter_ = len(learned.outcome.history)
+        self.converged_ = learned.outcome.converged
+        empty = self.n_clusters - len(np.unique(self.labels_))
+        for category, sentence in advice(
+            learned.outcome, empty, self.n_clusters, self.jitter, self.tol, self.max_iter
+        ):
+            warnings.warn(sentence, category, stacklevel=2)
         return self
 
     def _options(self) -> Options:
@@ -343,72 +345,37 @@ n_components_) and (n_clusters, n_components_, n_components_)
             has_prior=self.prior_strength > 0,
         )
 
-    def _begin(
-        self,
-        Y: Floats,
-        start: Start,
-        kernel: Kernel,
-        n_components: int,
-        units: Units,
-        rows: Rows,
-        options: Options,
-    ) -> tuple[State, tuple[str, ...]]:
-        """Return the state that a start begins with, and what is unusual about it."""
-        values = start_values(
-            Y,
-            start,
-            n_clusters=self.n_clusters,
+    def _start_settings(self, kernel: Kernel, n_components: int, units: Units) -> StartSettings:
+        return StartSettings(
+            n_clusters=int(self.n_clusters),
             n_components=n_components,
-            n_inducing=min(self.n_inducing, len(Y)),
+            n_inducing=int(self.n_inducing),
             inducing=self.inducing,
-            n_neighbors=self.n_neighbors,
-            pieces=self.isomap_pieces,
+            n_neighbors=int(self.n_neighbors),
+            isomap_pieces=self.isomap_pieces,
             unit_variance=bool(self.unit_variance),
+            kernel=kernel,
+            # Data in their own units with a kernel of variance v are data divided by ``scale``
+            # with a kernel of variance v / scale².
+            kernel_factor=units.scale**-2 if self.units == "data" else 1.0,
+            prior_strength=float(self.prior_strength),
         )
-        # Data in their own units with a kernel of variance v are data divided by ``scale`` with
-        # a kernel of variance v / scale².
-        factor = units.scale**-2 if self.units == "data" else 1.0
-        n_processes = 1 if options.shared else self.n_clusters
-        kernels = scale_kernels([kernel.for_dimensions(n_components)] * n_processes, factor)
-        # The paper's start, β = (½ √mean(var(Y)))⁻², which is 4 once the data are scaled.
-        state = initial_state(values, kernels, 4.0, rows, options, float(self.prior_strength))
-        return state, values.notes
 
-    def _learn(
-        self, state: State, rows: Rows, options: Options, units: Units, number: int, n_starts: int
-    ) -> Outcome:
+    def _stopping(self) -> Stopping:
         callbacks = list(self.callbacks or ())
         if self.verbose:
             callbacks.append(_print_progress)
-        n_samples = int(np.asarray(rows.weight).sum())
-        outcome = run_rounds(
-            state,
-            rows,
-            options,
-            max_rounds=self.max_iter,
-            tolerance=float(self.tol),
-            constant=n_samples * units.log_volume,
-            callbacks=callbacks,
-            start=number,
-            n_starts=n_starts,
-        )
-        if not outcome.history:
-            raise ValueError(
-                "The first round of learning gave numbers that are not finite. Look for features "
-                "of very different sizes (scale them), or raise jitter above "
-                f"{self.jitter:g}."
-            )
-        return outcome
+        return Stopping(int(self.max_iter), float(self.tol), callbacks)
 
-    def _last_state(self, Y: Floats, n_components: int, kernel: Kernel) -> State | None:
+    def _last_state(self, n_samples: int, n_components: int, kernel: Kernel) -> State | None:
         """Return the state to go on from, None before the first fit."""
         state: State | None = getattr(self, "_state", None)
         if state is None:
             return None
         n_processes = 1 if self.mapping == "shared" else self.n_clusters
         fits = (
-            self.embedding_.shape == (len(Y), n_components)
-            and self.memberships_.shape == (len(Y), self.n_clusters)
+            self.embedding_.shape == (n_samples, n_components)
+            and self.memberships_.shape == (n_samples, self.n_clusters)
             and len(self.kernels_) == n_processes
             and type(self.kernels_[0]) is type(kernel)
         )
@@ -420,80 +387,20 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         return state
 
-    def _keep(self, starts: list[Start], outcomes: list[Outcome], n_samples: int) -> int:
-        """Choose the start that is kept and list them all."""
-        partitions = [np.asarray(o.state.S)[:n_samples].argmax(axis=1) for o in outcomes]
-        agreement = agreements(partitions)
-        bounds = np.array([o.bound for o in outcomes])
-        kept = choose(self.selection, bounds, agreement)
-        self.starts_ = [
-            start.describe()
-            | {
-                "bound": outcome.bound,
-                "agreement": float(agreement[i]),
-                "n_iter": len(outcome.history),
-                "converged": outcome.converged,
-                "kept": i == kept,
-                "labels": partitions[i],
-                "notes": list(outcome.notes),
-            }
-            for i, (start, outcome) in enumerate(zip(starts, outcomes, strict=True))
-        ]
-        records = [record for outcome in outcomes for record in outcome.history]
-        self.history_ = {name: [r[name] for r in records] for name in records[0]}
-        return kept
-
-    def _set_attributes(self, fitted: Fitted, outcome: Outcome) -> None:
-        self._adopt(fitted)
-        self.lower_bound_ = outcome.bound
-        self.n_iter_ = len(outcome.history)
-        self.converged_ = outcome.converged
-
     def _adopt(self, fitted: Fitted) -> None:
         """Set the attributes that a fitted model determines."""
         self._fitted = fitted
         self.embedding_ = fitted.X
         self.memberships_ = fitted.S
         self.labels_ = fitted.S.argmax(axis=1)
-        self.weights_, self.means_, self.covariances_ = fitted.mixture
+        mixture = fitted.mixture
+        self.weights_: Floats = np.asarray(mixture.weights)
+        self.means_: Floats = np.asarray(mixture.means)
+        self.covariances_: Floats = np.asarray(mixture.covariances)
         self.kernels_ = fitted.kernels
         self.beta_ = fitted.beta
         self.inducing_ = np.asarray(fitted.posterior.processes.Z)
         self.n_components_ = fitted.X.shape[1]
-
-    def _warn(self, outcome: Outcome) -> None:
-        """Say what the user should know about the fit."""
-        for note in outcome.notes:
-            warnings.warn(note, StartWarning, stacklevel=4)
-        empty = self.n_clusters - len(np.unique(self.labels_))
-        if empty:
-            warnings.warn(
-                f"{empty} of {self.n_clusters} clusters ended without rows; fewer clusters, "
-                "another start (n_init) or a stronger prior (prior_strength) may suit the data.",
-                DeadClusterWarning,
-                stacklevel=4,
-            )
-        if outcome.jitter > self.jitter:
-            warnings.warn(
-                f"A kernel matrix was close to singular: its jitter was raised from "
-                f"{self.jitter:g} to {outcome.jitter:g}. Fewer inducing points may help.",
-                JitterWarning,
-                stacklevel=4,
-            )
-        if outcome.broke_off:
-            warnings.warn(
-                f"Round {self.n_iter_ + 1} gave numbers that are not finite; the model is that "
-                f"of round {self.n_iter_}.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        elif self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
-            warnings.warn(
-                f"The bound was still rising after {self.n_iter_} rounds; raise max_iter, or tol "
-                "if that is good enough.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
         """Learn, and return the embedding.
@@ -628,7 +535,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components_
+        return int(self.n_components_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")

@@ -18,7 +18,7 @@ differentiation meets in :math:`\sqrt{r^2}` at :math:`r = 0`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -31,15 +31,16 @@ from sgpmic._fast_exp import exp_nonpositive
 
 __all__ = [
     "KERNELS",
+    "RBF",
     "Kernel",
     "Linear",
     "Matern32",
     "Matern52",
-    "RBF",
     "RationalQuadratic",
     "cross",
     "get_kernel",
     "stack",
+    "stacked_like",
     "unstack",
 ]
 
@@ -117,7 +118,8 @@ class Kernel:
                 )
             return replace(self, ard=True)
         if self.ard:
-            return replace(self, **{self.dimension_field: np.full(n_components, float(value))})
+            spread: dict[str, Any] = {self.dimension_field: np.full(n_components, float(value))}
+            return replace(self, **spread)
         return self
 
     # The functions below are what a kernel is; A is (a, Q), B is (b, Q), results (a, b).
@@ -361,7 +363,7 @@ class Linear(Kernel):
         return gradient, dK_B * self.variance, (dK.T @ A) * self.variance
 
     def diagonal(self, X: Array) -> Array:
-        return jnp.sum(self.variance * X * X, axis=1) + self.bias
+        return jnp.asarray(jnp.sum(self.variance * X * X, axis=1) + self.bias)
 
 
 #: Every kernel by the name a user may give.
@@ -376,7 +378,7 @@ def _register(kernel_type: type[Kernel]) -> None:
     def flatten_with_keys(kernel: Kernel) -> tuple[list[tuple[Any, Any]], bool]:
         return [(jax.tree_util.GetAttrKey(n), getattr(kernel, n)) for n in names], kernel.ard
 
-    def unflatten(ard: bool, leaves: Sequence[Any]) -> Kernel:
+    def unflatten(ard: bool, leaves: Iterable[Any]) -> Kernel:
         kernel = object.__new__(kernel_type)  # leaves may be anything JAX puts into a tree
         for n, leaf in zip(names, leaves, strict=True):
             object.__setattr__(kernel, n, leaf)
@@ -425,3 +427,8 @@ def unstack(kernel: Kernel) -> list[Kernel]:
         )
         for m in range(count)
     ]
+
+
+def stacked_like(pattern: Kernel, parameters: dict[str, Any]) -> Kernel:
+    """Return a stacked kernel of the kind of ``pattern`` with these parameters."""
+    return _like(pattern, **parameters)

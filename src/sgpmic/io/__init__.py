@@ -1,1 +1,1 @@
-"""Reading and writing files."""
+"""Files: models now; tables with the command line."""

@@ -1,1 +1,1 @@
-"""Learning: starting values and the routines that improve them."""
+"""Learning: starts, optimisers, EM as pure steps, and what is kept of a fit."""

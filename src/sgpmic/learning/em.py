@@ -295,7 +295,9 @@ def first_state(
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
     mixture = _closed_forms(flat, X, S, conjugate, options)
-    parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), jnp.log(beta))
+    # A weakly typed scalar would make the second round a program of its own.
+    log_beta = jnp.log(jnp.asarray(beta, X.dtype))
+    parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)
     return State(parameters, S, mixture, conjugate)
 
 
@@ -305,9 +307,7 @@ def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Fact
     processes = processes_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X
-    S, _ = e_step(
-        processes, prior, X, state.S, rows, shared=options.shared, jitter=options.jitter
-    )
+    S, _ = e_step(processes, prior, X, state.S, rows, shared=options.shared, jitter=options.jitter)
     T = process_weights(S, rows, shared=options.shared)
     factors, _, _ = factorise_all(processes, X, T, rows, options.jitter)
     return S, factors

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
 from sgpmic.learning.embeddings import embed
@@ -114,6 +115,7 @@ def start_values(
     return StartValues(X, Z, S, embedding.notes)
 
 
+@with_numerics
 def initial_state(
     values: StartValues,
     kernels: Sequence[Kernel],
@@ -130,6 +132,7 @@ def initial_state(
     return state
 
 
+@with_numerics
 def run_rounds(
     state: State,
     rows: Rows,

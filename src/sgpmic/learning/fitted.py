@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._precision import in_double_precision
+from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.em import Options, State, last_e_step, processes_of
 from sgpmic.learning.projection import log_evidence, project
@@ -68,7 +68,7 @@ class Fitted:
     S: Floats  # (N, M) their responsibilities
     reference: Reference
 
-    @in_double_precision
+    @with_numerics
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
         known = self.reference.lookup(Y)
@@ -80,7 +80,7 @@ class Fitted:
             X[new], S[new] = found.X, found.memberships
         return X, S
 
-    @in_double_precision
+    @with_numerics
     def log_density(self, Y: Floats) -> Floats:
         """Return log p(y) of rows in the units of the data, latent points integrated out."""
         reduced = self.units.reduce(Y)
@@ -88,7 +88,7 @@ class Fitted:
         points = project(self.posterior, self.reference.starts(Y), reduced).X
         return log_evidence(self.posterior, points, reduced) + self.units.log_volume
 
-    @in_double_precision
+    @with_numerics
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows, in the units of the data, at latent points."""
         mean, _ = process_moments(self.posterior, jnp.asarray(X))
@@ -99,7 +99,7 @@ class Fitted:
             return self.units.restore(np.asarray(mean[0]))
         return self.units.restore(np.asarray(jnp.einsum("nm,mnp->np", shares, mean)))
 
-    @in_double_precision
+    @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster."""
         mixture = self.posterior.mixture
@@ -134,7 +134,8 @@ class Fitted:
     @property
     def mixture(self) -> Mixture:
         """The latent mixture, as NumPy arrays."""
-        return Mixture(*(np.asarray(a) for a in self.posterior.mixture))
+        mixture: Mixture = jax.tree.map(np.asarray, self.posterior.mixture)
+        return mixture
 
 
 def scale_kernels(kernels: list[Kernel], factor: float) -> list[Kernel]:
@@ -164,6 +165,7 @@ def sort_clusters(state: State, *, shared: bool) -> State:
     return state._replace(parameters=parameters, S=state.S[:, order], mixture=mixture)
 
 
+@with_numerics
 def finish(
     state: State,
     rows: Rows,

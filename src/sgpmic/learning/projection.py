@@ -51,9 +51,7 @@ def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> 
 
 
 @jax.jit
-def _project_block(
-    posterior: Posterior, candidates: Array, Y: Array
-) -> tuple[Array, Array, Array]:
+def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[Array, Array, Array]:
     """Project a block: candidates (B, k, Q), Y (B, P)."""
     prior = factor_mixture(posterior.mixture)
 

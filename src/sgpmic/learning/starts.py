@@ -78,9 +78,7 @@ def agreements(partitions: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.flo
     return table.sum(axis=1) / (n - 1)
 
 
-def choose(
-    selection: str, bounds: NDArray[np.float64], agreement: NDArray[np.float64]
-) -> int:
+def choose(selection: str, bounds: NDArray[np.float64], agreement: NDArray[np.float64]) -> int:
     """Return the index of the fit to keep."""
     scores = agreement if selection == "consensus" else bounds
     # Rounding must not decide a tie: the earlier start wins.

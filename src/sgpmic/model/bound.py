@@ -46,6 +46,7 @@ class Parts(NamedTuple):
 
     @property
     def bound(self) -> Array:
+        """Their sum."""
         return self.data + self.latent_prior + self.weights + self.entropy
 
 

@@ -80,9 +80,7 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -
     L_B = lax.linalg.cholesky(B, symmetrize_input=False)
     R_inverse = solve_triangular(L_B, L_inverse, lower=True)  # (L L_B)⁻¹
     alpha = R_inverse.T @ (R_inverse @ (beta * psi))
-    return Factors(
-        L_inverse, R_inverse, alpha, jnp.sum(jnp.log(jnp.diagonal(L_B))), level
-    )
+    return Factors(L_inverse, R_inverse, alpha, jnp.sum(jnp.log(jnp.diagonal(L_B))), level)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))

@@ -25,9 +25,7 @@ from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.rows import Rows
 
 
-def expected_log_likelihoods(
-    processes: Processes, factors: Factors, X: Array, rows: Rows
-) -> Array:
+def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     kernels, Z, beta = processes
     n_blocks, P, _ = rows.Y.shape

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from sgpmic._precision import in_double_precision
+from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
 from sgpmic.model.bound import Parts, Processes, data_term, factorise_all, latent_parts
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
@@ -58,7 +58,7 @@ def _latent(mixture: Mixture, X: Array, S: Array) -> tuple[tuple[Array, Array, A
     return latent_parts(prior, X, S), log_densities(prior, X) + prior.log_weights
 
 
-@in_double_precision
+@with_numerics
 def evaluate(
     Y: ArrayLike,
     X: ArrayLike,

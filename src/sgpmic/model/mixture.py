@@ -161,14 +161,12 @@ def update_mixture(
     nu = conjugate.pseudo_counts
     weights = (counts + nu) / (jnp.sum(counts) + counts.shape[0] * nu)
     empty = counts < EMPTY
-    means = jnp.where(
-        empty[:, None], old.means, (S.T @ X) / jnp.where(empty, 1.0, counts)[:, None]
-    )
+    means = jnp.where(empty[:, None], old.means, (S.T @ X) / jnp.where(empty, 1.0, counts)[:, None])
     scatter = within_scatter(X, S, means, counts)
     total = counts + nu
-    blended = (
-        counts[:, None, None] * scatter + nu * conjugate.scale
-    ) / jnp.where(total < EMPTY, 1.0, total)[:, None, None]
+    blended = (counts[:, None, None] * scatter + nu * conjugate.scale) / jnp.where(
+        total < EMPTY, 1.0, total
+    )[:, None, None]
     covariances = _shape_covariances(blended, total, kind, floor)
     if kind != "tied":
         lifeless = (total < EMPTY)[:, None, None]

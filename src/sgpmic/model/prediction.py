@@ -55,7 +55,9 @@ def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
         # A difference of nearly equal numbers: rounding must not make it negative.
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
 
-    return lax.map(one, (kernels, posterior.mean_weights, posterior.precision_loss))
+    components = (kernels, posterior.mean_weights, posterior.precision_loss)
+    moments: tuple[Array, Array] = lax.map(one, components)
+    return moments
 
 
 def log_joints(posterior: Posterior, prior: LatentPrior, X: Array, Y: Array) -> Array:

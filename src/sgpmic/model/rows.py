@@ -26,14 +26,17 @@ class Rows(NamedTuple):
 
     @property
     def n_features(self) -> int:
+        """P, the number of features."""
         return int(self.Y.shape[1])
 
     @property
     def n_padded(self) -> int:
+        """The number of rows with padding."""
         return int(self.weight.shape[0] * self.weight.shape[1])
 
     @property
     def flat_weight(self) -> Array:
+        """The weights as one vector."""
         return self.weight.reshape(-1)
 
 

@@ -36,9 +36,7 @@ def _blocked(values: Array, n_blocks: int) -> Array:
     return values.reshape(n_blocks, -1, *values.shape[1:])
 
 
-def _sums_of_one(
-    kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array
-) -> tuple[Array, Array]:
+def _sums_of_one(kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array) -> tuple[Array, Array]:
     """Return Φ and Ψ of one component; X (n_blocks, B, Q), s (n_blocks, B), Y (n_blocks, P, B)."""
 
     def add_block(sums: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
@@ -74,9 +72,7 @@ def _reverse_of_one(
 
 
 @jax.custom_vjp
-def statistics(
-    kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array
-) -> tuple[Array, Array]:
+def statistics(kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array) -> tuple[Array, Array]:
     """Return the sums Φ and Ψ of every Gaussian process.
 
     Parameters
@@ -103,7 +99,8 @@ def statistics(
         kernel, s = component
         return _sums_of_one(kernel, Z, X_blocks, s, Y)
 
-    return lax.map(one, (kernels, _weights_first(S, Y.shape[0])))
+    sums: tuple[Array, Array] = lax.map(one, (kernels, _weights_first(S, Y.shape[0])))
+    return sums
 
 
 def _weights_first(S: Array, n_blocks: int) -> Array:

@@ -1,0 +1,35 @@
+# Everything from a fresh clone: `make demo`, `make test`, `make bench`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+$(VENV)/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
+	touch $@
+
+$(VENV)/installed-test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $(VENV)/installed $@
+
+# Cluster a built-in data set and write labels, memberships, embedding and a picture.
+demo: $(VENV)/installed
+	$(BIN)/sgpmic demo --out demo-output --force
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(VENV)/installed-test lint
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/installed-test
+	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/fit_time.py
+
+clean:
+	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,195 @@
+"""Estimators in model files: which array and which word means what.
+
+Everything that decides a prediction is stored as it is, so a model that was saved and loaded
+gives the same answers to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import numpy as np
+
+from sgpmic.io.model_file import ModelFileError, read_model, write_model
+from sgpmic.kernels import KERNELS, Kernel, stacked_like
+from sgpmic.learning.fitted import Fitted, Units
+from sgpmic.learning.reference import Reference
+from sgpmic.model.bound import Processes
+from sgpmic.model.mixture import Mixture
+from sgpmic.model.prediction import Posterior
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
+
+_E = TypeVar("_E", bound="SGPMIC")
+
+_SCALAR_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
+
+
+def save_estimator(estimator: SGPMIC, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to ``path``."""
+    from sgpmic import __version__
+
+    arrays = _fitted_arrays(estimator._fitted)
+    parameters: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name == "callbacks":  # functions are code, and no code goes into a model file
+            continue
+        if isinstance(value, Kernel):
+            parameters[name] = {"kernel": _kernel_to_json(value)}
+        elif isinstance(value, np.random.RandomState):
+            continue  # its seed is not known; a loaded model starts a new one
+        elif isinstance(value, (str, bool, int, float, type(None))):
+            parameters[name] = value
+        elif isinstance(value, np.generic):
+            parameters[name] = value.item()
+        else:
+            arrays[f"parameter.{name}"] = np.asarray(value)
+            parameters[name] = {"array": f"parameter.{name}"}
+    names = getattr(estimator, "feature_names_in_", None)
+    starts = []
+    for i, start in enumerate(estimator.starts_):
+        arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
+        starts.append({k: _plain(v) for k, v in start.items() if k != "labels"})
+    header = {
+        "package": __version__,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "kernel": _kernel_to_json(_first(estimator._fitted.posterior.processes.kernels)),
+        "feature_names": None if names is None else [str(n) for n in names],
+        "attributes": {a: _plain(getattr(estimator, a)) for a in _SCALAR_ATTRIBUTES},
+        "history": {k: [_plain(v) for v in values] for k, values in estimator.history_.items()},
+        "starts": starts,
+    }
+    write_model(path, header, arrays)
+
+
+def load_estimator(cls: type[_E], path: str | os.PathLike[str]) -> _E:
+    """Read a fitted estimator from ``path``."""
+    header, arrays = read_model(path)
+    try:
+        return _rebuild(cls, header, arrays)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ModelFileError(
+            f"{os.fspath(path)} is a model file, but not one of an SGPMIC this version can read "
+            f"({type(error).__name__}: {error}); fit and save the model again."
+        ) from error
+
+
+def _rebuild(cls: type[_E], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _E:
+    if header["estimator"] != "SGPMIC":
+        raise ValueError(f"it holds a {header['estimator']}")
+    parameters: dict[str, Any] = {}
+    known = cls().get_params(deep=False)
+    for name, value in header["parameters"].items():
+        if name not in known:
+            raise ValueError(f"the parameter {name!r} is not known")
+        if isinstance(value, dict):
+            if "kernel" in value:
+                value = _kernel_from_json(value["kernel"])
+            else:
+                value = arrays[value["array"]]
+        parameters[name] = value
+    estimator = cls(**parameters)
+    estimator._adopt(_fitted_from_arrays(header["kernel"], arrays))
+    for name in _SCALAR_ATTRIBUTES:
+        setattr(estimator, name, header["attributes"][name])
+    if header["feature_names"] is not None:
+        estimator.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+    estimator.history_ = header["history"]
+    estimator.starts_ = [
+        start | {"labels": arrays[f"start.{i}.labels"]} for i, start in enumerate(header["starts"])
+    ]
+    return estimator
+
+
+def _fitted_arrays(fitted: Fitted) -> dict[str, np.ndarray]:
+    posterior, reference = fitted.posterior, fitted.reference
+    arrays: dict[str, Any] = {
+        "offset": fitted.units.offset,
+        "scale": np.asarray(fitted.units.scale),
+        "embedding": fitted.X,
+        "memberships": fitted.S,
+        "inducing": posterior.processes.Z,
+        "beta": posterior.processes.beta,
+        "mean_weights": posterior.mean_weights,
+        "precision_loss": posterior.precision_loss,
+        "weights": posterior.mixture.weights,
+        "means": posterior.mixture.means,
+        "covariances": posterior.mixture.covariances,
+        "reference.rows": reference.rows,
+        "reference.points": reference.points,
+        "reference.keys": reference.keys,
+        "reference.order": reference.order,
+    }
+    for name, value in posterior.processes.kernels.parameters().items():
+        arrays[f"kernel.{name}"] = value
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Fitted:
+    N, Q = arrays["embedding"].shape
+    M, P = len(arrays["weights"]), len(arrays["offset"])
+    U = len(arrays["inducing"])
+    G = len(arrays["kernel.variance"])
+    R = len(arrays["reference.rows"])
+    shapes = {
+        "memberships": (N, M),
+        "inducing": (U, Q),
+        "mean_weights": (G, U, P),
+        "precision_loss": (G, U, U),
+        "means": (M, Q),
+        "covariances": (M, Q, Q),
+        "reference.rows": (R, P),
+        "reference.points": (R, Q),
+        "reference.keys": (N,),
+        "reference.order": (N,),
+        "scale": (),
+        "beta": (),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+    kernel_type = KERNELS[kernel["name"]]
+    pattern = kernel_type(ard=bool(kernel["ard"]))
+    stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
+    return Fitted(
+        Units(arrays["offset"], float(arrays["scale"])),
+        Posterior(
+            Processes(stacked, arrays["inducing"], arrays["beta"]),
+            arrays["mean_weights"],
+            arrays["precision_loss"],
+            Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
+        ),
+        arrays["embedding"],
+        arrays["memberships"],
+        Reference(
+            arrays["reference.rows"],
+            arrays["reference.points"],
+            arrays["reference.keys"],
+            arrays["reference.order"],
+        ),
+    )
+
+
+def _first(kernels: Kernel) -> Kernel:
+    first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
+    return first
+
+
+def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
+    parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
+    return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
+
+
+def _kernel_from_json(value: dict[str, Any]) -> Kernel:
+    parameters = {
+        k: np.asarray(v) if isinstance(v, list) else v for k, v in value["parameters"].items()
+    }
+    return KERNELS[value["name"]](ard=bool(value["ard"]), **parameters)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,165 @@
+"""Learning from one or several starts, and keeping one of the fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.kernels import Kernel
+from sgpmic.learning.em import Options, State
+from sgpmic.learning.fit import Callback, Outcome, initial_state, run_rounds, start_values
+from sgpmic.learning.fitted import Units, scale_kernels
+from sgpmic.learning.starts import Start, agreements, choose
+from sgpmic.model.rows import Rows
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StartSettings:
+    """How a start is made; the estimator's parameters of the same names say more."""
+
+    n_clusters: int
+    n_components: int
+    n_inducing: int
+    inducing: str
+    n_neighbors: int
+    isomap_pieces: str
+    unit_variance: bool
+    kernel: Kernel
+    kernel_factor: float  # the kernel's start values are multiplied by this
+    prior_strength: float
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When learning from a start ends."""
+
+    max_rounds: int
+    tolerance: float
+    callbacks: Sequence[Callback]
+
+
+@dataclass
+class Learned:
+    """All starts' fits, and which one is kept."""
+
+    starts: list[Start]
+    outcomes: list[Outcome]
+    kept: int
+    partitions: list[NDArray[np.int64]]
+    agreement: Floats
+
+    @property
+    def outcome(self) -> Outcome:
+        """The fit that is kept."""
+        return self.outcomes[self.kept]
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Every round of every start, a list for each quantity."""
+        records = [record for outcome in self.outcomes for record in outcome.history]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return a description of every start."""
+        return [
+            start.describe()
+            | {
+                "bound": outcome.bound,
+                "agreement": float(self.agreement[i]),
+                "n_iter": len(outcome.history),
+                "converged": outcome.converged,
+                "kept": i == self.kept,
+                "notes": list(outcome.notes),
+                "labels": self.partitions[i],
+            }
+            for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
+        ]
+
+
+def begin(
+    Y: Floats, start: Start, rows: Rows, options: Options, settings: StartSettings
+) -> tuple[State, tuple[str, ...]]:
+    """Return the state that a start begins with, and what is unusual about it."""
+    values = start_values(
+        Y,
+        start,
+        n_clusters=settings.n_clusters,
+        n_components=settings.n_components,
+        n_inducing=min(settings.n_inducing, len(Y)),
+        inducing=settings.inducing,
+        n_neighbors=settings.n_neighbors,
+        pieces=settings.isomap_pieces,
+        unit_variance=settings.unit_variance,
+    )
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    n_processes = 1 if options.shared else settings.n_clusters
+    kernels = scale_kernels([kernel] * n_processes, settings.kernel_factor)
+    # The paper's start, β = (½ √mean(var(Y)))⁻², which is 4 once the data are scaled.
+    state = initial_state(values, kernels, 4.0, rows, options, settings.prior_strength)
+    return state, values.notes
+
+
+def learn(
+    Y: Floats,
+    rows: Rows,
+    units: Units,
+    options: Options,
+    starts: list[Start],
+    settings: StartSettings,
+    stopping: Stopping,
+    selection: str,
+    going_on: State | None = None,
+) -> Learned:
+    """Learn from every start and choose a fit.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_features)
+        The data in their own units.
+    rows : Rows
+        The same, centred, scaled and in blocks.
+    units : Units
+    options : Options
+    starts : list of Start
+    settings : StartSettings
+    stopping : Stopping
+    selection : str
+        How the fit is chosen (:mod:`sgpmic.learning.starts`).
+    going_on : State or None
+        An earlier fit's state to go on from, instead of making ``starts``.
+    """
+    outcomes = []
+    for number, start in enumerate(starts):
+        state = going_on
+        notes: tuple[str, ...] = ()
+        if state is None:
+            state, notes = begin(Y, start, rows, options, settings)
+        outcome = run_rounds(
+            state,
+            rows,
+            options,
+            max_rounds=stopping.max_rounds,
+            tolerance=stopping.tolerance,
+            constant=len(Y) * units.log_volume,
+            callbacks=stopping.callbacks,
+            start=number,
+            n_starts=len(starts),
+        )
+        if not outcome.history:
+            raise ValueError(
+                "The first round of learning gave numbers that are not finite. Look for features "
+                "of very different sizes and scale them, or raise jitter above "
+                f"{options.jitter:g}."
+            )
+        outcome.notes = notes
+        outcomes.append(outcome)
+    partitions = [np.asarray(o.state.S)[: len(Y)].argmax(axis=1) for o in outcomes]
+    agreement = agreements(partitions)
+    bounds = np.array([o.bound for o in outcomes])
+    return Learned(starts, outcomes, choose(selection, bounds, agreement), partitions, agreement)

@@ -1,0 +1,1 @@
+"""Pictures of fitted models; knows nothing of how they are fitted."""

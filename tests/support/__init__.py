@@ -1,0 +1,1 @@
+"""Independent computations and small helpers for the tests."""

@@ -1,0 +1,111 @@
+"""Random problems, and the same problems in the package's own terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from support.dense import DenseKernel, Problem
+
+from sgpmic.kernels import KERNELS, Kernel, stack
+from sgpmic.model.bound import Processes
+from sgpmic.model.mixture import Mixture
+from sgpmic.model.rows import Rows, make_rows, pad_rows
+
+
+class Sizes(NamedTuple):
+    """N rows, P features, Q latent dimensions, M clusters, U inducing points."""
+
+    N: int
+    P: int
+    Q: int
+    M: int
+    U: int
+
+
+def random_kernel(
+    kind: str, rng: np.random.Generator, n_components: int, *, ard: bool = False
+) -> DenseKernel:
+    """Return a kernel whose K_uu is well enough conditioned to compare eight digits."""
+    shape = n_components if ard else None
+    values: dict[str, Any] = {
+        "variance": rng.uniform(0.5, 2.0, shape if kind == "linear" else None),
+        "bias": rng.uniform(0.05, 0.5),
+        "white": rng.uniform(0.02, 0.3),
+        "gamma": rng.uniform(0.3, 2.0, shape),
+        "alpha": rng.uniform(0.5, 3.0),
+    }
+    return DenseKernel(kind, **values)
+
+
+def random_memberships(rng: np.random.Generator, N: int, M: int) -> np.ndarray:
+    """Return responsibilities: some rows soft, some hard, with exact zeros and ones."""
+    soft = rng.dirichlet(np.ones(M), N)
+    hard = np.eye(M)[rng.integers(M, size=N)]
+    some_zero = soft * (rng.uniform(size=(N, M)) < 0.6) + 1e-3 * hard
+    some_zero /= some_zero.sum(axis=1, keepdims=True)
+    which = rng.integers(3, size=N)
+    return np.choose(which[:, None], [soft, hard, some_zero])
+
+
+def random_covariances(rng: np.random.Generator, M: int, Q: int) -> np.ndarray:
+    roots = rng.normal(size=(M, Q, Q))
+    return roots @ roots.transpose(0, 2, 1) / Q + 0.2 * np.eye(Q)
+
+
+def random_problem(
+    sizes: Sizes,
+    kinds: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    ard: bool = False,
+) -> Problem:
+    """Return a random problem with one kernel for each of ``kinds``."""
+    N, P, Q, M, U = sizes
+    return Problem(
+        Y=rng.normal(size=(N, P)) + rng.normal(size=P),
+        X=rng.normal(size=(N, Q)),
+        Z=rng.normal(size=(U, Q)),
+        kernels=tuple(random_kernel(kind, rng, Q, ard=ard) for kind in kinds),
+        beta=rng.uniform(0.5, 4.0),
+        S=random_memberships(rng, N, M),
+        weights=rng.dirichlet(np.full(M, 3.0)),
+        means=rng.normal(size=(M, Q)),
+        covariances=random_covariances(rng, M, Q),
+    )
+
+
+def our_kernel(kernel: DenseKernel) -> Kernel:
+    """Return the package's kernel with the same parameters."""
+    kind = KERNELS[kernel.kind]
+    names = kind().parameters()
+    values = {name: getattr(kernel, name) for name in names}
+    return kind(**values, ard=np.ndim(values[kind.dimension_field]) == 1)
+
+
+class Ours(NamedTuple):
+    """A problem as the package's functions want it."""
+
+    processes: Processes
+    mixture: Mixture
+    X: Any
+    S: Any
+    rows: Rows
+
+
+def our_problem(problem: Problem, block: int | None = None) -> Ours:
+    """Return ``problem`` padded and in blocks; its kernels must be of one kind."""
+    rows = make_rows(problem.Y, block)
+    return Ours(
+        Processes(
+            stack([our_kernel(kernel) for kernel in problem.kernels]),
+            jnp.asarray(problem.Z),
+            jnp.asarray(problem.beta),
+        ),
+        Mixture(*map(jnp.asarray, (problem.weights, problem.means, problem.covariances))),
+        jnp.asarray(pad_rows(problem.X, rows.n_padded)),
+        jnp.asarray(pad_rows(problem.S, rows.n_padded)),
+        rows,
+    )

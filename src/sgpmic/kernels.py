@@ -174,10 +174,14 @@ def _cross_backward(residuals: Any, dK: Array) -> tuple[Kernel, Array, Array]:
 cross.defvjp(_cross_forward, _cross_backward)
 
 
-def _product_with_sums(E: Array, B: Array) -> tuple[Array, Array]:
-    """Return E @ B and the row sums of E from one pass over E."""
-    both = E @ jnp.concatenate([B, jnp.ones((B.shape[0], 1), B.dtype)], axis=1)
-    return both[:, :-1], both[:, -1]
+def _with_ones(A: Array) -> Array:
+    """Return A with a column of ones: a product with it gives the sums as well."""
+    return jnp.concatenate([A, jnp.ones((A.shape[0], 1), A.dtype)], axis=1)
+
+
+def _total(t: Array | float, dK: Array) -> Array:
+    """Return Σ_ij t_j dK_ij; as a product it needs no temporary of dK's size."""
+    return jnp.sum(dK @ t) if isinstance(t, Array) else jnp.sum(dK) * t
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,18 +227,18 @@ class Stationary(Kernel):
         scaled_A, scaled_B = A * root, B * root
         E = self._distance_gradient(t, K, saved, dK)
         # r² = |a|² + |b|² − 2 aᵀb, so ∂L/∂a_i = 2 (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
-        EB, E_rows = _product_with_sums(E, scaled_B)
-        EA, E_columns = _product_with_sums(E.T, scaled_A)
-        d_scaled_A = 2.0 * (E_rows[:, None] * scaled_A - EB)
-        d_scaled_B = 2.0 * (E_columns[:, None] * scaled_B - EA)
+        E_B = E @ _with_ones(scaled_B)
+        E_A = (_with_ones(scaled_A).T @ E).T
+        d_scaled_A = 2.0 * (E_B[:, -1:] * scaled_A - E_B[:, :-1])
+        d_scaled_B = 2.0 * (E_A[:, -1:] * scaled_B - E_A[:, :-1])
         d_gamma = (jnp.sum(d_scaled_A * A, axis=0) + jnp.sum(d_scaled_B * B, axis=0)) / (2.0 * root)
         if jnp.ndim(self.gamma) == 0:
             d_gamma = jnp.sum(d_gamma)
         gradient = _like(
             self,
-            variance=self._variance_gradient(t, K, E_rows, dK),
+            variance=self._variance_gradient(t, K, E_B[:, -1], dK),
             gamma=d_gamma,
-            bias=jnp.sum(t * dK),
+            bias=_total(t, dK),
             white=jnp.zeros_like(dK, shape=()),
             **self._shape_gradient(saved, self.variance * (t * dK)),
         )

@@ -1,4 +1,4 @@
-"""The model computes in float64; JAX's global switch stays as it is."""
+"""The model computes in float64 on one BLAS thread; global switches stay as they are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sgpmic._precision import double_precision
+from sgpmic._runtime import numerics
 
 
 @pytest.fixture(autouse=True)
-def _in_double_precision() -> Iterator[None]:
-    with double_precision():
+def _numerics() -> Iterator[None]:
+    with numerics():
         yield

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.dense import log_det
 
 from sgpmic.kernels import RBF, cross
 from sgpmic.model.collapsed import (
@@ -19,11 +18,12 @@ from sgpmic.model.collapsed import (
     collapsed_term,
     factorise,
 )
+from support.dense import log_det
 
 U, P = 5, 3
 
 
-def example(seed: int = 0) -> tuple[np.ndarray, ...]:
+def example(seed: int = 0) -> tuple[Any, ...]:
     """Return K_uu, Φ, Ψ and β that could have come from data."""
     rng = np.random.default_rng(seed)
     root, K_uf, Y = rng.normal(size=(U, U)), rng.normal(size=(U, 9)), rng.normal(size=(9, P))
@@ -52,7 +52,7 @@ def test_value_and_derivatives(jitter: float) -> None:
     for i, (matrix, gradient) in enumerate(zip(inputs, gradients, strict=True)):
         expected = np.zeros(matrix.shape)
         for index in np.ndindex(matrix.shape):
-            moved = [np.asarray(a, dtype=complex) for a in inputs]
+            moved: list[Any] = [np.asarray(a, dtype=complex) for a in inputs]
             moved[i][index] += 1j * h
             expected[index] = plain(*moved, jitter).imag / h
         # The derivative by a symmetric matrix's entries one at a time is symmetric too here,
@@ -154,3 +154,10 @@ def test_points_that_almost_coincide(gap: float) -> None:
         K_uf = cross(kernel, jnp.asarray(Z), jnp.asarray(X))
         f = run(kernel.gram(jnp.asarray(Z)), K_uf @ K_uf.T, K_uf @ Y, jnp.asarray(1e4), 0.0)
         assert all(np.all(np.isfinite(array)) for array in f), seed
+        # Nor may it be finite and far off: the close pair says next to nothing new.
+        alone = np.arange(U) != 1
+        K = np.asarray(kernel.gram(jnp.asarray(Z)))[np.ix_(alone, alone)]
+        phi, psi = np.asarray(K_uf @ K_uf.T), np.asarray(K_uf @ Y)
+        expected = plain(K, phi[np.ix_(alone, alone)], psi[alone], 1e4, 0.0)
+        value = -P * f.half_log_det_B + 0.5 * 1e4 * np.sum(psi * f.alpha)
+        assert float(value) == pytest.approx(expected, rel=1e-2), seed

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import dense
-from support.random_problems import Sizes, our_kernel, random_memberships, random_problem
 
 from sgpmic.model import Evaluation, evaluate
+from support import dense
+from support.random_problems import Sizes, our_kernel, random_memberships, random_problem
 
 TOLERANCE = 1e-8
 
@@ -23,12 +23,14 @@ class Layout(NamedTuple):
     sizes: Sizes
     block: int | None
     ard: bool
+    kinds: tuple[str, ...] = dense.KINDS
 
 
 LAYOUTS = (
     Layout(Sizes(N=10, P=2, Q=2, M=3, U=4), block=4, ard=False),  # the last block is ragged
     Layout(Sizes(N=7, P=3, Q=3, M=2, U=5), block=2, ard=True),
-    Layout(Sizes(N=3, P=1, Q=1, M=2, U=6), block=None, ard=False),  # more inducing points than rows
+    # More inducing points than rows, and one of everything else.
+    Layout(Sizes(N=3, P=1, Q=1, M=2, U=6), block=None, ard=False, kinds=("linear", "matern32")),
 )
 
 
@@ -67,7 +69,7 @@ def memberships(draw: Any, rng: np.random.Generator, N: int, M: int) -> np.ndarr
 def problems(draw: Any) -> tuple[dense.Problem, int | None]:
     layout = draw(st.sampled_from(LAYOUTS))
     M = 1 if draw(st.booleans()) else layout.sizes.M  # one kernel: shared by all the clusters
-    kinds = draw(st.lists(st.sampled_from(dense.KINDS), min_size=M, max_size=M))
+    kinds = draw(st.lists(st.sampled_from(layout.kinds), min_size=M, max_size=M))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     problem = random_problem(layout.sizes, kinds, rng, ard=layout.ard)
     S = memberships(draw, rng, layout.sizes.N, layout.sizes.M)
@@ -82,15 +84,17 @@ def test_everything_equals_the_dense_evaluation(drawn: tuple[dense.Problem, int 
     agrees(problem, run(problem, block))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=["ragged", "ard", "few rows"])
-@pytest.mark.parametrize("kind", dense.KINDS)
-def test_every_kernel_at_least_once(kind: str, layout: Layout) -> None:
+@pytest.mark.parametrize(
+    ("layout", "kind"), [(layout, kind) for layout in LAYOUTS for kind in layout.kinds]
+)
+def test_every_kernel_at_least_once(layout: Layout, kind: str) -> None:
+    """The same shapes and kernels as above, where chance may have left one out."""
     rng = np.random.default_rng(1)
     problem = random_problem(layout.sizes, [kind] * layout.sizes.M, rng, ard=layout.ard)
     agrees(problem, run(problem, layout.block))
 
 
-@pytest.mark.parametrize("block", [1, 3, 6, 10, 1000])
+@pytest.mark.parametrize("block", [1, 6, 10, 1000])
 def test_any_size_of_blocks(block: int) -> None:
     rng = np.random.default_rng(2)
     problem = random_problem(Sizes(N=10, P=2, Q=2, M=2, U=4), ["rbf", "rbf"], rng)
@@ -127,8 +131,9 @@ def test_responsibilities_need_not_sum_to_one() -> None:
 def test_wrong_shapes_are_named(name: str, shape: tuple[int, ...]) -> None:
     problem = random_problem(LAYOUTS[0].sizes, ["rbf"] * 3, np.random.default_rng(5))
     reported = {"Z": "inducing"}.get(name, name)
+    wrong: Any = {name: np.ones(shape)}
     with pytest.raises(ValueError, match=f"{reported} has shape"):
-        run(replace(problem, **{name: np.ones(shape)}), None)
+        run(replace(problem, **wrong), None)
 
 
 def test_wrong_number_of_kernels() -> None:

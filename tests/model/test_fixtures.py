@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from support.shared import shared_files
 
 from sgpmic.kernels import RBF, Kernel, Linear, cross, stack, unstack
 from sgpmic.model import evaluate
@@ -24,6 +23,7 @@ from sgpmic.model.bound import Processes, factorise_all, kl_corrected_bound
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import Mixture, factor_mixture
 from sgpmic.model.rows import Rows, make_rows
+from support.shared import shared_files
 
 FILES = shared_files("fixtures/*.json")
 TOLERANCE = 1e-9
@@ -164,9 +164,7 @@ def one_e_step(point: dict[str, Any], rows: Rows, jitter: float) -> tuple[Array,
         K = cross(kernel, processes.Z, X)
         return K.T @ alpha, jnp.sum((R_inverse @ K) ** 2, axis=0)
 
-    means, variances = jax.lax.map(
-        moments, (processes.kernels, factors.alpha, factors.R_inverse)
-    )
+    means, variances = jax.lax.map(moments, (processes.kernels, factors.alpha, factors.R_inverse))
     return new_S, info["log_p"], means, variances
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp  # type: ignore[import-untyped]
+from scipy.special import logsumexp
 
 Array = NDArray[Any]
 
@@ -208,10 +208,8 @@ def divergence(problem: Problem) -> float:
         covariance = np.linalg.inv(np.linalg.inv(K) + weighted @ G)
         mean = covariance @ weighted @ problem.Y
         U, P = mean.shape
-        total += 0.5 * P * (
-            np.trace(np.linalg.solve(K, covariance)) - U + log_det(K) - log_det(covariance)
-        )
-        total += 0.5 * float(np.sum(mean * np.linalg.solve(K, mean)))
+        spread = np.trace(np.linalg.solve(K, covariance)) - U + log_det(K) - log_det(covariance)
+        total += 0.5 * float(P * spread + np.sum(mean * np.linalg.solve(K, mean)))
     return total
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import xlogy  # type: ignore[import-untyped]
-from scipy.stats import dirichlet, invwishart, multivariate_normal  # type: ignore[import-untyped]
+from scipy.special import xlogy
+from scipy.stats import dirichlet, invwishart, multivariate_normal
 
 Values = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -36,9 +36,7 @@ def log_conjugate(mixture: Values, nu: float, omega: np.ndarray) -> float:
     )
 
 
-def random_of_kind(
-    kind: str, rng: np.random.Generator, M: int, Q: int, floor: float
-) -> np.ndarray:
+def random_of_kind(kind: str, rng: np.random.Generator, M: int, Q: int, floor: float) -> np.ndarray:
     """Return covariances of a kind, their eigenvalues at or above ``floor``."""
     eye = np.eye(Q)
     if kind == "unit":
@@ -52,9 +50,7 @@ def random_of_kind(
     return np.broadcast_to(full, (M, Q, Q)).copy()
 
 
-def random_mixture(
-    kind: str, rng: np.random.Generator, M: int, Q: int, floor: float
-) -> Values:
+def random_mixture(kind: str, rng: np.random.Generator, M: int, Q: int, floor: float) -> Values:
     return (
         rng.dirichlet(np.full(M, 2.0)),
         rng.normal(size=(M, Q)),

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from support.dense import DenseKernel, Problem
 
 from sgpmic.kernels import KERNELS, Kernel, stack
 from sgpmic.model.bound import Processes
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.rows import Rows, make_rows, pad_rows
+from support.dense import DenseKernel, Problem
 
 
 class Sizes(NamedTuple):

@@ -36,38 +36,55 @@ def _blocked(values: Array, n_blocks: int) -> Array:
     return values.reshape(n_blocks, -1, *values.shape[1:])
 
 
+def _fill(
+    both: Array, kernel: Kernel, Z: Array, x: Array, s: Array, y: Array
+) -> tuple[Array, Array, Any]:
+    """Write K_uf diag(√s) above Yᵀ diag(√s), for one block of rows, into ``both`` (U + P, B).
+
+    One buffer for the two lets one matrix product do the work of two, forwards as backwards; as
+    it is carried from block to block nothing is allocated or copied for it.
+    """
+    t = jnp.sqrt(s)
+    K, saved = kernel.forward(Z, x, t)
+    both = lax.dynamic_update_slice(both, K, (0, 0))
+    return lax.dynamic_update_slice(both, y * t, (Z.shape[0], 0)), t, saved
+
+
 def _sums_of_one(kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array) -> tuple[Array, Array]:
     """Return Φ and Ψ of one component; X (n_blocks, B, Q), s (n_blocks, B), Y (n_blocks, P, B)."""
+    U, (_, P, B) = Z.shape[0], Y.shape
 
-    def add_block(sums: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
-        x, s_block, y = block
-        t = jnp.sqrt(s_block)
-        K, _ = kernel.forward(Z, x, t)  # K_uf diag(√s) of the block, (U, B)
-        return (sums[0] + K @ K.T, sums[1] + K @ (y * t).T), None
+    def add_block(carry: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
+        sums, both = carry
+        both, _, _ = _fill(both, kernel, Z, *block)
+        return (sums + both[:U] @ both.T, both), None
 
-    U, P = Z.shape[0], Y.shape[1]
-    zero = (jnp.zeros((U, U), Z.dtype), jnp.zeros((U, P), Z.dtype))
-    return lax.scan(add_block, zero, (X, s, Y))[0]
+    start = (jnp.zeros((U, U + P), Z.dtype), jnp.zeros((U + P, B), Z.dtype))
+    sums, _ = lax.scan(add_block, start, (X, s, Y))[0]
+    return sums[:, :U], sums[:, U:]
 
 
 def _reverse_of_one(
     kernel: Kernel, Z: Array, X: Array, s: Array, Y: Array, G_phi: Array, G_psi: Array
 ) -> tuple[Kernel, Array, Array, Array]:
     """Return the derivatives by the kernel, Z, X and s of one component."""
-    G_both = G_phi + G_phi.T
+    U, (_, P, B) = Z.shape[0], Y.shape
+    G = jnp.concatenate([G_phi + G_phi.T, G_psi], axis=1)
 
-    def add_block(sums: tuple[Kernel, Array], block: tuple[Array, Array, Array]) -> Any:
-        x, s_block, y = block
-        t = jnp.sqrt(s_block)
-        K, saved = kernel.forward(Z, x, t)
-        dK = G_both @ K + G_psi @ (y * t)  # by K_uf diag(√s)
-        d_kernel, dZ, dx = kernel.backward(Z, x, t, K, saved, dK)
-        K_1 = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
-        ds = jnp.sum(K_1 * (G_phi @ K_1 + G_psi @ y), axis=0)
-        return (jax.tree.map(jnp.add, sums[0], d_kernel), sums[1] + dZ), (dx, ds)
+    def add_block(carry: tuple[Kernel, Array, Array], block: tuple[Array, Array, Array]) -> Any:
+        kernel_sum, Z_sum, both = carry
+        x, _, y = block
+        both, t, saved = _fill(both, kernel, Z, *block)
+        dK = G @ both  # by K_uf diag(√s)
+        d_kernel, dZ, dx = kernel.backward(Z, x, t, both[:U], saved, dK)
+        K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
+        ds = jnp.sum(K * (G_phi @ K + G_psi @ y), axis=0)
+        kernel_sum = jax.tree.map(jnp.add, kernel_sum, d_kernel)
+        return (kernel_sum, Z_sum + dZ, both), (dx, ds)
 
-    zero = (jax.tree.map(jnp.zeros_like, kernel), jnp.zeros_like(Z))
-    (d_kernel, dZ), (dX, ds) = lax.scan(add_block, zero, (X, s, Y))
+    zero = jax.tree.map(jnp.zeros_like, (kernel, Z))
+    start = (*zero, jnp.zeros((U + P, B), Z.dtype))
+    (d_kernel, dZ, _), (dX, ds) = lax.scan(add_block, start, (X, s, Y))
     return d_kernel, dZ, dX, ds
 
 

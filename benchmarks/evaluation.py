@@ -1,0 +1,174 @@
+"""One value-and-gradient of the bound: against the floor, automatic differentiation, memory.
+
+Run with ``make bench`` or ``python benchmarks/evaluation.py``. Everything is measured on one core,
+in one run, in turns, so that a noisy machine disturbs all alike; the ratios are what counts.
+
+- *floor*: the matrix products of the statistics and of their reverse rule by NumPy's BLAS, plus
+  the exponentials by NumPy, in blocks of 1000 rows. Nothing that computes this bound on this
+  machine in float64 with these products can be faster.
+- *automatic differentiation*: the same formula written plainly over all rows at once, components
+  batched with ``vmap``, differentiated by JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+if __name__ == "__main__":
+    # One core for everything, decided before any library counts the cores.
+    for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[_variable] = "1"
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from sgpmic._runtime import numerics
+from sgpmic.kernels import RBF, Kernel, stack
+from sgpmic.model.bound import Processes, data_term
+from sgpmic.model.rows import Rows, make_rows, pad_rows
+
+P, M, U, Q = 20, 3, 50, 2
+JITTER = 1e-8
+
+
+def problem(n_rows: int) -> tuple[Kernel, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    kernels = stack([RBF(gamma=gamma) for gamma in (0.5, 1.0, 2.0)])
+    X = rng.normal(size=(n_rows, Q))
+    Z = rng.normal(size=(U, Q))
+    S = rng.dirichlet(np.ones(M), size=n_rows)
+    Y = rng.normal(size=(n_rows, P))
+    return kernels, Z, X, S, Y
+
+
+def ours(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, rows: Rows) -> Array:
+    return data_term(Processes(kernels, Z, beta), X, S, rows, JITTER)
+
+
+def plain(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, Y: Array) -> Array:
+    """The same number by the plainest code: all rows at once, vmap, no hand-written rule."""
+
+    def one(variance: Array, gamma: Array, bias: Array, white: Array, s: Array) -> Array:
+        def k(a: Array, b: Array) -> Array:
+            r2 = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1)[None] - 2.0 * a @ b.T
+            return variance * jnp.exp(-0.5 * gamma * r2) + bias
+
+        K_uf = k(Z, X)
+        K_uu = k(Z, Z) + white * jnp.eye(U)
+        K_uu = K_uu + JITTER * jnp.mean(jnp.diagonal(K_uu)) * jnp.eye(U)
+        A = K_uu + beta * (K_uf * s) @ K_uf.T
+        W = beta * (K_uf * s) @ Y
+        L_A, L_K = jnp.linalg.cholesky(A), jnp.linalg.cholesky(K_uu)
+        log_dets = jnp.sum(jnp.log(jnp.diagonal(L_A)) - jnp.log(jnp.diagonal(L_K)))
+        C = solve_triangular(L_A, W, lower=True)
+        return -P * log_dets + 0.5 * jnp.sum(C**2)
+
+    k = kernels
+    assert isinstance(k, RBF)
+    total = jnp.sum(jax.vmap(one)(k.variance, k.gamma, k.bias, k.white, S.T))
+    mass = jnp.sum(S, axis=1)
+    normaliser = 0.5 * P * jnp.log(beta / (2.0 * jnp.pi)) * jnp.sum(mass)
+    return normaliser - 0.5 * beta * jnp.sum(mass * jnp.sum(Y**2, axis=1)) + total
+
+
+def floor(Z: np.ndarray, X: np.ndarray, Y: np.ndarray, block: int = 1000) -> None:
+    rng = np.random.default_rng(1)
+    G, H = rng.normal(size=(U, U)), rng.normal(size=(U, P))
+    for _ in range(M):
+        for first in range(0, len(X), block):
+            x, y = X[first : first + block], Y[first : first + block]
+            K = np.exp(Z @ x.T)  # forwards: distances, exponentials, two sums
+            K @ K.T
+            K @ y
+            K = np.exp(Z @ x.T)  # backwards: the kernel again, ∂L/∂K, ∂L/∂X, ∂L/∂Z
+            E = G @ K
+            H @ y.T
+            E @ x
+            Z.T @ E
+
+
+def fastest(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the best time of each, measured in turns."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - began)
+    return {name: min(values) for name, values in times.items()}
+
+
+def compare(n_rows: int, repeats: int) -> None:
+    kernels, Z, X, S, Y = problem(n_rows)
+    with numerics():
+        rows = make_rows(Y)
+        padded = [jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S)]
+        beta, inducing = jnp.asarray(2.0), jnp.asarray(Z)
+        our_gradient = jax.jit(jax.value_and_grad(ours, argnums=(0, 1, 2, 3)))
+        plain_gradient = jax.jit(jax.value_and_grad(plain, argnums=(0, 1, 2, 3)))
+        our_arguments = (kernels, inducing, beta, *padded, rows)
+        plain_arguments = (kernels, inducing, beta, *map(jnp.asarray, (X, S, Y)))
+        value, expected = our_gradient(*our_arguments)[0], plain_gradient(*plain_arguments)[0]
+        assert abs(value - expected) < 1e-9 * abs(expected), (value, expected)
+        times = fastest(
+            {
+                "ours": lambda: jax.block_until_ready(our_gradient(*our_arguments)),
+                "floor": lambda: floor(Z, X, Y),
+                "automatic differentiation": lambda: jax.block_until_ready(
+                    plain_gradient(*plain_arguments)
+                ),
+            },
+            repeats,
+        )
+    print(f"N={n_rows:,} P={P} M={M} U={U} Q={Q} float64, one core, best of {repeats}")
+    for name, seconds in times.items():
+        print(f"  {name:26s} {seconds * 1e3:8.1f} ms   {seconds / times['floor']:5.2f} x floor")
+    ratio = times["automatic differentiation"] / times["ours"]
+    print(f"  ours is {ratio:.1f} times faster than automatic differentiation")
+
+
+def memory(n_rows: int) -> None:
+    """Evaluate once and print this process's peak memory; run in a process of its own."""
+    kernels, Z, X, S, Y = problem(n_rows)
+    with numerics():
+        rows = make_rows(Y)
+        arrays = [jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S)]
+        gradient = jax.jit(jax.value_and_grad(ours, argnums=(0, 1, 2, 3)))
+        arguments = (kernels, jnp.asarray(Z), jnp.asarray(2.0), *arrays, rows)
+        jax.block_until_ready(gradient(*arguments))
+        began = time.perf_counter()
+        jax.block_until_ready(gradient(*arguments))
+        seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+    print(f"N={n_rows:,}: {seconds:.2f} s, peak memory of the process {peak:.2f} GiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--memory-rows", type=int, default=1_000_000)
+    parser.add_argument("--memory-only", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_only:
+        memory(options.memory_rows)
+        return
+    compare(options.rows, options.repeats)
+    rows = str(options.memory_rows)
+    command = [sys.executable, __file__, "--memory-only", "--memory-rows", rows]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

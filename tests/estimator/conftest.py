@@ -1,0 +1,43 @@
+"""Small problems that many tests share, so that they are compiled once."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sgpmic import SGPMIC
+
+Floats = NDArray[np.float64]
+#: Cheap settings; all tests with the same table shape share one compiled program.
+QUICK: dict[str, Any] = {"n_inducing": 10, "max_iter": 3, "m_steps": 5, "random_state": 0}
+
+
+@pytest.fixture(scope="session")
+def table() -> Floats:
+    """Return three blobs in four dimensions, 20 rows each, known order."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
+    return np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centres])
+
+
+@pytest.fixture
+def quick_fit() -> Callable[..., SGPMIC]:
+    """Return a function that fits with cheap settings and keeps warnings quiet."""
+
+    def fit(Y: Any, n_clusters: int = 3, **parameters: Any) -> SGPMIC:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return SGPMIC(n_clusters, **(QUICK | parameters)).fit(Y)
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def fitted(table: Floats) -> SGPMIC:
+    """Return a model of ``table`` that tests must not change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return SGPMIC(3, **QUICK).fit(table)

@@ -1,0 +1,157 @@
+"""Bad input works or raises one sentence that says what to do."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+from sgpmic import SGPMIC
+from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, StartWarning
+from sgpmic.kernels import RBF
+
+Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda Y: np.where(np.eye(*Y.shape), np.nan, Y), "contains NaN"),
+        (lambda Y: np.where(np.eye(*Y.shape), np.inf, Y), "contains infinity"),
+        (lambda Y: Y[:0], "0 sample"),
+        (lambda Y: Y[:1], "1 sample"),
+        (lambda Y: Y[:, :0], "0 feature"),
+        (lambda Y: Y[:2], "n_clusters=3"),
+        (lambda Y: Y[:, 0], "Expected 2D array"),
+        (lambda Y: [["a", "b"], ["c", "d"], ["e", "f"]], "could not convert string to float"),
+    ],
+)
+def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        SGPMIC(3).fit(change(table))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "word"),
+    [
+        ({"n_clusters": 0}, ValueError, "n_clusters"),
+        ({"n_clusters": -2}, ValueError, "n_clusters"),
+        ({"n_clusters": 2.5}, TypeError, "n_clusters"),
+        ({"n_clusters": True}, TypeError, "n_clusters"),
+        ({"n_components": 0}, ValueError, "n_components"),
+        ({"n_components": 1.5}, ValueError, "n_components"),
+        ({"n_components": "two"}, TypeError, "n_components"),
+        ({"kernel": "rbff"}, ValueError, "rbf"),
+        ({"kernel": 3}, TypeError, "kernel"),
+        ({"kernel": RBF(gamma=[1.0, 2.0, 3.0])}, ValueError, "3 entries"),
+        ({"mapping": "both"}, ValueError, "mapping"),
+        ({"mapping": None}, TypeError, "mapping"),
+        ({"covariance_type": "round"}, ValueError, "covariance_type"),
+        ({"init": "tsne"}, ValueError, "init"),
+        ({"init": np.zeros((3, 2))}, ValueError, "shape"),
+        ({"init_memberships": np.zeros((3, 2))}, ValueError, "shape"),
+        ({"n_inducing": 0}, ValueError, "n_inducing"),
+        ({"n_init": 0}, ValueError, "n_init"),
+        ({"max_iter": 0}, ValueError, "max_iter"),
+        ({"tol": -1.0}, ValueError, "tol"),
+        ({"tol": np.nan}, ValueError, "tol"),
+        ({"prior_strength": -0.1}, ValueError, "prior_strength"),
+        ({"covariance_floor": 0.0}, ValueError, "covariance_floor"),
+        ({"block_size": 0}, ValueError, "block_size"),
+        ({"callbacks": ["print"]}, TypeError, "callbacks"),
+        ({"n_neighbors": 0}, ValueError, "n_neighbors"),
+        ({"random_state": "seed"}, ValueError, "seed"),
+    ],
+)
+def test_unusable_parameters(
+    table: Floats, parameters: dict[str, Any], error: type[Exception], word: str
+) -> None:
+    with pytest.raises(error, match=word):
+        SGPMIC(**({"n_clusters": 3} | parameters)).fit(table)
+
+
+def all_finite(model: SGPMIC, Y: Floats) -> bool:
+    arrays = (
+        model.embedding_,
+        model.memberships_,
+        model.covariances_,
+        model.predict_proba(Y + 0.1),
+        model.score_samples(Y + 0.1),
+    )
+    return all(np.isfinite(a).all() for a in arrays) and np.isfinite(model.lower_bound_)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda Y: Y[:, :1], id="one feature"),
+        pytest.param(lambda Y: np.column_stack([Y, np.full(len(Y), 7.0)]), id="constant feature"),
+        pytest.param(lambda Y: np.concatenate([Y, Y[:30], Y[:30]]), id="duplicate rows"),
+        pytest.param(lambda Y: np.zeros_like(Y), id="all rows alike"),
+        pytest.param(lambda Y: Y * 1e8, id="huge"),
+        pytest.param(lambda Y: Y * 1e-8, id="tiny"),
+        pytest.param(lambda Y: Y + 1e6, id="far from the origin"),
+        pytest.param(lambda Y: Y[:4], id="four rows"),
+        pytest.param(lambda Y: Y.round().astype(int), id="whole numbers"),
+        pytest.param(lambda Y: Y.astype(np.float32), id="single precision"),
+        pytest.param(lambda Y: Y.tolist(), id="lists"),
+    ],
+)
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_odd_tables_work(
+    table: Floats, quick_fit: Fit, change: Callable[[Floats], Any], mapping: str
+) -> None:
+    Y = change(table)
+    model = quick_fit(Y, mapping=mapping)
+    assert all_finite(model, np.asarray(Y, dtype=float))
+    np.testing.assert_allclose(model.memberships_.sum(axis=1), 1.0)
+
+
+def test_more_inducing_points_than_rows(table: Floats, quick_fit: Fit) -> None:
+    model = quick_fit(table, n_inducing=1000)
+    assert model.inducing_.shape == (60, 2)
+
+
+def test_more_components_than_features(table: Floats, quick_fit: Fit) -> None:
+    model = quick_fit(table, n_components=6)
+    assert model.embedding_.shape == (60, 6)
+    assert all_finite(model, table)
+
+
+def test_share_of_variance_counts_components(table: Floats, quick_fit: Fit) -> None:
+    from sklearn.decomposition import PCA
+
+    for share in (0.5, 0.95):
+        expected = PCA(share).fit(table).n_components_
+        assert quick_fit(table, n_components=share).n_components_ == expected
+
+
+def test_a_bound_that_still_rises_is_said(table: Floats) -> None:
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        SGPMIC(3, n_inducing=10, max_iter=3, m_steps=5, random_state=0, tol=1e-12).fit(table)
+
+
+def test_a_dead_cluster_is_said() -> None:
+    # Three clusters for rows that are all alike: some cluster must stay without rows.
+    with pytest.warns(DeadClusterWarning, match="n_init"), pytest.warns(StartWarning):
+        SGPMIC(3, n_inducing=10, max_iter=3, m_steps=5, random_state=0).fit(np.ones((60, 4)))
+
+
+def test_methods_before_fit_say_so(table: Floats) -> None:
+    model = SGPMIC()
+    for method in (model.predict, model.transform, model.score_samples, model.inverse_transform):
+        with pytest.raises(NotFittedError):
+            method(table)
+    with pytest.raises(NotFittedError):
+        model.sample()
+    with pytest.raises(NotFittedError):
+        model.save("nowhere")
+
+
+def test_latent_points_of_the_wrong_width(fitted: SGPMIC) -> None:
+    with pytest.raises(ValueError, match="2 dimensions"):
+        fitted.inverse_transform(np.zeros((3, 5)))

@@ -1,0 +1,306 @@
+"""What the estimator promises: attributes, new rows, determinism, files, callbacks."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sgpmic import SGPMIC, Progress
+from sgpmic.kernels import KERNELS, RBF
+from sgpmic.model import evaluate
+from tests.estimator.conftest import QUICK
+
+Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
+TRUTH = np.repeat([0, 1, 2], 20)
+
+
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_blobs_are_found(table: Floats, quick_fit: Fit, mapping: str, kernel: str) -> None:
+    model = quick_fit(table, mapping=mapping, kernel=kernel)
+    assert adjusted_rand_score(TRUTH, model.labels_) == 1.0
+    assert len(model.kernels_) == (1 if mapping == "shared" else 3)
+
+
+@pytest.mark.parametrize("covariance_type", ["unit", "spherical", "diag", "tied", "full"])
+@pytest.mark.parametrize("optimizer", ["scg", "lbfgs"])
+def test_covariances_have_their_shape(
+    table: Floats, quick_fit: Fit, covariance_type: str, optimizer: str
+) -> None:
+    model = quick_fit(table, covariance_type=covariance_type, optimizer=optimizer)
+    C = model.covariances_
+    assert adjusted_rand_score(TRUTH, model.labels_) == 1.0
+    off_diagonal = C[:, ~np.eye(2, dtype=bool)]
+    if covariance_type in ("unit", "spherical", "diag"):
+        np.testing.assert_array_equal(off_diagonal, 0.0)
+    if covariance_type == "unit":
+        np.testing.assert_array_equal(C, np.broadcast_to(np.eye(2), C.shape))
+    if covariance_type == "spherical":
+        np.testing.assert_array_equal(C[:, 0, 0], C[:, 1, 1])
+    if covariance_type == "tied":
+        np.testing.assert_array_equal(C[0], C[1])
+    if covariance_type == "full":
+        assert np.abs(off_diagonal).min() > 0
+    if covariance_type != "unit":  # the scale of the latent space is fixed
+        np.testing.assert_allclose(model.embedding_.mean(axis=0), 0.0, atol=1e-10)
+        np.testing.assert_allclose(model.embedding_.var(axis=0).mean(), 1.0)
+
+
+def test_reported_bound_is_the_bound_of_the_reported_model(table: Floats, quick_fit: Fit) -> None:
+    # In the units of the data, and from nothing but public attributes.
+    model = quick_fit(table, mapping="per_cluster", prior_strength=0.0)
+    value = evaluate(
+        table - table.mean(axis=0),
+        model.embedding_,
+        model.inducing_,
+        model.kernels_,
+        model.beta_,
+        model.memberships_,
+        model.weights_,
+        model.means_,
+        model.covariances_,
+        jitter=model.jitter,
+    ).bound
+    # memberships_ come from one more E-step, which can only raise the bound.
+    assert value >= model.lower_bound_ - 1e-8 * abs(model.lower_bound_)
+    assert value == pytest.approx(model.lower_bound_, abs=1.0)
+
+
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_the_bound_never_falls(table: Floats, quick_fit: Fit, mapping: str) -> None:
+    history = quick_fit(table, mapping=mapping, max_iter=8, tol=0.0).history_
+    path = np.array([history["bound_after_e"], history["bound"]]).T.ravel()
+    assert len(path) == 16
+    assert np.diff(path).min() >= -1e-9 * np.abs(path).max()
+
+
+def test_cluster_0_is_the_largest(quick_fit: Fit, table: Floats) -> None:
+    model = quick_fit(np.concatenate([table[:10], table[20:50], table[40:60]]))
+    sizes = np.bincount(model.labels_)
+    assert (np.diff(sizes) <= 0).all()
+
+
+def test_training_rows_keep_their_place(fitted: SGPMIC, table: Floats) -> None:
+    np.testing.assert_array_equal(fitted.transform(table), fitted.embedding_)
+    np.testing.assert_array_equal(fitted.predict_proba(table), fitted.memberships_)
+    np.testing.assert_array_equal(fitted.predict(table[::-1]), fitted.labels_[::-1])
+
+
+def test_an_answer_does_not_depend_on_the_batch(fitted: SGPMIC, table: Floats) -> None:
+    new = np.random.default_rng(1).normal(table.mean(axis=0), 3.0, size=(150, 4))
+    for method in (fitted.transform, fitted.predict_proba, fitted.score_samples):
+        together = method(new)
+        np.testing.assert_array_equal(method(new[::-1])[::-1], together)
+        np.testing.assert_array_equal(method(new[:1])[0], together[0])
+        np.testing.assert_array_equal(method(np.concatenate([table, new[-3:]]))[-3:], together[-3:])
+
+
+def test_new_rows_near_a_cluster_join_it(fitted: SGPMIC, table: Floats) -> None:
+    means = np.array([table[i * 20 : (i + 1) * 20].mean(axis=0) for i in range(3)])
+    np.testing.assert_array_equal(fitted.predict(means), fitted.labels_[[0, 20, 40]])
+
+
+def test_inverse_transform_comes_back(fitted: SGPMIC, table: Floats) -> None:
+    error = fitted.inverse_transform(fitted.embedding_) - table
+    assert (error**2).mean() < 0.5 * table.var(axis=0).mean()
+
+
+def test_density_of_one_gaussian_is_known() -> None:
+    # One cluster, a linear kernel and one latent dimension: probabilistic PCA. The data are
+    # Gaussian and the model can say so: its mean log density must come close to the truth's.
+    rng = np.random.default_rng(0)
+    direction = np.array([3.0, 2.0, 1.0])
+    Y = rng.normal(size=(300, 1)) * direction + 0.5 * rng.normal(size=(300, 3))
+    truth = multivariate_normal(np.zeros(3), np.outer(direction, direction) + 0.25 * np.eye(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SGPMIC(1, 1, kernel="linear", n_inducing=5, init="pca", random_state=0).fit(Y)
+    new = truth.rvs(200, random_state=1)
+    assert model.score(new) == pytest.approx(truth.logpdf(new).mean(), abs=0.1)
+
+
+def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Floats) -> None:
+    # Laplace's approximation against brute force: p(y) = ∫ p(y, x) dx on a fine grid.
+    from sgpmic._runtime import numerics
+    from sgpmic.model.mixture import factor_mixture
+    from sgpmic.model.prediction import log_joints
+
+    posterior, units = fitted._fitted.posterior, fitted._fitted.units
+    side = np.linspace(-4.0, 4.0, 400)
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    for y in table[[3, 25, 47]] + 0.05:
+        row = np.broadcast_to(units.reduce(y), (len(grid), 4))
+        with numerics():
+            joint = log_joints(posterior, factor_mixture(posterior.mixture), grid, row)
+        integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)
+        expected = integral + units.log_volume
+        assert fitted.score_samples(y[None])[0] == pytest.approx(expected, abs=0.5)
+
+
+def test_strange_rows_have_low_density(fitted: SGPMIC, table: Floats) -> None:
+    assert fitted.score_samples(table + 40.0).max() < fitted.score_samples(table).min()
+
+
+def test_samples_look_like_the_data(fitted: SGPMIC, table: Floats) -> None:
+    rows, labels = fitted.sample(2000)
+    assert rows.shape == (2000, 4)
+    assert (np.diff(labels) >= 0).all()
+    np.testing.assert_allclose(np.bincount(labels) / 2000, fitted.weights_, atol=0.05)
+    for m in range(3):
+        mine = table[fitted.labels_ == m]
+        np.testing.assert_allclose(rows[labels == m].mean(axis=0), mine.mean(axis=0), atol=1.0)
+
+
+def test_same_seed_same_bits(table: Floats, quick_fit: Fit) -> None:
+    one, two = quick_fit(table), quick_fit(table)
+    np.testing.assert_array_equal(one.embedding_, two.embedding_)
+    np.testing.assert_array_equal(one.memberships_, two.memberships_)
+    assert one.lower_bound_ == two.lower_bound_
+
+
+def test_same_bits_in_two_processes(table: Floats, fitted: SGPMIC, tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", table)
+    code = (
+        "import numpy as np, warnings; warnings.simplefilter('ignore')\n"
+        "from sgpmic import SGPMIC\n"
+        f"Y = np.load({str(tmp_path / 'table.npy')!r})\n"
+        f"model = SGPMIC(3, **{QUICK!r}).fit(Y)\n"
+        f"np.save({str(tmp_path / 'embedding.npy')!r}, model.embedding_)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+    np.testing.assert_array_equal(np.load(tmp_path / "embedding.npy"), fitted.embedding_)
+
+
+def test_blocks_do_not_change_the_result(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> None:
+    blocked = quick_fit(table, block_size=13)
+    np.testing.assert_array_equal(blocked.labels_, fitted.labels_)
+    assert blocked.lower_bound_ == pytest.approx(fitted.lower_bound_, rel=1e-6)
+
+
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_saved_and_loaded_predicts_the_same(
+    table: Floats, quick_fit: Fit, tmp_path: Path, mapping: str
+) -> None:
+    frame = pd.DataFrame(table, columns=list("abcd"))
+    kernel = RBF(gamma=0.5, ard=True)
+    model = quick_fit(frame, mapping=mapping, kernel=kernel, n_init=2)
+    model.save(tmp_path / "model.sgpmic")
+    loaded = SGPMIC.load(tmp_path / "model.sgpmic")
+    for method in ("predict", "predict_proba", "transform", "score_samples"):
+        for rows in (frame, frame + 0.3):
+            np.testing.assert_array_equal(
+                getattr(loaded, method)(rows), getattr(model, method)(rows)
+            )
+    np.testing.assert_array_equal(loaded.sample(5)[0], model.sample(5)[0])
+    assert loaded.get_params() == model.get_params()
+    assert loaded.lower_bound_ == model.lower_bound_
+    assert loaded.history_ == model.history_
+    assert [s["bound"] for s in loaded.starts_] == [s["bound"] for s in model.starts_]
+    np.testing.assert_array_equal(loaded.feature_names_in_, model.feature_names_in_)
+    assert loaded.kernels_ == model.kernels_
+
+
+def test_a_model_file_of_something_else(tmp_path: Path) -> None:
+    from sgpmic.io.model_file import ModelFileError, write_model
+
+    write_model(tmp_path / "other", {"estimator": "Other"}, {"a": np.zeros(3)})
+    with pytest.raises(ModelFileError, match="fit and save the model again"):
+        SGPMIC.load(tmp_path / "other")
+
+
+def test_feature_names_and_output_frames(table: Floats, quick_fit: Fit) -> None:
+    frame = pd.DataFrame(table, columns=list("abcd"))
+    model = quick_fit(frame)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert list(model.get_feature_names_out()) == ["sgpmic0", "sgpmic1"]
+    out = model.set_output(transform="pandas").transform(frame)
+    assert list(out.columns) == ["sgpmic0", "sgpmic1"]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={"a": "z"}))
+
+
+def test_polars_in_and_out(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> None:
+    frame = pl.DataFrame(table, schema=list("abcd"))
+    model = quick_fit(frame)
+    np.testing.assert_array_equal(model.labels_, fitted.labels_)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert isinstance(model.set_output(transform="polars").transform(frame), pl.DataFrame)
+
+
+def test_in_a_pipeline_and_cloned(table: Floats) -> None:
+    pipeline = make_pipeline(StandardScaler(), SGPMIC(3, **QUICK))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        labels = pipeline.fit_predict(table)
+    assert adjusted_rand_score(TRUTH, labels) == 1.0
+    kernel = RBF(gamma=[1.0, 2.0])
+    assert clone(SGPMIC(kernel=kernel)).kernel == kernel
+
+
+def test_warm_start_goes_on(table: Floats, quick_fit: Fit) -> None:
+    straight = quick_fit(table, max_iter=6, tol=0.0)
+    model = quick_fit(table, max_iter=3, tol=0.0, warm_start=True)
+    first = model.lower_bound_
+    model.fit(table)
+    assert model.lower_bound_ > first
+    assert model.lower_bound_ == pytest.approx(straight.lower_bound_, rel=1e-9)
+    with pytest.raises(ValueError, match="warm_start"):
+        model.fit(table[:50])
+
+
+def test_several_starts_are_listed(table: Floats, quick_fit: Fit) -> None:
+    model = quick_fit(table, n_init=4)
+    kinds = {(s["embedding"], s["memberships"]) for s in model.starts_}
+    assert len(kinds) == 4
+    assert sum(s["kept"] for s in model.starts_) == 1
+    kept = next(s for s in model.starts_ if s["kept"])
+    assert kept["agreement"] == max(s["agreement"] for s in model.starts_)
+    assert kept["bound"] == model.lower_bound_
+    by_bound = quick_fit(table, n_init=4, selection="bound")
+    assert by_bound.lower_bound_ == max(s["bound"] for s in by_bound.starts_)
+
+
+def test_callbacks_are_told_and_can_stop(table: Floats, quick_fit: Fit) -> None:
+    seen: list[Progress] = []
+
+    def stop_at_two(progress: Progress) -> bool:
+        seen.append(progress)
+        return progress.round == 2
+
+    model = quick_fit(table, callbacks=[stop_at_two], tol=0.0)
+    assert [p.round for p in seen] == [1, 2]
+    assert model.n_iter_ == 2
+    assert seen[-1].bound == model.lower_bound_
+    assert seen[-1].cluster_sizes.sum() == pytest.approx(60.0)
+
+
+def test_verbose_prints_a_line_a_round(
+    table: Floats, quick_fit: Fit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick_fit(table, verbose=1, tol=0.0)
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 3
+    assert "round 3/3" in lines[-1]
+
+
+@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral", "random"])
+@pytest.mark.parametrize("memberships", ["fcm", "kmeans", "gmm"])
+def test_every_start_runs(table: Floats, quick_fit: Fit, method: str, memberships: str) -> None:
+    model = quick_fit(table, init=method, init_memberships=memberships, inducing="kmeans")
+    assert np.isfinite(model.lower_bound_)
+    given: dict[str, Any] = {"init": model.embedding_, "init_memberships": model.memberships_}
+    assert quick_fit(table, **given).starts_[0]["embedding"] == "given"

@@ -1,0 +1,101 @@
+"""How the package behaves in a process: compilations, JAX's settings, two cores."""
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sgpmic import SGPMIC
+from sgpmic.learning.em import em_round
+
+Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
+
+
+def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> None:
+    em_round.clear_cache()
+    quick_fit(table, max_iter=4, tol=0.0)
+    assert em_round._cache_size() == 1
+    quick_fit(table, max_iter=2, n_init=3, random_state=5)
+    quick_fit(table + 1.0, max_iter=2, init="pca", tol=0.1)
+    assert em_round._cache_size() == 1
+
+
+def run(code: str, timeout: float = 300.0) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_and_fitting_change_nothing_for_other_jax_code() -> None:
+    out = run(
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import jax, jax.numpy as jnp\n"
+        "before = dict(jax.config.values)\n"
+        "import numpy as np, sgpmic\n"
+        "rng = np.random.default_rng(0)\n"
+        "sgpmic.SGPMIC(2, max_iter=1, m_steps=2, n_inducing=5).fit(rng.normal(size=(20, 3)))\n"
+        "changed = {k for k, v in jax.config.values.items() if before.get(k) != v}\n"
+        "print(changed, jnp.ones(3).dtype)\n"
+    )
+    assert out.split() == ["set()", "float32"]
+
+
+def test_importing_needs_no_plotting_library() -> None:
+    out = run(
+        "import sys, sgpmic\n"
+        "heavy = ('matplotlib', 'plotly', 'pyarrow', 'typer', 'rich', 'pandas')\n"
+        "print(sorted(set(heavy) & set(sys.modules)))\n"
+    )
+    assert out.strip() == "[]"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's CPU affinity")
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_a_fit_on_two_cores_ends(mapping: str) -> None:
+    # Some versions of jaxlib hang for good in batched LAPACK calls on machines with two cores.
+    began = time.perf_counter()
+    run(
+        "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import numpy as np\n"
+        "from sgpmic import SGPMIC\n"
+        "Y = np.random.default_rng(0).normal(size=(300, 6))\n"
+        f"model = SGPMIC(4, mapping={mapping!r}, max_iter=5, random_state=0).fit(Y)\n"
+        "model.predict(Y + 1.0); model.score_samples(Y[:5])\n",
+        timeout=180.0,
+    )
+    assert time.perf_counter() - began < 180.0
+
+
+def test_blas_threads_are_given_back(table: Floats, quick_fit: Fit) -> None:
+    from threadpoolctl import threadpool_info
+
+    def threads() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info()]
+
+    before = threads()
+    quick_fit(table)
+    assert threads() == before
+
+
+def test_ctrl_c_gets_through(table: Floats) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with warnings.catch_warnings(), pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("ignore")
+        SGPMIC(3, n_inducing=10, m_steps=5, callbacks=[interrupt]).fit(table)

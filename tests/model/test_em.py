@@ -1,0 +1,163 @@
+"""Rounds of EM: the objective only rises, and it is the one the dense evaluation gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from sgpmic.kernels import Kernel, unstack
+from sgpmic.learning.em import (
+    Options,
+    RoundInfo,
+    State,
+    em_round,
+    first_state,
+    last_e_step,
+    processes_of,
+)
+from support import dense, mixtures
+from support.random_problems import Sizes, our_problem, random_problem
+
+SIZES = Sizes(N=18, P=3, Q=2, M=2, U=4)
+BLOCK = 7  # three blocks of six rows
+ROUNDS = 4
+FLOOR = 0.05
+
+BASE = Options(
+    shared=False,
+    covariance_type="full",
+    covariance_floor=FLOOR,
+    optimiser="scg",
+    m_steps=6,
+    e_steps=3,
+    e_tolerance=1e-6,
+    settle_mixture=True,
+    jitter=0.0,
+)
+
+
+def options(**changes: Any) -> Options:
+    return Options(**{**BASE.__dict__, **changes})
+
+
+#: Kernel, options and strength of the prior; every one of them is a program to compile.
+CASES = {
+    "scg, own, full": ("rbf", BASE, 0.0),
+    "lbfgs, own, spherical, mixture left alone": (
+        "linear",
+        options(optimiser="lbfgs", covariance_type="spherical", settle_mixture=False),
+        0.0,
+    ),
+    "lbfgs, shared, tied, prior": (
+        "rbf",
+        options(optimiser="lbfgs", shared=True, covariance_type="tied", has_prior=True),
+        0.8,
+    ),
+    "scg, shared, unit": ("matern52", options(shared=True, covariance_type="unit"), 0.0),
+}
+
+
+def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense.Problem, State]:
+    """Return a random problem and the state that starts from it."""
+    n_kernels = 1 if chosen.shared else SIZES.M
+    problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
+    ours = our_problem(problem, BLOCK)
+    state = first_state(
+        3.0 * ours.X + 1.0, ours.processes.Z, ours.processes.kernels, ours.processes.beta,
+        ours.S, ours.rows, chosen, strength,
+    )  # fmt: skip
+    return problem, state
+
+
+def objective(problem: dense.Problem, state: State) -> float:
+    """Return bound plus log prior of a state by dense matrices and SciPy's distributions."""
+    processes = processes_of(state.parameters)
+    kernels: list[Kernel] = unstack(jax.tree.map(np.asarray, processes.kernels))
+    mixture = (
+        np.asarray(state.mixture.weights),
+        np.asarray(state.mixture.means),
+        np.asarray(state.mixture.covariances),
+    )
+    here = dense.Problem(
+        Y=problem.Y,
+        X=np.asarray(state.parameters.X)[: SIZES.N],
+        Z=np.asarray(processes.Z),
+        kernels=tuple(dense.DenseKernel(k.name, **k.parameters()) for k in kernels),
+        beta=float(processes.beta),
+        S=np.asarray(state.S)[: SIZES.N],
+        weights=mixture[0],
+        means=mixture[1],
+        covariances=mixture[2],
+    )
+    nu, omega = float(state.conjugate.pseudo_counts), np.asarray(state.conjugate.scale)
+    return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
+
+
+def assert_sound(state: State, info: RoundInfo, chosen: Options) -> None:
+    X = np.asarray(state.parameters.X)[: SIZES.N]
+    S = np.asarray(state.S)[: SIZES.N]
+    np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(info.cluster_sizes, S.sum(axis=0), rtol=1e-12)
+    # The round ends at the closed forms of the X and S it leaves behind.
+    np.testing.assert_allclose(
+        state.mixture.means, S.T @ X / S.sum(axis=0)[:, None], rtol=1e-9, atol=1e-12
+    )
+    values = np.linalg.eigvalsh(np.asarray(state.mixture.covariances))
+    if chosen.covariance_type == "unit":
+        np.testing.assert_allclose(values, 1.0, rtol=1e-14)
+    else:
+        np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
+        assert np.mean(X**2) == pytest.approx(1.0, rel=1e-12)
+        assert values.min() >= FLOOR * (1 - 1e-12)
+    assert 1 <= int(info.e_steps) <= chosen.e_steps
+    assert 1 <= int(info.m_steps) <= chosen.m_steps
+
+
+def compilations() -> int:
+    compiled: Any = em_round  # JAX does not declare the method
+    return int(compiled._cache_size())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_round_lowers_the_objective(case: str) -> None:
+    kind, chosen, strength = CASES[case]
+    before = compilations()
+    for seed in range(4):
+        problem, state = begin(kind, chosen, strength, seed)
+        rows = our_problem(problem, BLOCK).rows
+        last = first = objective(problem, state)
+        for _ in range(ROUNDS):
+            state, info = em_round(state, rows, chosen)
+            reached = objective(problem, state)
+            slack = 1e-8 * (1.0 + abs(reached))
+            assert float(info.bound) == pytest.approx(reached, rel=1e-7)
+            assert float(info.bound_after_e) >= last - slack
+            assert float(info.bound) >= float(info.bound_after_e) - slack
+            assert_sound(state, info, chosen)
+            last = reached
+        assert last > first + 1.0  # it has learned something
+    # Neither another round nor another start of the same shape compiles anything again.
+    assert compilations() == before + 1
+
+
+def test_the_last_e_step_is_the_dense_one() -> None:
+    """It may not lower the objective either."""
+    problem, state = begin("rbf", BASE, 0.0, 0)
+    rows = our_problem(problem, BLOCK).rows
+    S, factors = last_e_step(state, rows, BASE)
+    before = objective(problem, state)
+    assert objective(problem, state._replace(S=S)) >= before - 1e-9 * abs(before)
+    assert np.all(np.isfinite(factors.alpha))
+
+
+def test_the_first_state_moves_inducing_points_with_the_rows() -> None:
+    """The same shift and factor for X and Z; distances between them keep their proportions."""
+    problem, state = begin("rbf", BASE, 0.5, 1)
+    X, Z = 3.0 * problem.X + 1.0, problem.Z
+    shift, scale = X.mean(axis=0), np.sqrt(np.mean((X - X.mean(axis=0)) ** 2))
+    np.testing.assert_allclose(state.parameters.X[: SIZES.N], (X - shift) / scale, atol=1e-12)
+    np.testing.assert_allclose(state.parameters.Z, (Z - shift) / scale, atol=1e-12)
+    assert float(state.conjugate.pseudo_counts) == pytest.approx(0.5 * SIZES.N / SIZES.M)

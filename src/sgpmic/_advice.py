@@ -9,7 +9,14 @@ from sgpmic.learning.fit import Outcome
 
 
 def advice(
-    outcome: Outcome, empty: int, n_clusters: int, jitter: float, tol: float, max_iter: int
+    outcome: Outcome,
+    empty: int,
+    raised_jitter: float,
+    *,
+    n_clusters: int,
+    jitter: float,
+    tol: float,
+    max_iter: int,
 ) -> Iterator[tuple[type[Warning], str]]:
     """Yield the warnings that a fit deserves.
 
@@ -19,6 +26,8 @@ def advice(
         The fit that is kept.
     empty : int
         Clusters that no row belongs to.
+    raised_jitter : float
+        The largest relative jitter that was needed.
     n_clusters, jitter, tol, max_iter
         What the user asked for.
     """
@@ -30,11 +39,11 @@ def advice(
             f"{empty} of {n_clusters} clusters ended without rows; fewer clusters, other starts "
             "(n_init) or a stronger prior (prior_strength) may suit the data.",
         )
-    if outcome.jitter > jitter:
+    if raised_jitter > jitter:
         yield (
             JitterWarning,
             f"A kernel matrix was close to singular: its jitter was raised from {jitter:g} to "
-            f"{outcome.jitter:g}. Fewer inducing points may help.",
+            f"{raised_jitter:g}. Fewer inducing points may help.",
         )
     rounds = len(outcome.history)
     if outcome.broke_off:

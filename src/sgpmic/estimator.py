@@ -326,7 +326,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.converged_ = learned.outcome.converged
         empty = self.n_clusters - len(np.unique(self.labels_))
         for category, sentence in advice(
-            learned.outcome, empty, self.n_clusters, self.jitter, self.tol, self.max_iter
+            learned.outcome,
+            empty,
+            self._fitted.jitter,
+            n_clusters=self.n_clusters,
+            jitter=self.jitter,
+            tol=self.tol,
+            max_iter=self.max_iter,
         ):
             warnings.warn(sentence, category, stacklevel=2)
         return self

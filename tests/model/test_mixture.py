@@ -85,7 +85,7 @@ def test_weighted_sum_and_entropy() -> None:
     values = np.random.default_rng(2).normal(size=S.shape)
     assert np.any(S == 0.0)
     assert float(weighted_sum(S, values)) == pytest.approx(np.sum(S * values), rel=1e-13)
-    infinite = np.where(S > 0, values, -np.inf)
+    infinite = jnp.where(S > 0, values, -jnp.inf)
     assert float(weighted_sum(S, infinite)) == pytest.approx(np.sum(S * values), rel=1e-13)
     assert float(entropy(S)) == pytest.approx(scipy_entropy(S, axis=1).sum(), rel=1e-13)
 
@@ -205,7 +205,7 @@ def test_a_dead_cluster_keeps_finite_values(kind: str, nu: float) -> None:
     S_new = np.asarray(jax.nn.softmax(log_joint(found, jnp.asarray(X)), axis=1))
     assert np.all(np.isfinite(S_new))
     assert nu > 0 or not S_new[:, 1].any()
-    assert np.isfinite(weighted_sum(S, jnp.log(found.weights)[None, :]))
+    assert np.isfinite(weighted_sum(jnp.asarray(S), jnp.log(found.weights)[None, :]))
 
 
 @every_type

@@ -66,7 +66,8 @@ def one_of(kernels: Kernel, m: int) -> Kernel:
     return kernel
 
 
-def plain_statistics(kernels: Any, Z: Any, X: Any, S: Any, Y: Any) -> Any:
+def plain_statistics(*inputs: Any) -> Any:
+    kernels, Z, X, S, Y = inputs
     sums = []
     for m in range(S.shape[1]):
         K = plain_cross(one_of(kernels, m), Z, X)

@@ -34,10 +34,11 @@ from sgpmic.model.bound import (
     latent_parts,
     process_weights,
 )
-from sgpmic.model.collapsed import Factors, cholesky_with_jitter
+from sgpmic.model.collapsed import Factors
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
     Conjugate,
+    LatentPrior,
     Mixture,
     entropy,
     factor_mixture,
@@ -125,7 +126,6 @@ class RoundInfo(NamedTuple):
     evaluations: Array
     largest_change: Array  # of a responsibility, over the round
     cluster_sizes: Array  # (M,)
-    jitter: Array  # the largest relative jitter at the end of the round
 
 
 def processes_of(parameters: Parameters) -> Processes:
@@ -137,10 +137,12 @@ def processes_of(parameters: Parameters) -> Processes:
     )
 
 
-def _log_prior(mixture: Mixture, conjugate: Conjugate, options: Options) -> Array:
+def _log_prior(
+    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, options: Options
+) -> Array:
     if not options.has_prior:
         return jnp.zeros((), mixture.means.dtype)
-    return log_conjugate(mixture, conjugate)
+    return log_conjugate(mixture, conjugate, prior)
 
 
 def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
@@ -212,10 +214,13 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     new_mixture = _closed_forms(mixture, X, state.S, state.conjugate, options)
 
     # The optimiser saw the data term and the latent densities; the rest of the bound is small.
-    old_rest = _rest_of_bound(mixture, state.S, state.conjugate, options)
-    latent, weights, entropies = latent_parts(factor_mixture(new_mixture), X, state.S)
+    entropies = entropy(state.S)
+    old_rest = entropies + weighted_sum(state.S, prior.log_weights[None, :])
+    old_rest = old_rest + _log_prior(mixture, prior, state.conjugate, options)
+    new_prior = factor_mixture(new_mixture)
+    latent, weights, _ = latent_parts(new_prior, X, state.S)
     data = -result.value - weighted_sum(state.S, log_densities(prior, X))
-    log_prior = _log_prior(new_mixture, state.conjugate, options)
+    log_prior = _log_prior(new_mixture, new_prior, state.conjugate, options)
     return _MStep(
         state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
         old_rest - result.start_value,
@@ -223,12 +228,6 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
         log_prior,
         result,
     )
-
-
-def _rest_of_bound(mixture: Mixture, S: Array, conjugate: Conjugate, options: Options) -> Array:
-    """Return the parts of the objective that the optimiser cannot change."""
-    weights = weighted_sum(S, jnp.log(mixture.weights)[None, :])
-    return weights + entropy(S) + _log_prior(mixture, conjugate, options)
 
 
 @partial(jax.jit, static_argnames="options")
@@ -246,15 +245,8 @@ def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundIn
         evaluations=step.result.evaluations,
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
         cluster_sizes=jnp.sum(new.S, axis=0),
-        jitter=_jitter_needed(new.parameters, options),
     )
     return new, info
-
-
-def _jitter_needed(parameters: Parameters, options: Options) -> Array:
-    kernels, Z, _ = processes_of(parameters)
-    levels = lax.map(lambda k: cholesky_with_jitter(k.gram(Z), options.jitter)[1], kernels)
-    return jnp.max(levels)
 
 
 @partial(jax.jit, static_argnames=("options", "strength"))

@@ -80,7 +80,6 @@ class Outcome:
     converged: bool
     history: list[dict[str, float]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
-    jitter: float = 0.0
     broke_off: bool = False  # a round gave numbers that are not finite; the one before is kept
 
 
@@ -172,7 +171,6 @@ def run_rounds(
             break
         change = abs(record["bound"] - outcome.bound) / max(1.0, abs(record["bound"]))
         outcome.state, outcome.bound = new_state, record["bound"]
-        outcome.jitter = max(outcome.jitter, float(info.jitter))
         outcome.history.append(record)
         progress = Progress(
             start=start,

@@ -67,6 +67,7 @@ class Fitted:
     X: Floats  # (N, Q) latent points of the training rows
     S: Floats  # (N, M) their responsibilities
     reference: Reference
+    jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
 
     @with_numerics
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
@@ -196,4 +197,6 @@ def finish(
         np.asarray, _posterior(processes_of(state.parameters), factors, state.mixture)
     )
     X = np.array(state.parameters.X)[:N]
-    return Fitted(units, posterior, X, np.array(S)[:N], make_reference(Y, X, random_state))
+    reference = make_reference(Y, X, random_state)
+    jitter = float(np.max(factors.jitter))
+    return Fitted(units, posterior, X, np.array(S)[:N], reference, jitter)

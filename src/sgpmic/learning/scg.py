@@ -47,7 +47,11 @@ class _State(NamedTuple):
     value: jax.Array
     start_value: jax.Array
     gradient: PyTree
+    gradient_square: jax.Array  # g'g
     direction: PyTree
+    slope: jax.Array  # g'd
+    squared_length: jax.Array  # d'd
+    reach: jax.Array  # the step along the direction that changes the point by about itself
     offset: jax.Array  # the next evaluation is at point + offset * direction
     curvature: jax.Array  # d'Hd / d'd along the direction
     damping: jax.Array  # Møller's lambda, added to the curvature
@@ -120,14 +124,19 @@ def minimise(
         is_first = state.phase == _FIRST
         is_curvature = state.phase == _CURVATURE
         is_trial = state.phase == _TRIAL
-        gradient_is_finite = trees.is_finite(found_gradient)
-        finite = jnp.isfinite(found_value) & gradient_is_finite
 
-        slope = trees.sum_of_products(state.gradient, state.direction)
-        squared_length = _or_one(trees.squared_norm(state.direction))
+        # Few sums over all parameters, each used wherever it serves: fewer passes over large
+        # arrays, and much less to compile.
+        found_square = trees.squared_norm(found_gradient)
+        found_slope = trees.sum_of_products(found_gradient, state.direction)
+        overlap = trees.sum_of_products(found_gradient, state.gradient)
+        gradient_is_finite = jnp.isfinite(found_square)
+        finite = jnp.isfinite(found_value) & gradient_is_finite
+        slope, squared_length = state.slope, _or_one(state.squared_length)
 
         # Curvature: what the two gradients say; where there is none to be had, the damping
         # alone has to limit the step.
+        # The difference of the gradients first: the difference of two slopes has fewer digits.
         gradient_change = trees.subtract(found_gradient, state.gradient)
         measured = trees.sum_of_products(state.direction, gradient_change) / (
             _or_one(state.offset) * squared_length
@@ -135,16 +144,16 @@ def minimise(
         measured = jnp.where(gradient_is_finite & jnp.isfinite(measured), measured, 0)
         curvature = jnp.where(is_curvature, measured, state.curvature)
 
-        # Trial: compare the decrease with the one that the damped quadratic predicts.
+        # Trial: compare the decrease with the one that the damped quadratic predicts. Among
+        # equal values a shorter gradient is better: without that, steps as small as the rounding
+        # error would go round in circles.
         promised = -state.offset * slope / 2
         decrease = trees.measured_decrease(
-            state.value,
-            found_value,
-            state.offset,
-            slope,
-            trees.sum_of_products(found_gradient, state.direction),
+            state.value, found_value, state.offset, slope, found_slope
         )
-        better = trees.is_better(state.value, state.gradient, found_value, found_gradient)
+        better = (found_value < state.value) | (
+            (found_value == state.value) & (found_square < state.gradient_square)
+        )
         accept = is_trial & finite & better & (decrease >= 0)
         damping = jnp.where(
             is_trial,
@@ -156,38 +165,38 @@ def minimise(
         point = trees.select(moved, candidate, state.point)
         value = jnp.where(moved, found_value, state.value)
         gradient = trees.select(moved, found_gradient, state.gradient)
+        gradient_square = jnp.where(moved, found_square, state.gradient_square)
         size = _size(point, dimension)
-        steepness = jnp.sqrt(trees.squared_norm(gradient))
+        steepness = jnp.sqrt(gradient_square)
 
         # Where the step had to be shortened until it vanished, the direction is of no use: fall
         # back on steepest descent, and stop where it was steepest descent already.
         length = _propose(curvature, damping, slope, squared_length, size).length
-        vanished = (
-            is_trial
-            & ~accept
-            & (
-                length * trees.top(state.direction)
-                <= epsilon * trees.typical_size(point, state.direction)
-            )
-        )
+        vanished = is_trial & ~accept & (length <= epsilon * state.reach)
         stalled = vanished & (state.since_restart == 0)
         restart = is_first | (vanished & ~stalled)
 
-        conjugate = (
-            trees.squared_norm(found_gradient)
-            - trees.sum_of_products(found_gradient, state.gradient)
-        ) / _or_one(-slope)
-        downhill = trees.negative(gradient)
-        along = trees.add_scaled(downhill, conjugate, state.direction)
-        along_slope = trees.sum_of_products(along, gradient)
+        # The next conjugate direction is c d - g with g the gradient just found.
+        conjugate = (found_square - overlap) / _or_one(-slope)
+        along_slope = conjugate * found_slope - found_square
+        along_square = (
+            conjugate**2 * state.squared_length - 2 * conjugate * found_slope + found_square
+        )
         # Without exact line searches a conjugate direction may point uphill.
         usable = (
             (state.since_restart + 1 < dimension)
-            & trees.is_finite(along)
-            & (along_slope < -epsilon * steepness * jnp.sqrt(trees.squared_norm(along)))
+            & jnp.isfinite(along_square)
+            & (along_slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(along_square, 0)))
         )
         restart = restart | (accept & ~usable)
-        direction = trees.select(restart, downhill, trees.select(accept, along, state.direction))
+        # One formula for all three cases: steepest descent is c = 0, going on is the direction.
+        turned = trees.add_scaled(
+            trees.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
+        )
+        new_direction = restart | accept
+        direction = trees.select(new_direction, turned, state.direction)
+        slope = trees.sum_of_products(gradient, direction)
+        square = trees.squared_norm(direction)
         since_restart = jnp.where(
             restart, 0, jnp.where(accept, state.since_restart + 1, state.since_restart)
         )
@@ -197,24 +206,18 @@ def minimise(
         damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
 
         # What comes next: a new direction needs its curvature, any other a (shorter) trial.
-        new_direction = restart | accept
         phase = jnp.where(new_direction, _CURVATURE, _TRIAL)
-        step = _propose(
-            curvature,
-            damping,
-            trees.sum_of_products(gradient, direction),
-            _or_one(trees.squared_norm(direction)),
-            size,
-        )
+        step = _propose(curvature, damping, slope, _or_one(square), size)
         damping = jnp.where(new_direction, damping, step.damping)
-        offset = jnp.where(new_direction, _probe(point, direction), step.length)
+        reach = jnp.where(new_direction, _reach(point, direction), state.reach)
+        offset = jnp.where(new_direction, _probe(dtype) * reach, step.length)
 
         # Convergence.
         flat = finite & moved & (trees.top(gradient) <= smallest_gradient)
         threshold = smallest_decrease * jnp.maximum(1, jnp.abs(value))
         # What the quadratic without damping promises at its minimum along the direction: small
         # steps under heavy damping must not pass for convergence.
-        undamped = slope**2 / _or_one(2 * curvature * squared_length)
+        undamped = state.slope**2 / _or_one(2 * curvature * squared_length)
         little_to_gain = (smallest_decrease > 0) & (curvature > 0) & (undamped <= threshold)
         quiet_step = little_to_gain & (state.value - found_value <= threshold)
         quiet = jnp.where(accept, jnp.where(quiet_step, state.quiet + 1, 0), state.quiet)
@@ -226,7 +229,11 @@ def minimise(
             value=value,
             start_value=jnp.where(is_first, found_value, state.start_value),
             gradient=gradient,
+            gradient_square=gradient_square,
             direction=direction,
+            slope=slope,
+            squared_length=square,
+            reach=reach,
             offset=offset,
             curvature=curvature,
             damping=damping,
@@ -251,7 +258,11 @@ def minimise(
             value=zero,
             start_value=zero,
             gradient=trees.zeros_like(start),
+            gradient_square=zero,
             direction=trees.zeros_like(start),
+            slope=zero,
+            squared_length=zero,
+            reach=zero,
             offset=zero,
             curvature=zero,
             damping=zero,
@@ -286,20 +297,26 @@ def _size(point: PyTree, dimension: int) -> jax.Array:
     return jnp.sqrt(trees.squared_norm(point)) + math.sqrt(max(dimension, 1))
 
 
-def _probe(point: PyTree, direction: PyTree) -> jax.Array:
-    """Return how far along the direction to go for the curvature.
+def _reach(point: PyTree, direction: PyTree) -> jax.Array:
+    """Return the multiple of `direction` that changes `point` by about its own size.
+
+    The largest element of the direction sets it, so that no single coordinate moves further,
+    however many there are.
+    """
+    return trees.typical_size(point, direction) / _or_one(trees.top(direction))
+
+
+def _probe(dtype: jnp.dtype) -> float:
+    """Return how far to go for the curvature, relative to the reach.
 
     The difference of two gradients over a distance h carries a rounding error of about
     r / h, where r is the relative error of a gradient, and a truncation error proportional to h.
     They balance at h = sqrt(r), relative to the size of the coordinates that move.  A gradient
     that is a long sum loses digits, so r is taken as eps**0.8 rather than eps (37 times the
     square root of eps in double precision, five times in single), which errs on the side where
-    the curvature is smooth.  The largest element of the direction sets the distance, so that no
-    single coordinate moves further, however many there are.
+    the curvature is smooth.
     """
-    epsilon = trees.machine_epsilon(trees.common_dtype(point))
-    distance = math.pow(epsilon, 0.4) * trees.typical_size(point, direction)
-    return distance / _or_one(trees.top(direction))
+    return trees.machine_epsilon(dtype) ** 0.4
 
 
 def _propose(

@@ -174,15 +174,21 @@ def update_mixture(
     return Mixture(weights, means, covariances)
 
 
-def log_conjugate(mixture: Mixture, conjugate: Conjugate) -> Array:
-    """Return the log density of the conjugate prior, 0 at strength 0."""
+def log_conjugate(
+    mixture: Mixture, conjugate: Conjugate, prior: LatentPrior | None = None
+) -> Array:
+    """Return the log density of the conjugate prior, 0 at strength 0.
+
+    ``prior`` is the factored mixture, where it is at hand already.
+    """
     nu = conjugate.pseudo_counts
     M, Q = mixture.means.shape
-    prior = factor_mixture(mixture)
+    if prior is None:
+        prior = factor_mixture(mixture)
     omega = lax.linalg.cholesky(conjugate.scale, symmetrize_input=True)
     omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
     log_dets = -2.0 * prior.log_normalisers - Q * math.log(2.0 * math.pi)
-    traces = jnp.sum((prior.whiteners @ omega) ** 2, axis=(1, 2))
+    traces = jnp.sum((prior.whiteners @ conjugate.scale) * prior.whiteners, axis=(1, 2))
     covariance_part = -0.5 * jnp.sum(log_dets - omega_log_det + traces - Q)
     weight_part = jnp.sum(jnp.log(M * mixture.weights))
     return jnp.where(nu > 0, nu * (weight_part + covariance_part), 0.0)

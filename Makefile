@@ -25,7 +25,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/mypy
 
 test: $(VENV)/installed-test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
+from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC
-from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, StartWarning
+from sgpmic.exceptions import (
+    ConvergenceWarning,
+    DeadClusterWarning,
+    JitterWarning,
+    StartWarning,
+)
 from sgpmic.kernels import RBF
 
 Floats = NDArray[np.float64]
@@ -135,10 +141,26 @@ def test_a_bound_that_still_rises_is_said(table: Floats) -> None:
         SGPMIC(3, n_inducing=10, max_iter=3, m_steps=5, random_state=0, tol=1e-12).fit(table)
 
 
-def test_a_dead_cluster_is_said() -> None:
-    # Three clusters for rows that are all alike: some cluster must stay without rows.
-    with pytest.warns(DeadClusterWarning, match="n_init"), pytest.warns(StartWarning):
-        SGPMIC(3, n_inducing=10, max_iter=3, m_steps=5, random_state=0).fit(np.ones((60, 4)))
+def test_a_dead_cluster_is_said(table: Floats) -> None:
+    # A start that gives nothing to the third cluster, and no prior that could bring it to life.
+    given = np.zeros((60, 3))
+    given[:30, 0] = given[30:, 1] = 1.0
+    with pytest.warns(DeadClusterWarning, match="n_init"):
+        SGPMIC(3, **(QUICK | {"init_memberships": given, "prior_strength": 0.0})).fit(table)
+
+
+def test_a_graph_in_pieces_is_said(table: Floats) -> None:
+    with pytest.warns(StartWarning, match="pieces"):
+        SGPMIC(3, **QUICK).fit(table)
+
+
+def test_raised_jitter_is_said(table: Floats) -> None:
+    # Inducing points on top of each other, no white noise to tell them apart, no jitter to start.
+    kernel = RBF(gamma=1e-9, white=1e-30, bias=1e-30)
+    parameters = QUICK | {"kernel": kernel, "m_steps": 0, "jitter": 0.0}
+    with pytest.warns(JitterWarning, match="raised from 0"):
+        model = SGPMIC(3, **parameters).fit(table)
+    assert np.isfinite(model.lower_bound_)
 
 
 def test_methods_before_fit_say_so(table: Floats) -> None:

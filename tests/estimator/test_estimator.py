@@ -17,11 +17,11 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress
 from sgpmic.kernels import KERNELS, RBF
 from sgpmic.model import evaluate
-from tests.estimator.conftest import QUICK
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -119,9 +119,10 @@ def test_inverse_transform_comes_back(fitted: SGPMIC, table: Floats) -> None:
     assert (error**2).mean() < 0.5 * table.var(axis=0).mean()
 
 
-def test_density_of_one_gaussian_is_known() -> None:
-    # One cluster, a linear kernel and one latent dimension: probabilistic PCA. The data are
-    # Gaussian and the model can say so: its mean log density must come close to the truth's.
+def test_density_of_one_gaussian_is_honest() -> None:
+    # One cluster, a linear kernel and one latent dimension: probabilistic PCA with a point
+    # estimate of the latent rows. No density beats the true one on new rows (Gibbs' inequality);
+    # an estimate from 300 rows must come close to it.
     rng = np.random.default_rng(0)
     direction = np.array([3.0, 2.0, 1.0])
     Y = rng.normal(size=(300, 1)) * direction + 0.5 * rng.normal(size=(300, 3))
@@ -129,8 +130,9 @@ def test_density_of_one_gaussian_is_known() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = SGPMIC(1, 1, kernel="linear", n_inducing=5, init="pca", random_state=0).fit(Y)
-    new = truth.rvs(200, random_state=1)
-    assert model.score(new) == pytest.approx(truth.logpdf(new).mean(), abs=0.1)
+    new = truth.rvs(2000, random_state=1)
+    gap = truth.logpdf(new).mean() - model.score(new)
+    assert -0.05 < gap < 0.5
 
 
 def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Floats) -> None:

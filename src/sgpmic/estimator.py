@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sgpmic._advice import advice
 from sgpmic._runtime import double_precision
 from sgpmic._validation import check_parameters, check_whole_number, count_components
+from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.em import Options, State
 from sgpmic.learning.fit import Callback, Progress
@@ -30,6 +31,9 @@ from sgpmic.learning.starts import Start, plan_starts
 from sgpmic.model.rows import make_rows
 
 Floats = NDArray[np.float64]
+
+#: What a model file keeps besides the fitted model itself.
+_STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
 
 
 class SGPMIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -556,10 +560,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
         ----------
         path : str or path-like
         """
-        from sgpmic.io.models import save_estimator
+        from sgpmic import __version__
 
         check_is_fitted(self)
-        save_estimator(self, path)
+        names = getattr(self, "feature_names_in_", None)
+        stored = StoredModel(
+            fitted=self._fitted,
+            parameters=self.get_params(deep=False),
+            attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
+            feature_names=None if names is None else [str(name) for name in names],
+            history=self.history_,
+            starts=self.starts_,
+        )
+        save_model(path, stored, __version__)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -573,9 +586,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         model : SGPMIC
         """
-        from sgpmic.io.models import load_estimator
-
-        return load_estimator(cls, path)
+        stored = load_model(path)
+        try:
+            model = cls(**stored.parameters)
+            for name in _STORED_ATTRIBUTES:
+                setattr(model, name, stored.attributes[name])
+        except (KeyError, TypeError) as error:
+            raise unreadable(path, error) from error
+        model._adopt(stored.fitted)
+        if stored.feature_names is not None:
+            model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
+        model.history_ = stored.history
+        model.starts_ = stored.starts
+        return model
 
 
 def _print_progress(progress: Progress) -> None:

@@ -7,7 +7,8 @@ gives the same answers to the last bit.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,21 +21,26 @@ from sgpmic.model.bound import Processes
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 
-if TYPE_CHECKING:
-    from sgpmic.estimator import SGPMIC
-
-_E = TypeVar("_E", bound="SGPMIC")
-
-_SCALAR_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
+_KIND = "SGPMIC"
 
 
-def save_estimator(estimator: SGPMIC, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to ``path``."""
-    from sgpmic import __version__
+@dataclass
+class StoredModel:
+    """What a model file holds of an estimator."""
 
-    arrays = _fitted_arrays(estimator._fitted)
+    fitted: Fitted
+    parameters: dict[str, Any]
+    attributes: dict[str, Any]  # numbers and truth values by name
+    feature_names: list[str] | None
+    history: dict[str, list[float]]
+    starts: list[dict[str, Any]]
+
+
+def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -> None:
+    """Write a model to ``path``; ``version`` is the package's."""
+    arrays = _fitted_arrays(model.fitted)
     parameters: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
+    for name, value in model.parameters.items():
         if name == "callbacks":  # functions are code, and no code goes into a model file
             continue
         if isinstance(value, Kernel):
@@ -48,61 +54,58 @@ def save_estimator(estimator: SGPMIC, path: str | os.PathLike[str]) -> None:
         else:
             arrays[f"parameter.{name}"] = np.asarray(value)
             parameters[name] = {"array": f"parameter.{name}"}
-    names = getattr(estimator, "feature_names_in_", None)
     starts = []
-    for i, start in enumerate(estimator.starts_):
+    for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
         starts.append({k: _plain(v) for k, v in start.items() if k != "labels"})
     header = {
-        "package": __version__,
-        "estimator": type(estimator).__name__,
+        "package": version,
+        "estimator": _KIND,
         "parameters": parameters,
-        "kernel": _kernel_to_json(_first(estimator._fitted.posterior.processes.kernels)),
-        "feature_names": None if names is None else [str(n) for n in names],
-        "attributes": {a: _plain(getattr(estimator, a)) for a in _SCALAR_ATTRIBUTES},
-        "history": {k: [_plain(v) for v in values] for k, values in estimator.history_.items()},
+        "kernel": _kernel_to_json(_first(model.fitted.posterior.processes.kernels)),
+        "feature_names": model.feature_names,
+        "attributes": {name: _plain(value) for name, value in model.attributes.items()},
+        "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
         "starts": starts,
     }
     write_model(path, header, arrays)
 
 
-def load_estimator(cls: type[_E], path: str | os.PathLike[str]) -> _E:
-    """Read a fitted estimator from ``path``."""
+def load_model(path: str | os.PathLike[str]) -> StoredModel:
+    """Read a model from ``path``."""
     header, arrays = read_model(path)
     try:
-        return _rebuild(cls, header, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise ModelFileError(
-            f"{os.fspath(path)} is a model file, but not one of an SGPMIC this version can read "
-            f"({type(error).__name__}: {error}); fit and save the model again."
-        ) from error
+        if header["estimator"] != _KIND:
+            raise ValueError(f"it holds a {header['estimator']}")
+        return StoredModel(
+            fitted=_fitted_from_arrays(header["kernel"], arrays),
+            parameters={k: _parameter(v, arrays) for k, v in header["parameters"].items()},
+            attributes=dict(header["attributes"]),
+            feature_names=header["feature_names"],
+            history=dict(header["history"]),
+            starts=[
+                start | {"labels": arrays[f"start.{i}.labels"]}
+                for i, start in enumerate(header["starts"])
+            ],
+        )
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise unreadable(path, error) from error
 
 
-def _rebuild(cls: type[_E], header: dict[str, Any], arrays: dict[str, np.ndarray]) -> _E:
-    if header["estimator"] != "SGPMIC":
-        raise ValueError(f"it holds a {header['estimator']}")
-    parameters: dict[str, Any] = {}
-    known = cls().get_params(deep=False)
-    for name, value in header["parameters"].items():
-        if name not in known:
-            raise ValueError(f"the parameter {name!r} is not known")
-        if isinstance(value, dict):
-            if "kernel" in value:
-                value = _kernel_from_json(value["kernel"])
-            else:
-                value = arrays[value["array"]]
-        parameters[name] = value
-    estimator = cls(**parameters)
-    estimator._adopt(_fitted_from_arrays(header["kernel"], arrays))
-    for name in _SCALAR_ATTRIBUTES:
-        setattr(estimator, name, header["attributes"][name])
-    if header["feature_names"] is not None:
-        estimator.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-    estimator.history_ = header["history"]
-    estimator.starts_ = [
-        start | {"labels": arrays[f"start.{i}.labels"]} for i, start in enumerate(header["starts"])
-    ]
-    return estimator
+def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
+    """Return the error for a sound model file with contents that cannot be used."""
+    return ModelFileError(
+        f"{os.fspath(path)} is a model file, but not one of an SGPMIC that this version can read "
+        f"({reason}); fit and save the model again."
+    )
+
+
+def _parameter(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "kernel" in value:
+        return _kernel_from_json(value["kernel"])
+    return arrays[value["array"]]
 
 
 def _fitted_arrays(fitted: Fitted) -> dict[str, np.ndarray]:

@@ -104,7 +104,7 @@ def common_dtype(tree: PyTree) -> jnp.dtype:
 
 def machine_epsilon(dtype: jnp.dtype) -> float:
     """Return the distance from one to the next larger number of a floating-point type."""
-    return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    return float(jnp.finfo(dtype).eps)
 
 
 def number_of_elements(tree: PyTree) -> int:

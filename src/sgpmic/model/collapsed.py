@@ -21,8 +21,10 @@ from jax.scipy.linalg import solve_triangular
 
 #: How often the jitter may be raised tenfold before a matrix is given up as broken.
 JITTER_TRIES = 5
-#: Where raising starts when no jitter was asked for.
+#: A tenth of the first jitter that is tried when none was asked for.
 SMALLEST_JITTER = 1e-10
+#: How many times above its rounding error every pivot of A has to be.
+TRUST = 1e4
 
 
 class Factors(NamedTuple):
@@ -35,49 +37,46 @@ class Factors(NamedTuple):
     jitter: Array  # relative jitter that was used
 
 
-def cholesky_with_jitter(K: Array, jitter: float) -> tuple[Array, Array]:
-    """Factor ``K``, raising a jitter relative to its mean diagonal when that fails.
-
-    JAX's Cholesky does not raise, it returns NaN; so this tries again inside the compiled code,
-    ten times the jitter each time, :data:`JITTER_TRIES` times at most. If K itself is not finite
-    the result is NaN and the caller's to judge.
-
-    Returns
-    -------
-    factor : array, lower triangular
-    jitter : array, the relative jitter that went in
-    """
-    mean_diagonal = jnp.mean(jnp.diagonal(K))
-    eye = jnp.eye(K.shape[0], dtype=K.dtype)
-
-    def failed(carry: tuple[Array, Array, Array]) -> Array:
-        attempt, factor, _ = carry
-        return (attempt <= JITTER_TRIES) & jnp.any(jnp.isnan(factor))
-
-    def attempt_once(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        attempt, _, _ = carry
-        raised = max(jitter, SMALLEST_JITTER) * 10.0 ** attempt.astype(K.dtype)
-        level = jnp.where(attempt == 0, jnp.asarray(jitter, K.dtype), raised)
-        factor = lax.linalg.cholesky(K + level * mean_diagonal * eye, symmetrize_input=False)
-        return attempt + 1, factor, level
-
-    start = (
-        jnp.zeros((), jnp.int32),
-        jnp.full_like(K, jnp.nan),
-        jnp.asarray(jitter, K.dtype),
-    )
-    _, factor, level = lax.while_loop(failed, attempt_once, start)
-    return factor, level
+class _Attempt(NamedTuple):
+    tries: Array
+    jitter: Array
+    L_inverse: Array
+    L_B: Array
+    smallest_pivot: Array  # of A, the smallest diagonal element of R squared
 
 
 def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -> Factors:
-    """Return what the bound, its derivatives, the E-step and predictions need of A and K_uu."""
+    """Return what the bound, its derivatives, the E-step and predictions need of A and K_uu.
+
+    The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky does not raise, it returns
+    NaN; so a failure is tried again inside the compiled code with ten times the jitter,
+    :data:`JITTER_TRIES` times at most. A factor of K_uu alone is not success: where K_uu is close
+    to singular, the rounding errors of βΦ may swamp what is left of A there, and its factor is
+    then missing or, worse, wrong. So every pivot of A has to stand clear of them. After the last
+    try what is there is taken; NaN is the caller's to judge.
+    """
     eye = jnp.eye(K_uu.shape[0], dtype=K_uu.dtype)
-    L, level = cholesky_with_jitter(K_uu, jitter)
-    L_inverse = solve_triangular(L, eye, lower=True)
-    V = L_inverse @ phi @ L_inverse.T
-    B = eye + beta * 0.5 * (V + V.T)
-    L_B = lax.linalg.cholesky(B, symmetrize_input=False)
+    mean_diagonal = jnp.mean(jnp.diagonal(K_uu))
+    rounding = float(jnp.finfo(K_uu.dtype).eps) * beta * jnp.max(jnp.diagonal(phi))
+
+    def unsound(attempt: _Attempt) -> Array:
+        # NaN compares as false.
+        return (attempt.tries <= JITTER_TRIES) & ~(attempt.smallest_pivot >= TRUST * rounding)
+
+    def once(attempt: _Attempt) -> _Attempt:
+        raised = max(jitter, SMALLEST_JITTER) * 10.0 ** attempt.tries.astype(K_uu.dtype)
+        level = jnp.where(attempt.tries == 0, jnp.asarray(jitter, K_uu.dtype), raised)
+        L = lax.linalg.cholesky(K_uu + level * mean_diagonal * eye, symmetrize_input=False)
+        L_inverse = solve_triangular(L, eye, lower=True)
+        V = L_inverse @ phi @ L_inverse.T
+        B = eye + beta * 0.5 * (V + V.T)
+        L_B = lax.linalg.cholesky(B, symmetrize_input=False)
+        pivots = (jnp.diagonal(L) * jnp.diagonal(L_B)) ** 2
+        return _Attempt(attempt.tries + 1, level, L_inverse, L_B, jnp.min(pivots))
+
+    nan = jnp.full_like(K_uu, jnp.nan)
+    start = _Attempt(jnp.zeros((), jnp.int32), jnp.asarray(jitter, K_uu.dtype), nan, nan, nan[0, 0])
+    _, level, L_inverse, L_B, _ = lax.while_loop(unsound, once, start)
     R_inverse = solve_triangular(L_B, L_inverse, lower=True)  # (L L_B)⁻¹
     alpha = R_inverse.T @ (R_inverse @ (beta * psi))
     return Factors(L_inverse, R_inverse, alpha, jnp.sum(jnp.log(jnp.diagonal(L_B))), level)

@@ -12,7 +12,6 @@ from sgpmic.learning import embeddings, inducing, memberships, starts
 from sgpmic.model.mixture import COVARIANCE_TYPES
 
 MAPPINGS = ("shared", "per_cluster")
-UNITS = ("relative", "data")
 OPTIMIZERS = ("scg", "lbfgs")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -22,7 +21,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "init_memberships": memberships.METHODS,
     "inducing": inducing.METHODS,
     "isomap_pieces": embeddings.PIECES,
-    "units": UNITS,
     "optimizer": OPTIMIZERS,
     "selection": starts.SELECTIONS,
 }
@@ -60,6 +58,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
                 f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
             )
     _check_components(parameters["n_components"])
+    _check_kernel_scale(parameters["kernel_scale"])
     callbacks = parameters["callbacks"]
     if callbacks is not None and not all(callable(c) for c in callbacks):
         raise TypeError("callbacks must be a list of functions that take a Progress object.")
@@ -81,6 +80,14 @@ def _check_number(name: str, value: Any, smallest: float, open_interval: bool = 
     if too_small or not np.isfinite(number):
         relation = "greater than" if open_interval else "at least"
         raise ValueError(f"{name} must be {relation} {smallest:g} and finite, got {value}.")
+
+
+def _check_kernel_scale(value: Any) -> None:
+    if isinstance(value, str):
+        if value != "data":
+            raise ValueError(f"kernel_scale must be a number or 'data', got {value!r}.")
+    else:
+        _check_number("kernel_scale", value, 0.0, open_interval=True)
 
 
 def _check_components(value: Any) -> None:

@@ -82,12 +82,14 @@ default='fcm'
     unit_variance : bool, default=False
         Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
         one factor scales them all.
-    units : {'relative', 'data'}, default='relative'
-        Whether the kernel's start values are relative to the mean variance of the features, or
-        in the units of the data.
+    kernel_scale : float or 'data', default=0.01
+        The kernel's start values are multiplied by this times the mean variance of the features.
+        A small number makes the mapping weak at the start, so that assignments settle in the
+        latent space before it joins in. 'data' takes the start values as they are, in the units
+        of the data (the paper).
     optimizer : {'scg', 'lbfgs'}, default='scg'
         Scaled conjugate gradients or limited-memory BFGS in the M-steps.
-    max_iter : int, default=50
+    max_iter : int, default=20
         Most rounds of EM.
     m_steps : int, default=20
         Steps of the optimizer in a round.
@@ -98,9 +100,11 @@ default='fcm'
     settle_mixture : bool, default=True
         Whether the latent mixture is updated between the E-steps of a round, so that assignments
         settle in the latent space first.
-    tol : float, default=1e-3
+    tol : float, default=1e-2
         Learning ends when a round raises the bound by less than this, relative to the larger of
-        its magnitude and the number of rows. 0 makes all ``max_iter`` rounds.
+        its magnitude and the number of rows. 0 makes all ``max_iter`` rounds. Much smaller
+        values raise the bound further but not the quality of the clusters: latent points that
+        are free to move end by smoothing clusters away.
     n_init : int, default=1
         Number of starts: the one asked for and others of different kinds.
     selection : {'consensus', 'bound'}, default='consensus'
@@ -197,14 +201,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
         n_neighbors: int = 12,
         isomap_pieces: str = "join",
         unit_variance: bool = False,
-        units: str = "relative",
+        kernel_scale: float | str = 0.01,
         optimizer: str = "scg",
-        max_iter: int = 50,
+        max_iter: int = 20,
         m_steps: int = 20,
         e_steps: int = 20,
         e_tol: float = 1e-3,
         settle_mixture: bool = True,
-        tol: float = 1e-3,
+        tol: float = 1e-2,
         n_init: int = 1,
         selection: str = "consensus",
         covariance_floor: float = 1e-4,
@@ -228,7 +232,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.n_neighbors = n_neighbors
         self.isomap_pieces = isomap_pieces
         self.unit_variance = unit_variance
-        self.units = units
+        self.kernel_scale = kernel_scale
         self.optimizer = optimizer
         self.max_iter = max_iter
         self.m_steps = m_steps
@@ -269,10 +273,20 @@ n_components_) and (n_clusters, n_components_, n_components_)
             "mapping": "per_cluster",
             "covariance_type": "full",
             "prior_strength": 0.0,
+            "init": "isomap",
+            "isomap_pieces": "largest",
+            "unit_variance": True,
+            "init_memberships": "fcm",
+            "n_inducing": 50,
             "inducing": "random",
-            "units": "data",
+            "kernel_scale": "data",
+            "optimizer": "scg",
+            "max_iter": 2,
+            "m_steps": 20,
+            "e_steps": 4,
+            "e_tol": 0.0,
+            "settle_mixture": True,
             "tol": 0.0,
-            "max_iter": 20,
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
@@ -365,9 +379,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
             isomap_pieces=self.isomap_pieces,
             unit_variance=bool(self.unit_variance),
             kernel=kernel,
-            # Data in their own units with a kernel of variance v are data divided by ``scale``
-            # with a kernel of variance v / scale².
-            kernel_factor=units.scale**-2 if self.units == "data" else 1.0,
+            # The model sees data of mean variance 1. Data in their own units with a kernel of
+            # variance v are data divided by ``scale`` with a kernel of variance v / scale².
+            kernel_factor=(
+                units.scale**-2 if isinstance(self.kernel_scale, str) else float(self.kernel_scale)
+            ),
             prior_strength=float(self.prior_strength),
         )
 

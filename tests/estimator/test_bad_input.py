@@ -70,6 +70,9 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"block_size": 0}, ValueError, "block_size"),
         ({"callbacks": ["print"]}, TypeError, "callbacks"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors"),
+        ({"kernel_scale": 0.0}, ValueError, "kernel_scale"),
+        ({"kernel_scale": "relative"}, ValueError, "data"),
+        ({"kernel_scale": None}, TypeError, "kernel_scale"),
         ({"random_state": "seed"}, ValueError, "seed"),
     ],
 )

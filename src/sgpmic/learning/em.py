@@ -279,7 +279,9 @@ def first_state(
         X, Z = centred / scale, (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
-    omega = pooled_scatter(X, S) + options.covariance_floor * eye
+    # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
+    first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
+    omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
     conjugate = Conjugate(jnp.sum(weight) / M * strength, omega)
     flat = Mixture(
         jnp.full(M, 1.0 / M, X.dtype),

@@ -153,7 +153,8 @@ def run_rounds(
     options : Options
     max_rounds : int
     tolerance : float
-        Stop when the objective rises by less than this share of its magnitude over a round.
+        Stop when a round raises the objective by less than this share of the larger of its
+        magnitude and the number of rows.
     constant : float
         Added to every bound that is reported (the units of the data).
     callbacks : sequence of callables
@@ -161,6 +162,7 @@ def run_rounds(
         For the progress that callbacks are told.
     """
     began = time.perf_counter()
+    n_rows = float(np.asarray(rows.weight).sum())
     outcome = Outcome(state, bound=float("nan"), converged=False)
     for number in range(1, max_rounds + 1):
         new_state, info = em_round(outcome.state, rows, options)
@@ -169,7 +171,8 @@ def run_rounds(
         if not (np.isfinite(record["bound"]) and _all_finite(new_state)):
             outcome.broke_off = True
             break
-        change = abs(record["bound"] - outcome.bound) / max(1.0, abs(record["bound"]))
+        # A bound may lie close to 0: then the number of rows is what its changes are held against.
+        change = abs(record["bound"] - outcome.bound) / max(n_rows, abs(record["bound"]))
         outcome.state, outcome.bound = new_state, record["bound"]
         outcome.history.append(record)
         progress = Progress(

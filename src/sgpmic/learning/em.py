@@ -34,7 +34,6 @@ from sgpmic.model.bound import (
     latent_parts,
     process_weights,
 )
-from sgpmic.model.collapsed import Factors
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
     Conjugate,
@@ -49,6 +48,7 @@ from sgpmic.model.mixture import (
     update_mixture,
     weighted_sum,
 )
+from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.rows import Rows
 
 
@@ -296,12 +296,12 @@ def first_state(
 
 
 @partial(jax.jit, static_argnames="options")
-def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Factors]:
-    """Return the responsibilities of one more E-step and the factors of q(F)."""
+def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Posterior, Array]:
+    """Return the responsibilities of one more E-step, the posterior, and the jitter it needed."""
     processes = processes_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X
     S, _ = e_step(processes, prior, X, state.S, rows, shared=options.shared, jitter=options.jitter)
     T = process_weights(S, rows, shared=options.shared)
     factors, _, _ = factorise_all(processes, X, T, rows, options.jitter)
-    return S, factors
+    return S, make_posterior(processes, factors, state.mixture), jnp.max(factors.jitter)

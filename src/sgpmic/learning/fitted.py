@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.em import Options, State, last_e_step, processes_of
+from sgpmic.learning.em import Options, State, last_e_step
 from sgpmic.learning.projection import log_evidence, project
 from sgpmic.learning.reference import Reference, make_reference
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
-from sgpmic.model.prediction import Posterior, make_posterior, process_moments
+from sgpmic.model.prediction import Posterior, process_moments
 from sgpmic.model.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -152,12 +152,11 @@ def scale_kernels(kernels: list[Kernel], factor: float) -> list[Kernel]:
     ]
 
 
-_posterior = jax.jit(make_posterior)
-
-
 def sort_clusters(state: State, *, shared: bool) -> State:
     """Return the state with the largest cluster first, so that an empty one comes last."""
-    order = np.argsort(-np.asarray(state.S).sum(axis=0), kind="stable")
+    # In NumPy: a handful of JAX operations outside a compiled program are compiled one by one.
+    state = jax.tree.map(np.asarray, state)
+    order = np.argsort(-state.S.sum(axis=0), kind="stable")
     parameters = state.parameters
     if not shared:
         kernels = jax.tree.map(lambda leaf: leaf[order], parameters.log_kernels)
@@ -191,12 +190,8 @@ def finish(
         For the sample of rows that is remembered when there are very many.
     """
     N = len(Y)
-    S, factors = last_e_step(state, rows, options)
     # NumPy arrays, which outlive any device and any precision context.
-    posterior: Posterior = jax.tree.map(
-        np.asarray, _posterior(processes_of(state.parameters), factors, state.mixture)
-    )
+    S, posterior, jitter = jax.tree.map(np.asarray, last_e_step(state, rows, options))
     X = np.array(state.parameters.X)[:N]
     reference = make_reference(Y, X, random_state)
-    jitter = float(np.max(factors.jitter))
-    return Fitted(units, posterior, X, np.array(S)[:N], reference, jitter)
+    return Fitted(units, posterior, X, np.array(S)[:N], reference, float(jitter))

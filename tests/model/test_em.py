@@ -72,8 +72,8 @@ def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense
     return problem, state
 
 
-def objective(problem: dense.Problem, state: State) -> float:
-    """Return bound plus log prior of a state by dense matrices and SciPy's distributions."""
+def dense_view(problem: dense.Problem, state: State) -> dense.Problem:
+    """Return a state as a problem of the dense evaluation."""
     processes = processes_of(state.parameters)
     kernels: list[Kernel] = unstack(jax.tree.map(np.asarray, processes.kernels))
     mixture = (
@@ -81,7 +81,7 @@ def objective(problem: dense.Problem, state: State) -> float:
         np.asarray(state.mixture.means),
         np.asarray(state.mixture.covariances),
     )
-    here = dense.Problem(
+    return dense.Problem(
         Y=problem.Y,
         X=np.asarray(state.parameters.X)[: SIZES.N],
         Z=np.asarray(processes.Z),
@@ -92,6 +92,12 @@ def objective(problem: dense.Problem, state: State) -> float:
         means=mixture[1],
         covariances=mixture[2],
     )
+
+
+def objective(problem: dense.Problem, state: State) -> float:
+    """Return bound plus log prior of a state, with N×N matrices."""
+    here = dense_view(problem, state)
+    mixture = (here.weights, here.means, here.covariances)
     nu, omega = float(state.conjugate.pseudo_counts), np.asarray(state.conjugate.scale)
     return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
 
@@ -147,10 +153,13 @@ def test_the_last_e_step_is_the_dense_one() -> None:
     """It may not lower the objective either."""
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    S, factors = last_e_step(state, rows, BASE)
+    S, posterior, jitter = last_e_step(state, rows, BASE)
+    expected = dense.responsibilities(dense_view(problem, state))
+    np.testing.assert_allclose(S[: SIZES.N], expected, rtol=1e-8, atol=1e-12)
     before = objective(problem, state)
     assert objective(problem, state._replace(S=S)) >= before - 1e-9 * abs(before)
-    assert np.all(np.isfinite(factors.alpha))
+    assert np.all(np.isfinite(posterior.mean_weights))
+    assert float(jitter) == 0.0
 
 
 def test_the_first_state_moves_inducing_points_with_the_rows() -> None:

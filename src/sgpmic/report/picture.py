@@ -47,11 +47,11 @@ def draw_embedding(
     """
     import matplotlib.pyplot as plt
 
-    if axes is None:
-        _, axes = plt.subplots(figsize=(7, 5.5), layout="constrained")
     labels = memberships.argmax(axis=1)
     certainty = memberships.max(axis=1)
     flat = embedding.shape[1] == 1
+    if axes is None:
+        _, axes = plt.subplots(figsize=(7.5, _height(embedding, flat)), layout="constrained")
     vertical = certainty if flat else embedding[:, 1]
     for m in range(memberships.shape[1]):
         mine = labels == m
@@ -80,6 +80,14 @@ def draw_embedding(
     if title:
         axes.set_title(title, loc="left")
     return axes
+
+
+def _height(embedding: Floats, flat: bool) -> float:
+    """Return a height for a figure 7.5 inches wide that equal axes fill well."""
+    if flat:
+        return 4.0
+    width, height = np.maximum(np.ptp(embedding[:, :2], axis=0), 1e-9)
+    return float(np.clip(7.5 * height / width + 1.5, 3.5, 7.0))
 
 
 def ellipse(mean: Floats, covariance: Floats, share: float = 0.9, n_points: int = 100) -> Floats:

@@ -60,7 +60,9 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     _check_components(parameters["n_components"])
     _check_kernel_scale(parameters["kernel_scale"])
     callbacks = parameters["callbacks"]
-    if callbacks is not None and not all(callable(c) for c in callbacks):
+    if callbacks is not None and not (
+        isinstance(callbacks, (list, tuple)) and all(callable(c) for c in callbacks)
+    ):
         raise TypeError("callbacks must be a list of functions that take a Progress object.")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -44,7 +45,7 @@ def options(
 
 
 def _fail(sentence: str) -> typer.Exit:
-    Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {sentence}")
+    Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
     return typer.Exit(2)
 
 
@@ -93,8 +94,8 @@ def demo(
         f"Agreement with the species, which were not used: adjusted Rand index {agreement:.2f}"
     )
     for note in notes:
-        console.print(f"[yellow]Note:[/] {note}")
-    console.print(f"Written to {out}: {', '.join(written)}")
+        console.print(f"[yellow]Note:[/] {escape(note)}")
+    console.print(f"Written to {escape(str(out))}: {', '.join(written)}")
     if picture is None:
         console.print("No picture: install matplotlib (pip install 'sgpmic\\[plot]').")
 

@@ -28,7 +28,7 @@ from sgpmic.learning.fit import Callback, Progress
 from sgpmic.learning.fitted import Fitted, Units, finish, measure_units, sort_clusters
 from sgpmic.learning.multistart import StartSettings, Stopping, learn
 from sgpmic.learning.starts import Start, plan_starts
-from sgpmic.model.rows import make_rows
+from sgpmic.model.rows import Rows, make_rows, pad_rows
 
 Floats = NDArray[np.float64]
 
@@ -102,11 +102,12 @@ default='fcm'
         settle in the latent space first.
     tol : float, default=1e-2
         Learning ends when a round raises the bound by less than this, relative to the larger of
-        its magnitude and the number of rows. 0 makes all ``max_iter`` rounds. Much smaller
-        values raise the bound further but not the quality of the clusters: latent points that
-        are free to move end by smoothing clusters away.
+        its magnitude (for the scaled data) and the number of rows. 0 makes all ``max_iter``
+        rounds. Much smaller values raise the bound further but not the quality of the clusters:
+        latent points that are free to move end by smoothing clusters away.
     n_init : int, default=1
-        Number of starts: the one asked for and others of different kinds.
+        Number of starts: the one asked for and others of different kinds. A consensus takes
+        three or more; of two, the first is kept.
     selection : {'consensus', 'bound'}, default='consensus'
         Which start is kept: the one whose partition agrees best with those of all others
         (highest mean adjusted Rand index), or the one with the highest bound. The bound is not a
@@ -168,8 +169,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     Notes
     -----
     A row that was trained on keeps its fitted latent point and memberships in ``transform`` and
-    ``predict_proba``; any other row is placed by itself, so the answer for a row never depends on
-    the rest of the batch.
+    ``predict_proba`` (of equal training rows, that of the first); any other row is placed by
+    itself, so the answer for a row never depends on the rest of the batch.
 
     References
     ----------
@@ -308,7 +309,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         check_parameters(self.get_params(deep=False))
         kernel = get_kernel(self.kernel)
-        Y = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        # Row by row in memory: sums in another order would round differently.
+        Y = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
         if len(Y) < self.n_clusters:
             raise ValueError(
                 f"n_samples={len(Y)} is less than n_clusters={self.n_clusters}: ask for at most "
@@ -320,7 +322,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             rows = make_rows(units.reduce(Y), self.block_size)
         n_components = count_components(self.n_components, Y)
         options = self._options()
-        going_on = self._last_state(len(Y), n_components, kernel) if self.warm_start else None
+        going_on = self._last_state(rows, len(Y), n_components, kernel) if self.warm_start else None
         starts = [Start("last fit", "last fit", 0)]
         if going_on is None:
             starts = plan_starts(self.init, self.init_memberships, self.n_init, rng)
@@ -393,31 +395,49 @@ n_components_) and (n_clusters, n_components_, n_components_)
             callbacks.append(_print_progress)
         return Stopping(int(self.max_iter), float(self.tol), callbacks)
 
-    def _last_state(self, n_samples: int, n_components: int, kernel: Kernel) -> State | None:
+    def _last_state(
+        self, rows: Rows, n_samples: int, n_components: int, kernel: Kernel
+    ) -> State | None:
         """Return the state to go on from, None before the first fit."""
         state: State | None = getattr(self, "_state", None)
         if state is None:
+            if hasattr(self, "_fitted"):
+                raise ValueError(
+                    "warm_start=True cannot go on from a model that was loaded from a file: call "
+                    "set_params(warm_start=False) first."
+                )
             return None
         n_processes = 1 if self.mapping == "shared" else self.n_clusters
         fits = (
             self.embedding_.shape == (n_samples, n_components)
             and self.memberships_.shape == (n_samples, self.n_clusters)
+            and len(self.inducing_) == min(self.n_inducing, n_samples)
             and len(self.kernels_) == n_processes
             and type(self.kernels_[0]) is type(kernel)
+            and self.kernels_[0].ard == kernel.for_dimensions(n_components).ard
         )
         if not fits:
             raise ValueError(
                 "warm_start=True goes on from the last fit, which had another number of rows, "
-                "clusters, components or another kernel: call set_params(warm_start=False) "
-                "first, or make a new estimator."
+                "clusters, components or inducing points, or another kernel: call "
+                "set_params(warm_start=False) first, or make a new estimator."
             )
-        return state
+        # Blocks and the prior's strength may have changed since.
+        X: Any = pad_rows(np.asarray(state.parameters.X)[:n_samples], rows.n_padded)
+        S: Any = pad_rows(np.asarray(state.S)[:n_samples], rows.n_padded)
+        pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
+        return state._replace(
+            parameters=state.parameters._replace(X=X),
+            S=S,
+            conjugate=state.conjugate._replace(pseudo_counts=pseudo_counts),
+        )
 
     def _adopt(self, fitted: Fitted) -> None:
         """Set the attributes that a fitted model determines."""
         self._fitted = fitted
-        self.embedding_ = fitted.X
-        self.memberships_ = fitted.S
+        # Copies: what a user does to them must not reach the model.
+        self.embedding_ = fitted.X.copy()
+        self.memberships_ = fitted.S.copy()
         self.labels_ = fitted.S.argmax(axis=1)
         mixture = fitted.mixture
         self.weights_: Floats = np.asarray(mixture.weights)
@@ -440,11 +460,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         embedding : ndarray of shape (n_samples, n_components_)
         """
-        return self.fit(X).embedding_
+        return self.fit(X).embedding_.copy()
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        Y: Floats = validate_data(self, X, dtype=np.float64, reset=False)
+        Y: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return Y
 
     def transform(self, X: ArrayLike) -> Floats:
@@ -570,7 +590,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """Write the fitted model to a file that :meth:`load` reads.
 
         The file holds arrays and JSON only (safetensors); loading never runs code from it. It
-        contains a sample of the training rows.
+        contains the training rows (20 000 of them, drawn at random, where there are more) and
+        fingerprints of all: mind who may read it.
 
         Parameters
         ----------

@@ -69,6 +69,7 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"covariance_floor": 0.0}, ValueError, "covariance_floor"),
         ({"block_size": 0}, ValueError, "block_size"),
         ({"callbacks": ["print"]}, TypeError, "callbacks"),
+        ({"callbacks": print}, TypeError, "callbacks"),
         ({"n_neighbors": 0}, ValueError, "n_neighbors"),
         ({"kernel_scale": 0.0}, ValueError, "kernel_scale"),
         ({"kernel_scale": "relative"}, ValueError, "data"),
@@ -118,6 +119,12 @@ def test_odd_tables_work(
     model = quick_fit(Y, mapping=mapping)
     assert all_finite(model, np.asarray(Y, dtype=float))
     np.testing.assert_allclose(model.memberships_.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("factor", [1e-150, 1e150])
+def test_data_at_the_ends_of_float64(table: Floats, factor: float) -> None:
+    with pytest.raises(ValueError, match="near 1"):
+        SGPMIC(3).fit(table * factor)
 
 
 def test_more_inducing_points_than_rows(table: Floats, quick_fit: Fit) -> None:

@@ -154,7 +154,7 @@ def run_rounds(
     max_rounds : int
     tolerance : float
         Stop when a round raises the objective by less than this share of the larger of its
-        magnitude and the number of rows.
+        magnitude, for the scaled data, and the number of rows. 0 never stops early.
     constant : float
         Added to every bound that is reported (the units of the data).
     callbacks : sequence of callables
@@ -171,8 +171,10 @@ def run_rounds(
         if not (np.isfinite(record["bound"]) and _all_finite(new_state)):
             outcome.broke_off = True
             break
-        # A bound may lie close to 0: then the number of rows is what its changes are held against.
-        change = abs(record["bound"] - outcome.bound) / max(n_rows, abs(record["bound"]))
+        # Held against the bound of the scaled data, so that units do not decide when to stop; and
+        # against the number of rows where that bound is close to 0.
+        magnitude = max(n_rows, abs(record["bound"] - constant))
+        change = abs(record["bound"] - outcome.bound) / magnitude
         outcome.state, outcome.bound = new_state, record["bound"]
         outcome.history.append(record)
         progress = Progress(
@@ -186,8 +188,9 @@ def run_rounds(
             seconds=record["seconds"],
         )
         # All callbacks are told, also when an earlier one asks to stop.
-        stop = [callback(progress) is True for callback in callbacks]
-        if change <= tolerance:
+        answers = [callback(progress) for callback in callbacks]
+        stop = [isinstance(a, (bool, np.bool_)) and bool(a) for a in answers]
+        if tolerance > 0 and change <= tolerance:
             outcome.converged = True
             break
         if any(stop):

@@ -26,6 +26,10 @@ from sgpmic.model.rows import Rows
 Floats = NDArray[np.float64]
 
 
+# Variances, their inverses and a kernel's parameters are squares of what is in the data.
+_SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
+
+
 class Units(NamedTuple):
     """Data are centred, feature by feature, and divided by one number.
 
@@ -52,10 +56,15 @@ class Units(NamedTuple):
 
 def measure_units(Y: Floats) -> Units:
     """Return the units of a table: its means, and the root of its mean feature variance."""
+    largest = float(np.abs(Y).max())
+    if not (largest == 0.0 or _SMALLEST_DATA <= largest <= _LARGEST_DATA):
+        raise ValueError(
+            f"The largest value of the data is {largest:.3g} in size, too close to the ends of "
+            "what float64 can square: multiply the data by a number that brings it near 1."
+        )
     scale = float(np.sqrt(Y.var(axis=0).mean()))
     # Rows that are all alike leave rounding errors at most: nothing to divide by.
-    alike = scale <= 1e-12 * max(1.0, float(np.abs(Y).max()))
-    return Units(Y.mean(axis=0), 1.0 if alike else scale)
+    return Units(Y.mean(axis=0), 1.0 if scale <= 1e-12 * largest else scale)
 
 
 @dataclass

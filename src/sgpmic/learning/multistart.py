@@ -76,10 +76,18 @@ class Learned:
                 "converged": outcome.converged,
                 "kept": i == self.kept,
                 "notes": list(outcome.notes),
-                "labels": self.partitions[i],
+                "labels": _by_size(self.partitions[i]),
             }
             for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
         ]
+
+
+def _by_size(partition: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the partition with its clusters numbered by size, as the estimator's labels are."""
+    order = np.argsort(-np.bincount(partition), kind="stable")
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order))
+    return numbers[partition]
 
 
 def begin(
@@ -134,7 +142,7 @@ def learn(
     going_on : State or None
         An earlier fit's state to go on from, instead of making ``starts``.
     """
-    outcomes = []
+    outcomes, survivors = [], []
     for number, start in enumerate(starts):
         state = going_on
         notes: tuple[str, ...] = ()
@@ -151,15 +159,17 @@ def learn(
             start=number,
             n_starts=len(starts),
         )
-        if not outcome.history:
-            raise ValueError(
-                "The first round of learning gave numbers that are not finite. Look for features "
-                "of very different sizes and scale them, or raise jitter above "
-                f"{options.jitter:g}."
-            )
-        outcome.notes = notes
-        outcomes.append(outcome)
+        if outcome.history:  # otherwise its very first round gave numbers that are not finite
+            outcome.notes = notes
+            outcomes.append(outcome)
+            survivors.append(start)
+    if not outcomes:
+        raise ValueError(
+            "The first round of learning gave numbers that are not finite. Look for features of "
+            f"very different sizes and scale them, or raise jitter above {options.jitter:g}."
+        )
     partitions = [np.asarray(o.state.S)[: len(Y)].argmax(axis=1) for o in outcomes]
     agreement = agreements(partitions)
     bounds = np.array([o.bound for o in outcomes])
-    return Learned(starts, outcomes, choose(selection, bounds, agreement), partitions, agreement)
+    kept = choose(selection, bounds, agreement)
+    return Learned(survivors, outcomes, kept, partitions, agreement)

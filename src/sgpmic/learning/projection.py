@@ -43,7 +43,6 @@ class Projection(NamedTuple):
 
     X: Floats  # (B, Q)
     memberships: Floats  # (B, M)
-    log_density: Floats  # (B,): log p(y, x), or log p(y) where the density was asked for
 
 
 def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> Array:
@@ -51,7 +50,7 @@ def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> 
 
 
 @jax.jit
-def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[Array, Array, Array]:
+def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[Array, Array]:
     """Project a block: candidates (B, k, Q), Y (B, P)."""
     prior = factor_mixture(posterior.mixture)
 
@@ -65,8 +64,7 @@ def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[A
         return point
 
     X = jax.vmap(one)(candidates, Y)
-    joints = log_joints(posterior, prior, X, Y)
-    return X, jax.nn.softmax(joints, axis=1), jax.nn.logsumexp(joints, axis=1)
+    return X, jax.nn.softmax(log_joints(posterior, prior, X, Y), axis=1)
 
 
 def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Array, x: Array) -> Array:
@@ -88,9 +86,10 @@ def _curvatures(posterior: Posterior, X: Array, Y: Array) -> Array:
 
 
 @jax.jit
-def _memberships_at(posterior: Posterior, X: Array, Y: Array) -> tuple[Array, Array]:
+def _log_joints_at(posterior: Posterior, X: Array, Y: Array) -> Array:
+    """Return log p(y, x) at every row's point."""
     joints = log_joints(posterior, factor_mixture(posterior.mixture), X, Y)
-    return jax.nn.softmax(joints, axis=1), jax.nn.logsumexp(joints, axis=1)
+    return jax.nn.logsumexp(joints, axis=1)
 
 
 def _blocks(n_rows: int) -> Iterator[slice]:
@@ -111,14 +110,14 @@ def project(posterior: Posterior, candidates: Floats, Y: Floats) -> Projection:
     """
     N, _, Q = candidates.shape
     M = posterior.mixture.weights.shape[0]
-    X, memberships, values = np.empty((N, Q)), np.empty((N, M)), np.empty(N)
+    X, memberships = np.empty((N, Q)), np.empty((N, M))
     for block in _blocks(N):
         size = block.stop - block.start
         result = _project_block(
             posterior, pad_rows(candidates[block], BLOCK), pad_rows(Y[block], BLOCK)
         )
-        X[block], memberships[block], values[block] = (np.asarray(r)[:size] for r in result)
-    return Projection(X, memberships, values)
+        X[block], memberships[block] = (np.asarray(r)[:size] for r in result)
+    return Projection(X, memberships)
 
 
 def log_evidence(posterior: Posterior, X: Floats, Y: Floats) -> Floats:
@@ -133,7 +132,7 @@ def log_evidence(posterior: Posterior, X: Floats, Y: Floats) -> Floats:
         x, y = pad_rows(X[block], BLOCK), pad_rows(Y[block], BLOCK)
         curvature = np.asarray(_curvatures(posterior, x, y))[:size]
         eigenvalues = np.maximum(np.linalg.eigvalsh(curvature), least)
-        joint = np.asarray(_memberships_at(posterior, x, y)[1])[:size]
+        joint = np.asarray(_log_joints_at(posterior, x, y))[:size]
         log_det = np.log(eigenvalues).sum(axis=1)
         result[block] = joint + 0.5 * (X.shape[1] * math.log(2.0 * math.pi) - log_det)
     return result

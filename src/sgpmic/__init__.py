@@ -1,4 +1,4 @@
-"""Clustering and non-linear dimensionality reduction, learned together, with honest probabilities.
+"""Clustering and non-linear dimensionality reduction, learned together.
 
 >>> from sgpmic import SGPMIC
 >>> model = SGPMIC(n_clusters=3, n_components=2, random_state=0)

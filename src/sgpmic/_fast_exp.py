@@ -2,8 +2,9 @@
 
 XLA's own float64 ``exp`` is the biggest single cost of a pass over the rows on a CPU. Kernels only
 need it for arguments in (−∞, 0], where neither overflow nor NaN has to be caught, and a range
-reduction with a polynomial is about half the time (``benchmarks/``). On other devices, and in
-other precisions, it is ``jnp.exp``.
+reduction with a polynomial is faster: alone by little, but inside the loop over blocks, where XLA
+stops vectorising its own, by a factor of three to four. On other devices, and in other
+precisions, it is ``jnp.exp``.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     prior = factor_mixture(mixture)
     T = process_weights(state.S, rows, shared=options.shared)
     # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
-    # the rest, instead of one for each kernel parameter, which halves the time to compile a round.
+    # the rest, instead of one for each kernel parameter, which takes much less time to compile.
     X, *small = state.parameters
     packed, unpack = ravel_pytree(tuple(small))
 

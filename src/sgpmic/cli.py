@@ -8,12 +8,13 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import sgpmic
+from sgpmic._console import console, fail
+from sgpmic.paper.cli import app as paper
 
 app = typer.Typer(
     help="Clustering and non-linear dimensionality reduction, learned together.",
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-console = Console(highlight=False)
+app.add_typer(paper, name="paper")
 
 
 def main() -> None:
@@ -44,11 +45,6 @@ def options(
     """Clustering and non-linear dimensionality reduction, learned together."""
 
 
-def _fail(sentence: str) -> typer.Exit:
-    Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
-    return typer.Exit(2)
-
-
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo-output"),
@@ -62,13 +58,13 @@ def demo(
     from sgpmic.io.outputs import write_bytes, write_table
 
     if out.exists() and not out.is_dir():
-        raise _fail(f"{out} is a file; name a folder with --out.")
+        raise fail(f"{out} is a file; name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise _fail(f"{out} is not empty; name another folder with --out, or add --force.")
+        raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _fail(f"The folder {out} cannot be made: {error.strerror}.") from None
+        raise fail(f"The folder {out} cannot be made: {error.strerror}.") from None
 
     iris = load_iris()
     model, notes = _fit_with_progress(iris.data, seed)

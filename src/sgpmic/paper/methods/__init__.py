@@ -1,1 +1,50 @@
-"""The methods of the comparison, one a file."""
+"""The methods of the comparison, one a file, found by their names in the table."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from sgpmic.paper.methods.base import Clustering, Method, Problem
+
+__all__ = ["METHOD_NAMES", "Clustering", "Method", "Problem", "get_method"]
+
+# Imported when asked for: four of them need packages that few users have.
+_MODULES = {
+    "PCA-FCM": "pca_fcm",
+    "ISOMAP-FCM": "isomap_fcm",
+    "PPCA-FCM": "ppca_fcm",
+    "FGPLVM-FCM": "fgplvm_fcm",
+    "AE-FCM": "ae_fcm",
+    "VAE-FCM": "vae_fcm",
+    "AML": "aml",
+    "UNCA": "unca",
+    "DEC": "dec",
+    "SDC": "sdc",
+    "DEEPC": "deepc",
+    "SGP-MIC": "sgp_mic",
+    "defaults": "defaults",
+}
+
+#: The columns of the table: the paper's twelve, and our own defaults.
+METHOD_NAMES = tuple(_MODULES)
+
+
+def get_method(name: str) -> Method:
+    """Return the method of that name.
+
+    Raises
+    ------
+    ImportError
+        Naming what to install, where the method needs a package that is not there.
+    """
+    try:
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("sgpmic"):
+            raise
+        raise ImportError(
+            f"{name} needs {error.name}, which is not installed: pip install 'sgpmic[paper]'."
+        ) from None
+    method: Method = module.METHOD
+    return method
+

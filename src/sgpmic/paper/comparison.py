@@ -1,0 +1,248 @@
+"""From single runs to the table: means, winners, ranks, and tests of the differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata, ttest_ind_from_stats, wilcoxon
+
+from sgpmic.paper.published import Cell, Row, published_cell
+from sgpmic.paper.results import Case, Record
+
+#: What is shown, and the key of :func:`sgpmic.paper.metrics.scores` it is. The paper's NMI is
+#: between the classes and the clusters' majority classes; scikit-learn's is on the labels as they
+#: are.
+METRICS = {
+    "ACC": "acc",
+    "NMI": "nmi",
+    "one-to-one ACC": "hungarian",
+    "scikit-learn NMI": "sklearn_nmi",
+    "ARI": "ari",
+}
+
+#: Repeats behind every printed cell.
+PAPER_REPEATS = 10
+
+#: Columns that are ours; the tests compare each with every other column.
+OURS = ("SGP-MIC", "defaults")
+
+
+class Entry(NamedTuple):
+    """One cell: what was measured beside what was printed.
+
+    Attributes
+    ----------
+    mean, std : float
+        Over the repeats, in percent; NaN where no run succeeded. The deviation divides by
+        repeats − 1.
+    repeats, failures : int
+    setting : tuple
+        The place in the tuning grid with the best mean accuracy on this row.
+    paper : Cell or None
+    p_value : float
+        Welch's test of our mean against the printed one, from both deviations; NaN where either
+        has fewer than two repeats, 1 or 0 where neither varies.
+    """
+
+    mean: float
+    std: float
+    repeats: int
+    failures: int
+    setting: tuple[tuple[str, float], ...]
+    paper: Cell | None
+    p_value: float
+
+    @property
+    def difference(self) -> float:
+        """Ours less the paper's."""
+        return self.mean - self.paper.mean if self.paper else float("nan")
+
+
+class Paired(NamedTuple):
+    """Wilcoxon's signed-rank test of two columns over the distinct rows both have."""
+
+    ours: str
+    other: str
+    rows: int
+    mean_difference: float
+    p_value: float
+    p_holm: float
+
+
+class Comparison(NamedTuple):
+    """Everything the table shows.
+
+    Attributes
+    ----------
+    metrics : tuple of str
+    rows : tuple of Row
+    methods : tuple of str
+    entries : dict
+        By metric, row and method; nothing where a method is not defined or was not run.
+    missing : dict of str to str
+        Data sets that could not be had, and why.
+    failures : tuple of Record
+    """
+
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    methods: tuple[str, ...]
+    entries: dict[tuple[str, Row, str], Entry]
+    missing: dict[str, str]
+    failures: tuple[Record, ...]
+
+    def winners(self, metric: str, row: Row) -> set[str]:
+        """Return the methods with the best mean of a row; several where they tie."""
+        means = {m: self._mean(metric, row, m) for m in self.methods}
+        best = max((v for v in means.values() if np.isfinite(v)), default=np.nan)
+        return {m for m, v in means.items() if v >= best - 5e-3}  # equal as printed
+
+    def column_means(self, metric: str) -> dict[str, tuple[float, float, int]]:
+        """Return, for each method, our mean and the paper's over the rows we have, and how many."""
+        found = {}
+        for method in self.methods:
+            entries = [self.entries.get((metric, row, method)) for row in self.rows]
+            ours = [e.mean for e in entries if e is not None and np.isfinite(e.mean)]
+            papers = [
+                e.paper.mean
+                for e in entries
+                if e is not None and np.isfinite(e.mean) and e.paper is not None
+            ]
+            found[method] = (
+                float(np.mean(ours)) if ours else np.nan,
+                float(np.mean(papers)) if papers else np.nan,
+                len(ours),
+            )
+        return found
+
+    def mean_ranks(self, metric: str) -> dict[str, float]:
+        """Return the mean rank of each method (1 is best) over the distinct rows it is on.
+
+        A rank is among the methods that have the row, stretched to the full number of methods,
+        so that a method which is absent from some rows gains nothing from it.
+        """
+        ranks: dict[str, list[float]] = {method: [] for method in self.methods}
+        for row in distinct(self.rows):
+            means = {m: self._mean(metric, row, m) for m in self.methods}
+            there = [m for m in self.methods if np.isfinite(means[m])]
+            if len(there) < 2:
+                continue
+            places = rankdata([-round(means[m], 2) for m in there])
+            stretch = (len(self.methods) - 1) / (len(there) - 1)
+            for method, place in zip(there, places, strict=True):
+                ranks[method].append(1.0 + (place - 1.0) * stretch)
+        return {m: float(np.mean(r)) if r else np.nan for m, r in ranks.items()}
+
+    def paired_tests(self, metric: str) -> list[Paired]:
+        """Compare each of our columns with every other one, over distinct rows.
+
+        Rows, not repeats, are the sample: the repeats of a row say how a method varies with its
+        seed, not how it would do on other data.
+        """
+        tests = []
+        for ours in (name for name in OURS if name in self.methods):
+            family = []
+            for other in (name for name in self.methods if name != ours):
+                pairs = [
+                    (self._mean(metric, row, ours), self._mean(metric, row, other))
+                    for row in distinct(self.rows)
+                ]
+                gaps = np.array([a - b for a, b in pairs if np.isfinite(a) and np.isfinite(b)])
+                if len(gaps) == 0:
+                    continue
+                differ = np.any(np.abs(gaps) > 1e-9)
+                p = float(wilcoxon(gaps).pvalue) if differ and len(gaps) > 1 else 1.0
+                family.append(Paired(ours, other, len(gaps), float(gaps.mean()), p, p))
+            adjusted = holm([test.p_value for test in family])
+            tests += [t._replace(p_holm=p) for t, p in zip(family, adjusted, strict=True)]
+        return tests
+
+    def _mean(self, metric: str, row: Row, method: str) -> float:
+        entry = self.entries.get((metric, row, method))
+        return entry.mean if entry is not None else float("nan")
+
+
+def compare(
+    records: Iterable[Record],
+    rows: Sequence[Row],
+    methods: Sequence[str],
+    missing: dict[str, str] | None = None,
+) -> Comparison:
+    """Put the runs beside the printed table.
+
+    Parameters
+    ----------
+    records : iterable of Record
+    rows : sequence of Row
+    methods : sequence of str
+    missing : dict of str to str, optional
+        Data sets that could not be had, and why.
+    """
+    groups: dict[tuple[str, int, str], dict[Case, list[Record]]] = {}
+    for record in records:
+        case = record.case
+        place = (case.dataset, case.n_components, case.method)
+        groups.setdefault(place, {}).setdefault(case, []).append(record)
+    entries = {}
+    failures: list[Record] = []
+    for row in rows:
+        for method in methods:
+            group = groups.get((row.dataset, row.n_components, method))
+            if group is None:
+                continue
+            for metric, key in METRICS.items():
+                paper = published_cell(metric, row, method)
+                entries[metric, row, method] = _entry(group, key, paper)
+            failures += [r for runs in group.values() for r in runs if r.error is not None]
+    unique = {record.key: record for record in failures}
+    return Comparison(
+        tuple(METRICS), tuple(rows), tuple(methods), entries, missing or {}, tuple(unique.values())
+    )
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """Return one row for each data set and number of dimensions."""
+    found: dict[tuple[str, int], Row] = {}
+    for row in rows:
+        found.setdefault((row.dataset, row.n_components), row)
+    return list(found.values())
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number (Holm 1979)."""
+    order = np.argsort(p_values)
+    adjusted = np.empty(len(p_values))
+    largest = 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, (len(p_values) - place) * p_values[index])
+        adjusted[index] = min(1.0, largest)
+    return [float(p) for p in adjusted]
+
+
+def _entry(group: dict[Case, list[Record]], key: str, paper: Cell | None) -> Entry:
+    def mean_accuracy(case: Case) -> float:
+        found = [r.scores["acc"] for r in group[case] if r.error is None]
+        return float(np.mean(found)) if found else -np.inf
+
+    # The first of the grid where several are equal, so that the choice does not hang on the
+    # order of the file.
+    best = max(sorted(group), key=mean_accuracy)
+    values = [r.scores[key] for r in sorted(group[best], key=lambda r: r.seed) if r.error is None]
+    failures = sum(r.error is not None for runs in group.values() for r in runs)
+    mean = float(np.mean(values)) if values else float("nan")
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+    p = _welch(mean, std, len(values), paper)
+    return Entry(mean, std, len(values), failures, best.setting, paper, p)
+
+
+def _welch(mean: float, std: float, repeats: int, paper: Cell | None) -> float:
+    if paper is None or repeats < 2:
+        return float("nan")
+    if std < 1e-9 and paper.std < 1e-9:
+        return float(abs(mean - paper.mean) < 1e-2)
+    test = ttest_ind_from_stats(
+        mean, std, repeats, paper.mean, paper.std, PAPER_REPEATS, equal_var=False
+    )
+    return float(test.pvalue)

@@ -4,9 +4,28 @@
 >>> model = SGPMIC(n_clusters=3, n_components=2, random_state=0)
 """
 
-from sgpmic.estimator import SGPMIC
-from sgpmic.learning.fit import Progress
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
+    from sgpmic.learning.fit import Progress
 
 __all__ = ["SGPMIC", "Progress", "__version__"]
 
 __version__ = "0.1.0"
+
+# Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
+_PLACES = {"SGPMIC": "sgpmic.estimator", "Progress": "sgpmic.learning.fit"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

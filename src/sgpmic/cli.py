@@ -14,6 +14,7 @@ from rich.table import Table
 
 import sgpmic
 from sgpmic._console import console, fail
+from sgpmic._startup import prepare_process
 from sgpmic.paper.cli import app as paper
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.add_typer(paper, name="paper")
 
 def main() -> None:
     """Run the command line."""
+    prepare_process()
     app()
 
 

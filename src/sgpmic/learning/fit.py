@@ -56,6 +56,17 @@ class Progress:
     change: float
     cluster_sizes: Floats
     seconds: float
+    _state: State = field(repr=False, compare=False)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
+
+        Computed when asked for: it takes a copy of all memberships.
+        """
+        n_rows = round(float(self.cluster_sizes.sum()))  # padding has no memberships
+        labels: NDArray[np.int64] = np.asarray(self._state.S)[:n_rows].argmax(axis=1)
+        return labels
 
 
 #: A callback may return True to end the start it is told about.
@@ -186,6 +197,7 @@ def run_rounds(
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes),
             seconds=record["seconds"],
+            _state=new_state,
         )
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]

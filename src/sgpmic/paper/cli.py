@@ -90,6 +90,8 @@ def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet],
     """Load the data sets, and say of each that cannot be had why."""
     from sgpmic.paper.datasets import DatasetUnavailable, load
 
+    if folder is not None and not folder.is_dir():
+        raise fail(f"There is no folder {folder}; --folder names one with the data sets as CSV.")
     loaded, missing = {}, {}
     for name in names:
         try:
@@ -204,3 +206,55 @@ def _show(comparison: Comparison) -> None:
         console.print(f"* {name}: {escape(reason)}")
     if comparison.failures:
         console.print(f"[red]{len(comparison.failures)} runs failed[/] (!): see table.html")
+
+
+@app.command()
+def figures(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A figure, or several with commas; all when left out."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs behind every point of a curve.")] = 10,
+    jobs: Jobs = _CORES,
+    folder: Folder = None,
+    out: Out = Path("paper-results"),
+) -> None:
+    """Draw the paper's figures from our own runs, each as PNG and SVG.
+
+    Runs behind the curves are stored in runs.jsonl and made once; stopped in the middle, the same
+    command goes on where it was.
+    """
+    try:
+        from sgpmic.paper.figures import FIGURES
+        from sgpmic.paper.figures.base import as_files, house_style
+    except ImportError as error:
+        raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
+    from sgpmic.io.outputs import write_bytes
+    from sgpmic.paper.campaign import fingerprint
+    from sgpmic.paper.datasets import NAMES
+
+    try:
+        chosen = [FIGURES[name] for name in _match(_listed(only), tuple(FIGURES), "figure")]
+    except ValueError as error:
+        raise fail(str(error)) from None
+    needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]
+    loaded, missing = load_all(needed, folder) if needed else ({}, {})
+    written = []
+    with open_results(out) as results:
+        cases = {figure.name: figure.cases(loaded) for figure in chosen}
+        every = list(dict.fromkeys(case for group in cases.values() for case in group))
+        if every:
+            run_cases(every, range(repeats), results, loaded, folder, jobs)
+        marks = {name: fingerprint(dataset) for name, dataset in loaded.items()}
+        for figure in chosen:
+            absent = [name for name in figure.datasets if name in missing]
+            if absent and len(absent) == len(figure.datasets):
+                console.print(f"[yellow]Not drawn:[/] {figure.name}, without its data.")
+                continue
+            wanted = set(cases[figure.name])
+            records = [r for r in results if r.case in wanted and r.data == marks[r.case.dataset]]
+            with console.status(f"Drawing {figure.name}"), house_style():
+                for ending, content in as_files(figure.draw(loaded, records)).items():
+                    write_bytes(out / f"{figure.name}.{ending}", content)
+                    written.append(f"{figure.name}.{ending}")
+    console.print(f"Written to {escape(str(out))}: {', '.join(written)}")

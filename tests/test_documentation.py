@@ -11,7 +11,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("name", ["sgpmic", "sgpmic.estimator", "sgpmic.model.evaluate"])
+MODULES = (
+    *("sgpmic", "sgpmic.estimator", "sgpmic.fuzzy", "sgpmic.model.evaluate"),
+    *("sgpmic.paper.datasets", "sgpmic.paper.metrics"),
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

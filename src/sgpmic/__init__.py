@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
+    from sgpmic.fuzzy import FuzzyCMeans
     from sgpmic.learning.fit import Progress
 
-__all__ = ["SGPMIC", "Progress", "__version__"]
+__all__ = ["SGPMIC", "FuzzyCMeans", "Progress", "__version__"]
 
 __version__ = "0.1.0"
 
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
-_PLACES = {"SGPMIC": "sgpmic.estimator", "Progress": "sgpmic.learning.fit"}
+_PLACES = {
+    "SGPMIC": "sgpmic.estimator",
+    "FuzzyCMeans": "sgpmic.fuzzy",
+    "Progress": "sgpmic.learning.fit",
+}
 
 
 def __getattr__(name: str) -> Any:

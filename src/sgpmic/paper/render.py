@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sgpmic.paper.comparison import Comparison, Entry, Paired
-from sgpmic.paper.published import ONE_TO_ONE, Row
+from sgpmic.paper.published import OTHER_METRIC, Row
 
 #: A difference from the paper that the two sets of repeats do not explain.
 SIGNIFICANT = 0.01
@@ -127,6 +127,43 @@ def as_csv(comparison: Comparison) -> bytes:
     return buffer.getvalue().encode()
 
 
+def as_markdown(comparison: Comparison, metric: str) -> str:
+    """Return a metric as a Markdown table: ours, the paper's in brackets, the winner bold."""
+    lines = [
+        "| data (Q) | " + " | ".join(comparison.methods) + " |",
+        "| --- |" + " ---: |" * len(comparison.methods),
+    ]
+    for row in comparison.rows:
+        winners = comparison.winners(metric, row)
+        cells = []
+        for method in comparison.methods:
+            entry = comparison.entries.get((metric, row, method))
+            if entry is None:
+                cells.append("–")
+                continue
+            ours = f"**{entry.mean:.1f}**" if method in winners else _short(entry.mean)
+            cells.append(f"{ours} ({entry.paper.mean:.1f})" if entry.paper else ours)
+        lines.append(
+            f"| {_row_name(row)}{_row_mark(comparison, row)} | " + " | ".join(cells) + " |"
+        )
+    means = comparison.column_means(metric)
+    pairs = [means[method][:2] for method in comparison.methods]
+    lines.append(
+        "| mean | "
+        + " | ".join(f"{_number(o)} ({_number(p)})" if p == p else _number(o) for o, p in pairs)
+        + " |"
+    )
+    ranks = comparison.mean_ranks(metric)
+    lines.append(
+        "| mean rank | " + " | ".join(_number(ranks[m]) for m in comparison.methods) + " |"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if np.isfinite(value) else "failed"
+
+
 def setting_words(setting: Sequence[tuple[str, float]]) -> str:
     """Return a place in a tuning grid as words: ``penalty=0.1``."""
     return " ".join(f"{name}={value:g}" for name, value in setting)
@@ -151,7 +188,7 @@ def as_html(comparison: Comparison, provenance: Mapping[str, str]) -> bytes:
         missing=comparison.missing,
         failures=comparison.failures,
         provenance=provenance,
-        one_to_one=ONE_TO_ONE if ONE_TO_ONE in comparison.methods else None,
+        other_metric=OTHER_METRIC,
     )
     return page.encode()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, JitterWarning, StartWarning
-from sgpmic.learning.fit import Outcome
+from sgpmic.learning.checkpoint import Outcome
 
 
 def advice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,6 +34,7 @@ _WHOLE_NUMBERS = {
     "max_iter": 1,
     "m_steps": 0,
     "e_steps": 1,
+    "checkpoint_every": 1,
 }
 _NUMBERS = {"tol": 0.0, "prior_strength": 0.0, "jitter": 0.0, "e_tol": 0.0}
 
@@ -59,6 +61,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
             )
     _check_components(parameters["n_components"])
     _check_kernel_scale(parameters["kernel_scale"])
+    _check_checkpoint(parameters["checkpoint"], parameters["warm_start"])
     callbacks = parameters["callbacks"]
     if callbacks is not None and not (
         isinstance(callbacks, (list, tuple)) and all(callable(c) for c in callbacks)
@@ -82,6 +85,17 @@ def _check_number(name: str, value: Any, smallest: float, open_interval: bool = 
     if too_small or not np.isfinite(number):
         relation = "greater than" if open_interval else "at least"
         raise ValueError(f"{name} must be {relation} {smallest:g} and finite, got {value}.")
+
+
+def _check_checkpoint(value: Any, warm_start: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"checkpoint must be the path of a file, got {value!r}.")
+    if warm_start:
+        raise ValueError(
+            "checkpoint and warm_start both say where learning goes on from: use one of them."
+        )
 
 
 def _check_kernel_scale(value: Any) -> None:

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sgpmic._advice import advice
 from sgpmic._runtime import double_precision
 from sgpmic._validation import check_parameters, check_whole_number, count_components
+from sgpmic.io.checkpoints import CheckpointFile, fit_marks
 from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.em import Options, State
@@ -122,6 +123,13 @@ default='fcm'
         Rows handled at a time. It changes speed and memory, not results.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
+    checkpoint : str, path or None, default=None
+        A file to keep learning in. Where it exists, and belongs to the same data and settings,
+        ``fit`` goes on from it, to the result it would have had without the interruption. It
+        stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
+        anew.
+    checkpoint_every : int, default=1
+        Rounds between two checkpoints.
     random_state : int, RandomState instance or None, default=None
         Seed of everything random.
     verbose : int, default=0
@@ -216,6 +224,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         jitter: float = 1e-8,
         block_size: int | None = None,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
         callbacks: Sequence[Callback] | None = None,
@@ -247,6 +257,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.jitter = jitter
         self.block_size = block_size
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.random_state = random_state
         self.verbose = verbose
         self.callbacks = callbacks
@@ -336,6 +348,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self._stopping(),
             self.selection,
             going_on,
+            self._keeper(Y),
         )
         self._state = sort_clusters(learned.outcome.state, shared=options.shared)
         self._adopt(finish(self._state, rows, options, Y, units, rng))
@@ -394,6 +407,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         if self.verbose:
             callbacks.append(_print_progress)
         return Stopping(int(self.max_iter), float(self.tol), callbacks)
+
+    def _keeper(self, Y: Floats) -> CheckpointFile | None:
+        if self.checkpoint is None:
+            return None
+        marks = fit_marks(Y, self.get_params(deep=False))
+        return CheckpointFile(self.checkpoint, marks, int(self.checkpoint_every))
 
     def _last_state(
         self, rows: Rows, n_samples: int, n_components: int, kernel: Kernel

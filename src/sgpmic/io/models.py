@@ -41,7 +41,8 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -
     arrays = _fitted_arrays(model.fitted)
     parameters: dict[str, Any] = {}
     for name, value in model.parameters.items():
-        if name == "callbacks":  # functions are code, and no code goes into a model file
+        # Functions are code, and no code goes into a model file; a checkpoint is of this machine.
+        if name in ("callbacks", "checkpoint"):
             continue
         if isinstance(value, Kernel):
             parameters[name] = {"kernel": _kernel_to_json(value)}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
+from sgpmic.learning.checkpoint import Outcome
 from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
 from sgpmic.learning.embeddings import embed
 from sgpmic.learning.inducing import choose_inducing
@@ -82,18 +83,6 @@ class StartValues(NamedTuple):
     notes: tuple[str, ...]
 
 
-@dataclass
-class Outcome:
-    """One start's fit."""
-
-    state: State
-    bound: float
-    converged: bool
-    history: list[dict[str, float]] = field(default_factory=list)
-    notes: tuple[str, ...] = ()
-    broke_off: bool = False  # a round gave numbers that are not finite; the one before is kept
-
-
 def start_values(
     Y: Floats,
     start: Start,
@@ -144,7 +133,7 @@ def initial_state(
 
 @with_numerics
 def run_rounds(
-    state: State,
+    outcome: Outcome,
     rows: Rows,
     options: Options,
     *,
@@ -154,12 +143,14 @@ def run_rounds(
     callbacks: Sequence[Callback],
     start: int,
     n_starts: int,
-) -> Outcome:
+    keep: Callable[[], None] = lambda: None,
+) -> None:
     """Make rounds of EM until the objective settles.
 
     Parameters
     ----------
-    state : State
+    outcome : Outcome
+        Where the start is, at its beginning or after some rounds; brought up to date in place.
     rows : Rows
     options : Options
     max_rounds : int
@@ -171,16 +162,20 @@ def run_rounds(
     callbacks : sequence of callables
     start, n_starts : int
         For the progress that callbacks are told.
+    keep : callable
+        Called after every round, when ``outcome`` is up to date.
     """
-    began = time.perf_counter()
+    made = len(outcome.history)
+    began = time.perf_counter() - (outcome.history[-1]["seconds"] if made else 0.0)
     n_rows = float(np.asarray(rows.weight).sum())
-    outcome = Outcome(state, bound=float("nan"), converged=False)
-    for number in range(1, max_rounds + 1):
+    for number in range(made + 1, max_rounds + 1):
+        if outcome.ended:
+            break
         new_state, info = em_round(outcome.state, rows, options)
         record = _record(info, number, start, constant)
         record["seconds"] = time.perf_counter() - began
         if not (np.isfinite(record["bound"]) and _all_finite(new_state)):
-            outcome.broke_off = True
+            outcome.broke_off = outcome.ended = True
             break
         # Held against the bound of the scaled data, so that units do not decide when to stop; and
         # against the number of rows where that bound is close to 0.
@@ -202,12 +197,9 @@ def run_rounds(
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]
         stop = [isinstance(a, (bool, np.bool_)) and bool(a) for a in answers]
-        if tolerance > 0 and change <= tolerance:
-            outcome.converged = True
-            break
-        if any(stop):
-            break
-    return outcome
+        outcome.converged = bool(tolerance > 0 and change <= tolerance)
+        outcome.ended = outcome.converged or any(stop) or number == max_rounds
+        keep()
 
 
 def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[str, float]:

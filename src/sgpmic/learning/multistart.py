@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.kernels import Kernel
+from sgpmic.learning.checkpoint import Keeper, Outcome, Snapshot, state_template
 from sgpmic.learning.em import Options, State
-from sgpmic.learning.fit import Callback, Outcome, initial_state, run_rounds, start_values
+from sgpmic.learning.fit import Callback, initial_state, run_rounds, start_values
 from sgpmic.learning.fitted import Units, scale_kernels
 from sgpmic.learning.starts import Start, agreements, choose
 from sgpmic.model.rows import Rows
@@ -123,6 +124,7 @@ def learn(
     stopping: Stopping,
     selection: str,
     going_on: State | None = None,
+    keeper: Keeper | None = None,
 ) -> Learned:
     """Learn from every start and choose a fit.
 
@@ -141,15 +143,24 @@ def learn(
         How the fit is chosen (:mod:`sgpmic.learning.starts`).
     going_on : State or None
         An earlier fit's state to go on from, instead of making ``starts``.
+    keeper : Keeper or None
+        Keeps learning after every round; what it has kept already is gone on from.
     """
-    outcomes, survivors = [], []
+    starts, outcomes = _where_it_was(starts, options, settings, keeper)
     for number, start in enumerate(starts):
-        state = going_on
-        notes: tuple[str, ...] = ()
-        if state is None:
-            state, notes = begin(Y, start, rows, options, settings)
-        outcome = run_rounds(
-            state,
+        if number >= len(outcomes):
+            notes: tuple[str, ...] = ()
+            state = going_on
+            if state is None:
+                state, notes = begin(Y, start, rows, options, settings)
+            outcomes.append(Outcome(state, bound=float("nan"), converged=False, notes=notes))
+
+        def keep() -> None:
+            if keeper is not None:
+                keeper.save(Snapshot([each.seed for each in starts], outcomes))
+
+        run_rounds(
+            outcomes[number],
             rows,
             options,
             max_rounds=stopping.max_rounds,
@@ -158,18 +169,32 @@ def learn(
             callbacks=stopping.callbacks,
             start=number,
             n_starts=len(starts),
+            keep=keep,
         )
-        if outcome.history:  # otherwise its very first round gave numbers that are not finite
-            outcome.notes = notes
-            outcomes.append(outcome)
-            survivors.append(start)
-    if not outcomes:
+    # One whose very first round gave numbers that are not finite has no history.
+    survivors = [i for i, outcome in enumerate(outcomes) if outcome.history]
+    if not survivors:
         raise ValueError(
             "The first round of learning gave numbers that are not finite. Look for features of "
             f"very different sizes and scale them, or raise jitter above {options.jitter:g}."
         )
+    outcomes = [outcomes[i] for i in survivors]
     partitions = [np.asarray(o.state.S)[: len(Y)].argmax(axis=1) for o in outcomes]
     agreement = agreements(partitions)
     bounds = np.array([o.bound for o in outcomes])
     kept = choose(selection, bounds, agreement)
-    return Learned(survivors, outcomes, kept, partitions, agreement)
+    return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement)
+
+
+def _where_it_was(
+    starts: list[Start], options: Options, settings: StartSettings, keeper: Keeper | None
+) -> tuple[list[Start], list[Outcome]]:
+    """Return the starts, with the seeds they had, and what was made of them before."""
+    if keeper is None:
+        return starts, []
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    snapshot = keeper.load(state_template(kernel, 1 if options.shared else settings.n_clusters))
+    if snapshot is None:
+        return starts, []
+    seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
+    return seeded, snapshot.outcomes

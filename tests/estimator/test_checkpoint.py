@@ -1,0 +1,144 @@
+"""Learning that is interrupted and gone on with ends where it would have ended."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sgpmic import SGPMIC, Progress
+from sgpmic.io.model_file import ModelFileError
+
+
+class Interrupted(Exception):
+    pass
+
+
+def blobs(seed: int = 0) -> np.ndarray:
+    rng = np.random.RandomState(seed)
+    return np.vstack([rng.standard_normal((20, 3)) + 4.0 * k for k in range(3)])
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {
+        "n_clusters": 3,
+        "n_inducing": 10,
+        "max_iter": 4,
+        "tol": 0.0,
+        "random_state": 3,
+    } | changes
+
+
+def stop_at(start: int, number: int) -> Callable[[Progress], None]:
+    def callback(progress: Progress) -> None:
+        if (progress.start, progress.round) == (start, number):
+            raise Interrupted
+
+    return callback
+
+
+def same(first: SGPMIC, second: SGPMIC) -> None:
+    for name in ("labels_", "memberships_", "embedding_", "means_", "covariances_", "inducing_"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+    assert first.lower_bound_ == second.lower_bound_
+    assert first.converged_ == second.converged_
+    for name, values in first.history_.items():
+        if name != "seconds":
+            assert values == second.history_[name], name
+
+
+@pytest.fixture(scope="module")
+def straight() -> SGPMIC:
+    return SGPMIC(**settings(n_init=2)).fit(blobs())
+
+
+@pytest.mark.parametrize(("start", "number"), [(0, 1), (0, 3), (0, 4), (1, 1), (1, 4)])
+@pytest.mark.parametrize("every", [1, 3])
+def test_an_interrupted_fit_ends_the_same(
+    straight: SGPMIC, tmp_path: Path, start: int, number: int, every: int
+) -> None:
+    place = {"checkpoint": tmp_path / "fit.ckpt", "checkpoint_every": every, "n_init": 2}
+    with pytest.raises(Interrupted):
+        SGPMIC(**settings(callbacks=[stop_at(start, number)], **place)).fit(blobs())
+    seen: list[tuple[int, int]] = []
+    again = SGPMIC(**settings(callbacks=[lambda p: seen.append((p.start, p.round))], **place))
+    same(straight, again.fit(blobs()))
+    # The round that was interrupted was not kept, and with every=3 some before it were not.
+    kept = 4 * start + (number - 1) // every * every
+    assert len(seen) == 8 - kept
+    same(straight, again.fit(blobs()))
+    assert len(seen) == 8 - kept, "a finished fit has nothing left to learn"
+
+
+def test_a_start_that_had_settled_is_not_gone_on_with(tmp_path: Path) -> None:
+    place = {"checkpoint": tmp_path / "fit.ckpt", "max_iter": 20, "tol": 0.2}
+    first = SGPMIC(**settings(**place)).fit(blobs())
+    assert first.converged_
+    assert first.n_iter_ < 20
+    same(first, SGPMIC(**settings(**place)).fit(blobs()))
+
+
+def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> None:
+    place = {"checkpoint": tmp_path / "fit.ckpt", "random_state": None, "n_init": 2}
+    with pytest.raises(Interrupted):
+        SGPMIC(**settings(callbacks=[stop_at(1, 1)], **place)).fit(blobs())
+    first = SGPMIC(**settings(**place)).fit(blobs())
+    same(first, SGPMIC(**settings(**place)).fit(blobs()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "words"),
+    [
+        ({"n_inducing": 11}, 0, "other settings"),
+        ({"random_state": 4}, 0, "other settings"),
+        ({"init": np.zeros((60, 2))}, 0, "other settings"),
+        ({}, 1, "other data"),
+        ({"tol": 0.5}, 1, "other data and settings"),
+    ],
+)
+def test_a_checkpoint_of_another_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], data: int, words: str
+) -> None:
+    place = {"checkpoint": tmp_path / "fit.ckpt"}
+    SGPMIC(**settings(max_iter=1, **place)).fit(blobs())
+    before = (tmp_path / "fit.ckpt").read_bytes()
+    with pytest.raises(ModelFileError, match=words):
+        SGPMIC(**settings(**({"max_iter": 1} | changes), **place)).fit(blobs(data))
+    assert (tmp_path / "fit.ckpt").read_bytes() == before
+
+
+def test_other_files_are_refused_and_left_alone(straight: SGPMIC, tmp_path: Path) -> None:
+    model, rubbish = tmp_path / "model.sgpmic", tmp_path / "rubbish"
+    straight.save(model)
+    rubbish.write_bytes(b"rubbish")
+    for path, words in ((model, "is not a checkpoint"), (rubbish, "rubbish")):
+        before = path.read_bytes()
+        with pytest.raises(ModelFileError, match=words):
+            SGPMIC(**settings(checkpoint=path)).fit(blobs())
+        assert path.read_bytes() == before
+
+
+def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
+    SGPMIC(**settings(max_iter=1, checkpoint=tmp_path / "fit.ckpt")).fit(blobs())
+    with pytest.raises(ModelFileError):
+        SGPMIC.load(tmp_path / "fit.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"checkpoint": 3}, TypeError),
+        ({"checkpoint": "x", "warm_start": True}, ValueError),
+        ({"checkpoint": "x", "checkpoint_every": 0}, ValueError),
+    ],
+)
+def test_bad_parameters(changes: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        SGPMIC(**settings(**changes)).fit(blobs())
+
+
+def test_a_saved_model_does_not_drag_its_checkpoint_along(tmp_path: Path) -> None:
+    model = SGPMIC(**settings(max_iter=1, checkpoint=tmp_path / "fit.ckpt")).fit(blobs())
+    model.save(tmp_path / "model.sgpmic")
+    assert SGPMIC.load(tmp_path / "model.sgpmic").checkpoint is None

@@ -26,7 +26,7 @@ from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.em import Options, State
 from sgpmic.learning.fit import Callback, Progress
-from sgpmic.learning.fitted import Fitted, Units, finish, measure_units, sort_clusters
+from sgpmic.learning.fitted import Assessment, Fitted, Units, finish, measure_units, sort_clusters
 from sgpmic.learning.multistart import StartSettings, Stopping, learn
 from sgpmic.learning.starts import Start, plan_starts
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -527,6 +527,24 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
         return labels
+
+    def assess(self, X: ArrayLike) -> Assessment:
+        """Return labels, memberships, latent points and log densities of rows at once.
+
+        The same as ``predict``, ``predict_proba``, ``transform`` and ``score_samples``, for the
+        cost of the last.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        assessment : Assessment
+            A tuple with the fields ``labels``, ``memberships``, ``embedding``, ``log_density``.
+        """
+        Y = self._check_rows(X)
+        return self._fitted.assess(Y)
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
         """Return the rows that latent points stand for.

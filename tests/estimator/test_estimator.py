@@ -353,3 +353,15 @@ def test_every_start_runs(table: Floats, quick_fit: Fit, method: str, membership
     assert np.isfinite(model.lower_bound_)
     given: dict[str, Any] = {"init": model.embedding_, "init_memberships": model.memberships_}
     assert quick_fit(table, **given).starts_[0]["embedding"] == "given"
+
+
+def test_assess_is_the_four_methods_at_once() -> None:
+    rng = np.random.RandomState(0)
+    Y = np.vstack([rng.standard_normal((20, 3)) + 5.0 * k for k in range(3)])
+    model = SGPMIC(3, n_inducing=10, max_iter=2, random_state=0).fit(Y)
+    rows = np.vstack([Y[:5], Y[7:9] + 0.3, Y[3:4]])  # seen and new ones mixed
+    found = model.assess(rows)
+    np.testing.assert_array_equal(found.labels, model.predict(rows))
+    np.testing.assert_array_equal(found.memberships, model.predict_proba(rows))
+    np.testing.assert_array_equal(found.embedding, model.transform(rows))
+    np.testing.assert_array_equal(found.log_density, model.score_samples(rows))

@@ -67,6 +67,27 @@ def measure_units(Y: Floats) -> Units:
     return Units(Y.mean(axis=0), 1.0 if scale <= 1e-12 * largest else scale)
 
 
+class Assessment(NamedTuple):
+    """Everything a model says about rows.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n_samples,)
+        The most probable cluster.
+    memberships : ndarray of shape (n_samples, n_clusters)
+        The probability of every cluster.
+    embedding : ndarray of shape (n_samples, n_components)
+        Latent points.
+    log_density : ndarray of shape (n_samples,)
+        Low where a row is unlike anything seen in fit.
+    """
+
+    labels: NDArray[np.int64]
+    memberships: Floats
+    embedding: Floats
+    log_density: Floats
+
+
 @dataclass
 class Fitted:
     """A fitted model."""
@@ -89,6 +110,18 @@ class Fitted:
             found = project(self.posterior, starts, self.units.reduce(Y[new]))
             X[new], S[new] = found.X, found.memberships
         return X, S
+
+    @with_numerics
+    def assess(self, Y: Floats) -> Assessment:
+        """Return all of the above and below, with every row projected once."""
+        reduced = self.units.reduce(Y)
+        found = project(self.posterior, self.reference.starts(Y), reduced)
+        log_density = log_evidence(self.posterior, found.X, reduced) + self.units.log_volume
+        known = self.reference.lookup(Y)
+        seen = known >= 0
+        X, S = found.X.copy(), found.memberships.copy()
+        X[seen], S[seen] = self.X[known[seen]], self.S[known[seen]]
+        return Assessment(S.argmax(axis=1), S, X, log_density)
 
     @with_numerics
     def log_density(self, Y: Floats) -> Floats:

@@ -47,4 +47,3 @@ def get_method(name: str) -> Method:
         ) from None
     method: Method = module.METHOD
     return method
-

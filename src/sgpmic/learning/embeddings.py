@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
 from scipy.sparse.linalg import eigsh
+from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
@@ -24,6 +25,12 @@ _FILL_SCALE = 1e-2
 
 # Below this size a dense eigen-decomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
+
+# More rows than this are sampled for the neighbour graph: its distances are a square table.
+MOST_GRAPH_ROWS = 4_000
+
+# A row outside the sample is placed between this many of its nearest rows in it.
+_PLACED_BETWEEN = 6
 
 # Piece-to-piece distances are computed in blocks of about this many entries (32 MB).
 _BLOCK_ENTRIES = 4_000_000
@@ -86,6 +93,9 @@ def embed(
 
     Notes
     -----
+    Of more than 4000 rows a sample is used for the neighbour graph, and the others are placed
+    between their nearest rows in it.
+
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
     and given arrays, except in columns that were filled with noise. The sign of each axis is
     fixed by making its largest entry positive.
@@ -120,8 +130,17 @@ def embed(
     notes: list[str] = []
     if method in ("pca", "ppca"):
         found = _principal_scores(data, n_components)
-    else:
+    elif n_rows <= MOST_GRAPH_ROWS:
         found = _graph_embedding(data, n_components, method, n_neighbors, pieces, notes)
+    else:
+        chosen = np.sort(random_state.choice(n_rows, MOST_GRAPH_ROWS, replace=False))
+        sample = data[chosen]
+        notes.append(
+            f"The neighbour graph was made of {MOST_GRAPH_ROWS} of the {n_rows} rows, drawn at "
+            "random; the others were placed between their nearest rows among them."
+        )
+        known = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
+        found = _place_between(data, sample, known)
     found = _fix_signs(found)
     if method in ("ppca", "spectral"):
         found = found / found.std(axis=0)
@@ -226,6 +245,22 @@ def _graph_embedding(
     coordinates[kept] = found
     copied: Floats = coordinates[copy_of]
     return copied
+
+
+def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
+    """Return positions for all rows from those of a sample.
+
+    Every row lies at the mean of its nearest rows in the sample, weighted by how near they are; a
+    row that is in the sample has its own position. Rough, but it only begins what learning ends.
+    """
+    distances, nearest = KDTree(sample).query(data, k=min(_PLACED_BETWEEN, len(sample)), workers=-1)
+    distances, nearest = distances.reshape(len(data), -1), nearest.reshape(len(data), -1)
+    # Relative to the nearest: no power of it can overflow, and 0/0 stands for a row itself.
+    closest = distances[:, :1]
+    weights = np.divide(closest, distances, out=np.ones_like(distances), where=distances > 0.0) ** 2
+    weights /= weights.sum(axis=1, keepdims=True)
+    placed: Floats = np.einsum("nk,nkq->nq", weights, known[nearest])
+    return placed
 
 
 def _distinct_rows(data: Floats) -> tuple[Floats, Ints, Ints]:

@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 
 METHODS = ("fcm", "kmeans", "gmm")
 
+# Of more rows than this the clusters are found in a sample; then all rows are put into them.
+MOST_ROWS = 20_000
+
 
 class FuzzyResult(NamedTuple):
     """Outcome of fuzzy c-means.
@@ -130,13 +133,19 @@ def initial_memberships(
         raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
     if not isinstance(method, str):
         return _checked_memberships(method, (points.shape[0], n_clusters))
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)} or an array; got {method!r}.")
+    sample = points
+    if len(points) > MOST_ROWS:
+        sample = points[np.sort(random_state.choice(len(points), MOST_ROWS, replace=False))]
     if method == "fcm":
-        return fuzzy_c_means(points, n_clusters, random_state=random_state).memberships
+        found = fuzzy_c_means(sample, n_clusters, random_state=random_state)
+        if sample is points:
+            return found.memberships
+        return _fuzzy_memberships(cdist(points, found.centers, "sqeuclidean"), 2.0)
     if method == "kmeans":
-        return _kmeans_memberships(points, n_clusters, random_state)
-    if method == "gmm":
-        return _mixture_memberships(points, n_clusters, random_state)
-    raise ValueError(f"method must be one of {', '.join(METHODS)} or an array; got {method!r}.")
+        return _kmeans_memberships(sample, points, n_clusters, random_state)
+    return _mixture_memberships(sample, points, n_clusters, random_state)
 
 
 def _checked_points(X: ArrayLike) -> Floats:
@@ -228,27 +237,30 @@ def _fuzzy_memberships(squared: Floats, fuzzifier: float) -> Floats:
 
 
 def _kmeans_memberships(
-    points: Floats, n_clusters: int, random_state: np.random.RandomState
+    sample: Floats, points: Floats, n_clusters: int, random_state: np.random.RandomState
 ) -> Floats:
-    """Return one-hot k-means labels."""
-    n_distinct = np.unique(points, axis=0).shape[0]
+    """Return one-hot labels by k-means on the sample."""
+    n_distinct = np.unique(sample, axis=0).shape[0]
+    origin, unit = _standard_unit(sample)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = KMeans(
+        model = KMeans(
             n_clusters=min(n_clusters, n_distinct), n_init=10, random_state=random_state
-        ).fit_predict(_standard_unit(points))
+        ).fit((sample - origin) / unit)
+    labels = model.labels_ if sample is points else model.predict((points - origin) / unit)
     memberships = np.zeros((points.shape[0], n_clusters))
     memberships[np.arange(points.shape[0]), labels] = 1.0
     return memberships
 
 
 def _mixture_memberships(
-    points: Floats, n_clusters: int, random_state: np.random.RandomState
+    sample: Floats, points: Floats, n_clusters: int, random_state: np.random.RandomState
 ) -> Floats:
     """Return the responsibilities of a Gaussian mixture, or k-means labels where none fits."""
-    n_distinct = np.unique(points, axis=0).shape[0]
+    n_distinct = np.unique(sample, axis=0).shape[0]
     if n_distinct >= max(2, n_clusters):
-        scaled = _standard_unit(points)
+        origin, unit = _standard_unit(sample)
+        scaled = (sample - origin) / unit
         # Enough to keep every covariance invertible, too little to blur the clusters.
         ridge = 1e-6 * float(scaled.var(axis=0).mean())
         # The tolerance is tighter than scikit-learn's own, which stops while overlapping
@@ -265,17 +277,16 @@ def _mixture_memberships(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
-                found: Floats = mixture.fit(scaled).predict_proba(scaled)
+                found: Floats = mixture.fit(scaled).predict_proba((points - origin) / unit)
             except (ValueError, np.linalg.LinAlgError):
                 found = np.full((points.shape[0], n_clusters), np.nan)
         if np.isfinite(found).all():
             normalised: Floats = found / found.sum(axis=1, keepdims=True)
             return normalised
-    return _kmeans_memberships(points, n_clusters, random_state)
+    return _kmeans_memberships(sample, points, n_clusters, random_state)
 
 
-def _standard_unit(points: Floats) -> Floats:
-    """Shift and scale all points together so that squares neither overflow nor cancel."""
-    shifted = points - points[0]
-    scaled: Floats = shifted / (float(np.abs(shifted).max()) or 1.0)
-    return scaled
+def _standard_unit(points: Floats) -> tuple[Floats, float]:
+    """Return a shift and a factor under which squares neither overflow nor cancel."""
+    origin: Floats = points[0]
+    return origin, float(np.abs(points - origin).max()) or 1.0

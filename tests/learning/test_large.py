@@ -1,0 +1,58 @@
+"""Starts for more rows than a square table of distances could hold."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from sgpmic.learning import embeddings, memberships
+from sgpmic.learning.embeddings import embed
+from sgpmic.learning.memberships import METHODS, initial_memberships
+
+
+def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.RandomState(0)
+    labels = rng.randint(3, size=n_rows)
+    return rng.standard_normal((n_rows, 4)) + 8.0 * np.eye(3, 4)[labels], labels
+
+
+@pytest.mark.parametrize("method", ["isomap", "spectral"])
+def test_rows_outside_the_sample_lie_among_their_like(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 300)
+    Y, labels = groups(2000)
+    found = embed(Y, 2, method, random_state=np.random.RandomState(1))
+    assert any("300 of the 2000 rows" in note for note in found.notes)
+    shares = initial_memberships(found.coordinates, 3, "kmeans", np.random.RandomState(0))
+    assert adjusted_rand_score(labels, shares.argmax(axis=1)) > 0.99
+
+
+def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    Y, _ = groups(400)
+    whole = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
+    # A sample of all rows but one: the graph hardly changes, so neither do the positions.
+    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 399)
+    sampled = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
+    moved = np.linalg.norm(sampled - whole, axis=1) / whole.std()
+    assert np.median(moved) < 0.05
+    assert np.isfinite(sampled).all()
+
+
+def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 50)
+    Y = np.repeat(groups(60)[0], 3, axis=0)
+    found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
+    np.testing.assert_array_equal(found[::3], found[1::3])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_memberships_from_a_sample_are_those_of_all_rows(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    Y, labels = groups(1500)
+    whole = initial_memberships(Y, 3, method, np.random.RandomState(0))
+    monkeypatch.setattr(memberships, "MOST_ROWS", 500)
+    sampled = initial_memberships(Y, 3, method, np.random.RandomState(0))
+    np.testing.assert_allclose(sampled.sum(axis=1), 1.0)
+    assert adjusted_rand_score(whole.argmax(axis=1), sampled.argmax(axis=1)) > 0.99
+    assert adjusted_rand_score(labels, sampled.argmax(axis=1)) > 0.99

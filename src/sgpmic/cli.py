@@ -15,6 +15,9 @@ from rich.table import Table
 import sgpmic
 from sgpmic._console import console, fail
 from sgpmic._startup import prepare_process
+from sgpmic.commands.fit import fit
+from sgpmic.commands.predict import predict
+from sgpmic.commands.report import info, report
 from sgpmic.paper.cli import app as paper
 
 app = typer.Typer(
@@ -23,6 +26,10 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
+app.command()(fit)
+app.command()(predict)
+app.command()(report)
+app.command()(info)
 app.add_typer(paper, name="paper")
 
 

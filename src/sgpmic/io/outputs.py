@@ -6,20 +6,24 @@ import csv
 import io
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file in one piece."""
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write to; it takes the place of ``path`` when all has gone well."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files private; results are for sharing, as the umask says.
@@ -32,11 +36,23 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
-def write_table(path: Path, columns: dict[str, Sequence[Any] | NDArray[Any]]) -> None:
-    """Write columns of equal length as CSV."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file in one piece."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def table_bytes(columns: Columns, *, header: bool = True) -> bytes:
+    """Return columns of equal length as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
+    if header:
+        writer.writerow(columns)
     lists = (np.asarray(values).tolist() for values in columns.values())
     writer.writerows(zip(*lists, strict=True))
-    write_bytes(path, buffer.getvalue().encode())
+    return buffer.getvalue().encode()
+
+
+def write_table(path: Path, columns: Columns) -> None:
+    """Write columns of equal length as CSV."""
+    write_bytes(path, table_bytes(columns))

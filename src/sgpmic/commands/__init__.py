@@ -1,0 +1,1 @@
+"""The commands, one a file: options in words, and calls of the layers below."""

@@ -1,0 +1,245 @@
+"""``sgpmic fit``: from a table to clusters, a model and a report."""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table as ScreenTable
+
+from sgpmic._console import console, fail
+from sgpmic.commands.display import FitDisplay
+from sgpmic.commands.options import (
+    Columns,
+    Device,
+    Drop,
+    Force,
+    IdColumn,
+    LabelColumn,
+    choose_device,
+    dimensions,
+    listed,
+)
+from sgpmic.io.run_folder import RunFolder, RunFolderError
+
+if TYPE_CHECKING:
+    import sgpmic
+    from sgpmic.io.tables import Table
+
+
+def fit(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE", help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY or NPZ."
+        ),
+    ],
+    clusters: Annotated[int, typer.Option("-k", "--clusters", min=1, help="Number of clusters.")],
+    dims: Annotated[
+        str,
+        typer.Option(
+            "-d", "--dimensions", help="Latent dimensions, or the share of variance to keep (0.95)."
+        ),
+    ] = "2",
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("run"),
+    columns: Columns = None,
+    drop: Drop = None,
+    id_column: IdColumn = None,
+    label_column: LabelColumn = None,
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            "--standardize", help="Give every feature mean 0 and variance 1: for unlike units."
+        ),
+    ] = False,
+    kernel: Annotated[
+        str, typer.Option(help="rbf, linear, matern32, matern52 or rational_quadratic.")
+    ] = "rbf",
+    inducing: Annotated[int, typer.Option(min=1, help="Number of inducing points.")] = 50,
+    starts: Annotated[int, typer.Option(min=1, help="Number of starts.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Most rounds of EM.")] = 20,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="Every choice as in the paper.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    device: Device = "auto",
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="Rounds between two checkpoints.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was interrupted.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Cluster the rows of a table and place them in a latent space.
+
+    Written to the folder: labels.csv (cluster, memberships, certainty and coordinates of every
+    row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
+    setting). Interrupted, the same command with --resume goes on to the same result.
+    """
+    choose_device(device)
+    from sgpmic.io.tables import TableError, read_table
+
+    folder = RunFolder(out)
+    began = time.perf_counter()
+    try:
+        # The table first: a bad one must not cost the results of an earlier run.
+        data = read_table(
+            table,
+            columns=listed(columns),
+            drop=listed(drop),
+            id_column=id_column,
+            label_column=label_column,
+        )
+        if resume and folder.is_complete:
+            asked = {
+                "n_clusters": clusters,
+                "n_components": dimensions(dims),
+                "kernel": kernel,
+                "n_inducing": inducing,
+                "n_init": starts,
+                "random_state": seed,
+                "as_published": as_published,
+            }
+            _say_finished(folder, data, asked)
+            return
+        folder.prepare(force=force, resume=resume)
+    except (TableError, RunFolderError) as error:
+        raise fail(str(error)) from None
+    read_seconds = time.perf_counter() - began
+    parameters: dict[str, Any] = {
+        "kernel": kernel,
+        "n_inducing": inducing,
+        "n_init": starts,
+        "random_state": seed,
+        "checkpoint": folder.checkpoint,
+        "checkpoint_every": checkpoint_every,
+    }
+    if not as_published:
+        parameters["max_iter"] = rounds
+    options = {
+        "standardize": standardize,
+        "as_published": as_published,
+        "table": str(table.resolve()),
+        "device": device,
+    }
+    model, notes = _learn(data, clusters, dimensions(dims), parameters, options)
+    from sgpmic.commands.results import write_results
+
+    try:
+        with console.status("Writing results"):
+            write_results(folder, model, data, notes, options, {"reading": read_seconds})
+    except OSError as error:
+        raise fail(
+            f"The results cannot be written to {folder.path}: {error.strerror or error}. What was "
+            "learned is kept; make room and run the same command with --resume."
+        ) from None
+    _summarise(model, data, notes, folder)
+
+
+def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None:
+    """Say that nothing is left to do, unless something else is asked for than was done."""
+    record = folder.read_record()
+    for name, value in asked.items():
+        if record["settings"].get(name) != value:
+            raise RunFolderError(
+                f"{folder.path} holds a finished run with other settings "
+                f"({name} {record['settings'].get(name)}, not {value}); name another folder with "
+                "--out, or start anew with --force."
+            )
+    if record["data"]["digest"] != data.digest:
+        raise RunFolderError(
+            f"{folder.path} holds a finished run on other data; name another folder with --out."
+        )
+    console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
+
+
+def _learn(
+    data: Table,
+    clusters: int,
+    dims: int | float,
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+) -> tuple[sgpmic.SGPMIC, list[str]]:
+    """Fit with a live display; return the model and what it warned of."""
+    import sgpmic
+    from sgpmic.commands.results import standardized
+
+    maker = sgpmic.SGPMIC.as_published if options["as_published"] else sgpmic.SGPMIC
+    model = maker(clusters, dims, **parameters)
+    values, options["scaling"] = standardized(data.values, options["standardize"])
+    display = FitDisplay(model.max_iter, model.n_init)
+    try:
+        with (
+            _terminated_as_interrupted(),
+            display,
+            warnings.catch_warnings(record=True) as said,
+        ):
+            warnings.simplefilter("always")
+            model.set_params(callbacks=[display.show]).fit(values)
+            display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
+    except KeyboardInterrupt:
+        if not Path(parameters["checkpoint"]).exists():
+            raise fail("Stopped before the first round was done; nothing was kept.", 130) from None
+        raise fail(
+            "Stopped. What was learned is kept; the same command with --resume goes on.", 130
+        ) from None
+    except OSError as error:
+        raise fail(
+            f"The checkpoint {parameters['checkpoint']} cannot be written: "
+            f"{error.strerror or error}."
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise fail(_first_sentences(error)) from None
+    model.set_params(callbacks=None)
+    return model, [str(w.message) for w in said if issubclass(w.category, UserWarning)]
+
+
+def _first_sentences(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let a polite request to end (SIGTERM, as schedulers send) leave as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _summarise(model: sgpmic.SGPMIC, data: Table, notes: list[str], folder: RunFolder) -> None:
+    screen = ScreenTable(title=f"{len(data.values)} rows in {model.n_clusters} clusters")
+    for name in ("cluster", "rows", "weight", "mean certainty"):
+        screen.add_column(name, justify="right")
+    for m in range(model.n_clusters):
+        mine = model.labels_ == m
+        certainty = f"{model.memberships_[mine, m].mean():.3f}" if mine.any() else "–"
+        screen.add_row(str(m), str(mine.sum()), f"{model.weights_[m]:.2f}", certainty)
+    console.print(screen)
+    if data.labels is not None:
+        from sklearn.metrics import adjusted_rand_score
+
+        agreement = adjusted_rand_score(data.labels, model.labels_)
+        console.print(
+            f"Agreement with {escape(str(data.label_name))}, which was not used: adjusted Rand "
+            f"index {agreement:.2f}"
+        )
+    for note in notes:
+        console.print(f"[yellow]Note:[/] {escape(note)}")
+    console.print(
+        f"Written to {escape(str(folder.path))}: labels.csv, model.sgpmic, report.html, run.json"
+    )

@@ -1,0 +1,120 @@
+"""The folder of a run: what is in it, and when it may be written to.
+
+``run.json`` is written last, so a folder that has one is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sgpmic.io.outputs import write_bytes
+
+FORMAT = 1
+
+
+class RunFolderError(ValueError):
+    """A folder that cannot be used as asked, with the reason in one sentence."""
+
+
+class RunFolder:
+    """A folder with the results of a fit.
+
+    Parameters
+    ----------
+    path : path-like
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.labels = self.path / "labels.csv"
+        self.model = self.path / "model.sgpmic"
+        self.report = self.path / "report.html"
+        self.checkpoint = self.path / "checkpoint.sgpmic"
+        self._run = self.path / "run.json"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a fit has ended in it."""
+        return self._run.is_file()
+
+    def prepare(self, *, force: bool, resume: bool) -> None:
+        """Make the folder ready for a fit.
+
+        Parameters
+        ----------
+        force : bool
+            Remove what an earlier run left. Files that are not a run's stay.
+        resume : bool
+            Keep the checkpoint of an earlier run.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
+        taken = self.path.is_dir() and any(self.path.iterdir())
+        if taken and not (force or resume):
+            if self.checkpoint.exists() and not self.is_complete:
+                raise RunFolderError(
+                    f"{self.path} holds an unfinished run; go on with --resume, or start anew "
+                    "with --force."
+                )
+            raise RunFolderError(
+                f"{self.path} is not empty; name another folder with --out, or add --force."
+            )
+        if resume and taken and not self.checkpoint.exists() and not self.is_complete and not force:
+            strangers = sorted(p.name for p in self.path.iterdir() if not p.name.startswith("."))
+            if strangers:
+                raise RunFolderError(
+                    f"{self.path} has no checkpoint to go on from, but other files "
+                    f"({', '.join(strangers[:3])}); name another folder, or add --force."
+                )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"The folder {self.path} cannot be made: {error.strerror}."
+            ) from None
+        if force and not resume:
+            # The record first: without it the folder does not pass for a finished run.
+            for file in (self._run, self.labels, self.model, self.report, self.checkpoint):
+                file.unlink(missing_ok=True)
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write ``run.json``, which makes the run complete, and drop its checkpoint."""
+        content = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
+        write_bytes(self._run, content.encode() + b"\n")
+        self.checkpoint.unlink(missing_ok=True)
+
+    def read_record(self) -> dict[str, Any]:
+        """Return what ``run.json`` says.
+
+        Raises
+        ------
+        RunFolderError
+            Where there is no run, it has not ended, or its record is damaged or too new.
+        """
+        if not self.path.is_dir():
+            raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
+        if not self.is_complete:
+            unfinished = self.checkpoint.exists()
+            raise RunFolderError(
+                f"{self.path} holds an unfinished run; finish it with sgpmic fit … --resume."
+                if unfinished
+                else f"{self.path} holds no run (no run.json); name a folder that sgpmic fit wrote."
+            )
+        try:
+            record = json.loads(self._run.read_text(encoding="utf-8"))
+            version = record["format"]
+        except OSError as error:
+            raise RunFolderError(f"{self._run} cannot be read: {error.strerror}.") from None
+        except (ValueError, TypeError, KeyError):
+            raise RunFolderError(f"{self._run} is damaged; run sgpmic fit again.") from None
+        if version != FORMAT:
+            raise RunFolderError(
+                f"{self._run} was written by another version of sgpmic (format {version}); "
+                "update sgpmic, or run sgpmic fit again."
+            )
+        found: dict[str, Any] = record
+        return found
+

@@ -1,0 +1,148 @@
+"""Columns of any Arrow type to float64 numbers or to text."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: What stands for a missing value, in lower case and without spaces around.
+MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
+
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+# float() alone would also take underscores and the digits of other scripts.
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class BadText:
+    """The first cell of a column that is not a number."""
+
+    row: int
+    text: str
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell's text stands for a missing value."""
+    return text.strip().lower() in MISSING_WORDS
+
+
+def parse_number(text: str, decimal: str = ".") -> float | None:
+    """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
+    word = text.strip()
+    if decimal != ".":
+        # A point is then a thousands separator, which nobody can tell from a decimal point.
+        word = "." if "." in word else word.replace(decimal, ".")
+    if _NUMBER.fullmatch(word):
+        return float(word)
+    lower = word.lower()
+    return float("nan") if lower in MISSING_WORDS else _BOOLEANS.get(lower)
+
+
+def parse_numbers(texts: list[str | None], decimal: str = ".") -> Floats | BadText:
+    """Return the numbers of a column of text, NaN where missing, or the first that is none."""
+    values = np.empty(len(texts))
+    for row, text in enumerate(texts):
+        value = parse_number(text or "", decimal)
+        if value is None:
+            return BadText(row, text or "")
+        values[row] = value
+    return values
+
+
+def unsupported(kind: pa.DataType) -> str | None:
+    """Return why a type cannot become numbers, in words, or None if it can."""
+    kind = _plain_type(kind)
+    if pa.types.is_temporal(kind):
+        return f"holds dates or times ({kind}); turn them into numbers"
+    if pa.types.is_nested(kind):
+        return f"holds lists or records ({kind}); spread them over columns of their own"
+    if _is_number(kind) or _is_text(kind) or pa.types.is_null(kind):
+        return None
+    return f"holds no numbers ({kind}); turn them into numbers"
+
+
+def to_numbers(column: pa.Array) -> Floats | BadText:
+    """Return a column of a supported type as numbers, NaN where missing."""
+    column = _plain(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if _is_text(column.type):
+        try:
+            column = pc.cast(column, pa.float64())
+        except pa.ArrowInvalid:
+            return parse_numbers(column.to_pylist())
+    elif pa.types.is_float16(column.type):
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+    elif not pa.types.is_float64(column.type):
+        if pa.types.is_boolean(column.type):
+            column = pc.cast(column, pa.uint8())
+        # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
+        column = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def to_texts(column: pa.Array) -> list[str]:
+    """Return a column of any type as text, empty where missing."""
+    column = _plain(column)
+    if pa.types.is_floating(column.type):
+        return [text_of(value) for value in column.to_pylist()]
+    if pa.types.is_temporal(column.type):
+        # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
+        with contextlib.suppress(pa.ArrowException):
+            column = pc.cast(column, pa.string())
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+def text_of(value: float | None) -> str:
+    """Return a number as text, whole numbers without a point: a label 1.0 is a label 1."""
+    if value is None or value != value:
+        return ""
+    return str(value).removesuffix(".0")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    view = getattr(pa.types, "is_string_view", lambda _: False)  # not in pyarrow 15
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or view(kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, whatever they are wrapped in."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return the values, unwrapped."""
+    while True:
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.storage
+        elif pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        else:
+            return column

@@ -19,6 +19,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._advice import advice
+from sgpmic._plots import PlotsMixin
 from sgpmic._runtime import double_precision
 from sgpmic._validation import check_parameters, check_whole_number, count_components
 from sgpmic.io.checkpoints import CheckpointFile, fit_marks
@@ -37,7 +38,9 @@ Floats = NDArray[np.float64]
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
 
 
-class SGPMIC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class SGPMIC(
+    PlotsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+):
     """Clustering and non-linear dimensionality reduction, learned together.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; a mixture of

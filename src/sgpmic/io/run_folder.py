@@ -117,4 +117,3 @@ class RunFolder:
             )
         found: dict[str, Any] = record
         return found
-

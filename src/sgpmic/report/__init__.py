@@ -1,1 +1,6 @@
-"""Pictures of fitted models; knows nothing of how they are fitted."""
+"""Pictures of fitted models and the HTML report; knows nothing of how they are fitted."""
+
+from sgpmic.report.content import RunContent, content_from_model
+from sgpmic.report.page import render_report
+
+__all__ = ["RunContent", "content_from_model", "render_report"]

@@ -1,0 +1,174 @@
+"""Where the lines, bars and ticks of the report's small charts lie, in SVG units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sgpmic.report.content import Floats, RunContent
+
+#: Size of a chart, and its margins; the left one depends on what is written there.
+WIDTH, HEIGHT = 460, 250
+_RIGHT, _TOP, _BOTTOM = 26, 14, 42
+
+
+class Tick(NamedTuple):
+    """A place on an axis and what is written there."""
+
+    place: float
+    words: str
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Return round numbers between two bounds, about as many as asked for."""
+    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
+        return [low]
+    raw = (high - low) / max(about, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return a number for reading: few digits, a true minus, – where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    if float(value).is_integer() and abs(value) < 1e7:
+        text = f"{int(value):,}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Any:
+    """Return the function from numbers to places."""
+    span = (high - low) or 1.0
+    return lambda value: round(start + (value - low) / span * (end - start), 2)
+
+
+def bound_chart(content: RunContent) -> dict[str, Any] | None:
+    """Return the bound over rounds of every start, None where there is no history.
+
+    The first rounds are often so far below the rest that they would flatten everything; the
+    axis then starts at the lowest bound after the first round, and the chart says so.
+    """
+    lines = _bound_lines(content)
+    if not lines:
+        return None
+    everything = np.concatenate([line["bounds"] for line in lines])
+    later = np.concatenate([line["bounds"][1:] for line in lines])
+    low, high = float(everything.min()), float(everything.max())
+    cut = False
+    if len(later) > 1 and later.max() > later.min():
+        room = float(later.max() - later.min())
+        cut = low < later.min() - 3.0 * room
+        low = float(later.min() - 0.15 * room) if cut else low
+    pad = 0.06 * ((high - low) or max(abs(high), 1.0))
+    low, high = low - pad, high + pad
+    rounds = max(int(line["rounds"].max()) for line in lines)
+    y = _scale(low, high, HEIGHT - _BOTTOM, _TOP)
+    y_ticks = [Tick(y(t), number(t, 6)) for t in nice_ticks(low, high, 5)]
+    left = _left_margin(y_ticks)
+    x = _scale(1, max(rounds, 2), left + 8, WIDTH - _RIGHT)
+    for line in lines:
+        line["points"] = " ".join(
+            f"{x(r)},{y(b)}" for r, b in zip(line["rounds"], line["bounds"], strict=True)
+        )
+        line["end"] = (x(line["rounds"][-1]), y(line["bounds"][-1]))
+    kept = content.kept_start
+    lines.sort(key=lambda line: line["start"] == kept)  # drawn last, on top
+    # Rounds start at 1, which round steps of 2 or 5 would leave out.
+    step = max(1, math.ceil(nice_ticks(0, rounds, 8)[1])) if rounds > 1 else 1
+    x_ticks = [1.0, *(float(t) for t in range(step, rounds + 1, step) if t > 1 + 0.4 * step)]
+    return {
+        "lines": lines,
+        "cut": cut,
+        "x_ticks": [Tick(x(t), number(t)) for t in x_ticks],
+        "y_ticks": y_ticks,
+        **_frame(left),
+    }
+
+
+def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
+    """Return rounds and bounds of every start in the history."""
+    history = content.history
+    if not history.get("bound"):
+        return []
+    bounds = np.asarray(history["bound"], dtype=np.float64)
+    starts = np.asarray(history.get("start", np.zeros(len(bounds))), dtype=np.int64)
+    rounds = np.asarray(history.get("round", np.arange(1, len(bounds) + 1)), dtype=np.int64)
+    lines = []
+    for start in np.unique(starts):
+        mine = (starts == start) & np.isfinite(bounds)
+        if mine.any():
+            lines.append(
+                {
+                    "start": int(start),
+                    "kept": content.kept_start in (None, int(start)),
+                    "rounds": rounds[mine],
+                    "bounds": bounds[mine],
+                }
+            )
+    return lines
+
+
+def certainty_chart(certainty: Floats, n_bins: int = 20) -> dict[str, Any]:
+    """Return the histogram of certainty, from 0 to 1."""
+    counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=n_bins, range=(0.0, 1.0))
+    top = max(int(counts.max()), 1)
+    y = _scale(0.0, 1.05 * top, HEIGHT - _BOTTOM, _TOP)
+    ticks = [t for t in nice_ticks(0, 1.05 * top, 4) if float(t).is_integer()]
+    y_ticks = [Tick(y(t), number(t)) for t in ticks]
+    left = _left_margin(y_ticks)
+    x = _scale(0.0, 1.0, left, WIDTH - _RIGHT)
+    bars = [
+        {
+            "x": x(edges[i]) + 1,
+            "width": round(x(edges[i + 1]) - x(edges[i]) - 2, 2),
+            # One row among thousands must still be seen.
+            "height": max(HEIGHT - _BOTTOM - y(count), 1.5),
+            "count": int(count),
+            "words": f"{100 * edges[i]:.0f} to {100 * edges[i + 1]:.0f} %",
+        }
+        for i, count in enumerate(counts)
+        if count
+    ]
+    return {
+        "bars": bars,
+        "x_ticks": [Tick(x(t), f"{100 * t:.0f} %") for t in (0.0, 0.25, 0.5, 0.75, 1.0)],
+        "y_ticks": y_ticks,
+        **_frame(left),
+    }
+
+
+def _left_margin(ticks: Sequence[Tick]) -> int:
+    """Return room for the longest number, at 12 units a line, and the axis's name."""
+    return 30 + round(7.2 * max(len(tick.words) for tick in ticks))
+
+
+def _frame(left: int) -> dict[str, Any]:
+    """Return the sizes that every chart's template needs."""
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": left,
+        "right": WIDTH - _RIGHT,
+        "top": _TOP,
+        "bottom": HEIGHT - _BOTTOM,
+    }
+
+
+def effect_bar(effect: float, largest: float) -> dict[str, float]:
+    """Return a bar from the middle, in percent of the whole width."""
+    half = 50.0 * min(abs(effect) / largest, 1.0) if largest > 0 else 0.0
+    return {"left": round(50.0 - half if effect < 0 else 50.0, 2), "width": round(half, 2)}
+
+
+def listing(words: Sequence[str]) -> str:
+    """Return words as people list them: a, b and c."""
+    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

@@ -1,0 +1,413 @@
+"""The report: one HTML file that opens from disk and asks no network for anything.
+
+The picture is drawn by our own script on a canvas, not by plotly. Plotly's bundle is 4.5 MB in
+every report and its fast scatter needs WebGL, which remote desktops and virtual machines often
+lack; 100 000 points in ``report.js`` take a few hundredths of a second on one slow core, and the
+keyboard, the screen reader and print are ours to serve.
+
+Words from the data reach the page in two ways only: through the template's autoescaping, and as
+JSON from :func:`sgpmic.report.payload.safe_json` that the script shows as text. As a second
+fence, the page's content security policy allows the one script it comes with, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import colorsys
+import hashlib
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, listing, number
+from sgpmic.report.content import (
+    LARGEST_EFFECT,
+    Confusion,
+    Ints,
+    Profiles,
+    RunContent,
+    Sizes,
+    cluster_profiles,
+    cluster_sizes,
+    confusion,
+    doubtful_rows,
+    latent_map,
+    typical_rows,
+)
+from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json, shorten
+from sgpmic.report.picture import COLOURS
+
+#: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
+N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
+
+#: Features in the table of doubtful rows, given labels in the confusion table.
+_DOUBTFUL_FEATURES, _CONFUSION_LABELS = 6, 20
+
+#: An effect smaller than this does not set a cluster apart (Cohen's "small").
+_SMALL_EFFECT = 0.2
+
+#: A row is called doubtful under this certainty.
+_DOUBT = 0.6
+
+# Yellow is lost on a white page and black on a dark one: those two differ from picture.py's.
+_LIGHT = tuple("#B8A600" if c == "#F0E442" else c for c in COLOURS)
+_DARK = tuple({"#000000": "#E8E8E8", "#0072B2": "#3D9BDC"}.get(c, c) for c in COLOURS)
+
+
+def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
+    """Return the report of a run as the text of one HTML file.
+
+    Parameters
+    ----------
+    content : RunContent
+    max_rows : int
+        More rows than this are drawn as a random sample; all numbers are of all rows.
+
+    Returns
+    -------
+    page : str
+        The same content gives the same page, byte for byte. Write it as UTF-8.
+    """
+    sizes = cluster_sizes(content.memberships)
+    profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
+    typical = typical_rows(
+        content.embedding, content.memberships, content.means, content.covariances, N_TYPICAL
+    )
+    doubtful = doubtful_rows(content.memberships, N_DOUBTFUL)
+    shown = choose_shown(content, profiles, np.concatenate([doubtful, *typical]), max_rows)
+    compared = None
+    if content.given_labels is not None:
+        compared = confusion(content.labels, content.given_labels, content.n_clusters)
+    script = _resource("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page: str = (
+        _environment()
+        .from_string(_resource("page.html"))
+        .render(
+            title=shorten(content.title),
+            style=Markup(_resource("report.css")),
+            script=Markup(script),
+            script_hash=digest,
+            payload=Markup(safe_json(build_payload(content, latent_map(content), shown))),
+            palettes=_palettes(content, compared),
+            summary=_together(" ".join(_summary(content, sizes))),
+            content=content,
+            label_name=shorten(content.label_name, 60) or "given label",
+            n_components=content.embedding.shape[1],
+            sizes=sizes.counts.tolist(),
+            picture_words=_picture_words(content, sizes),
+            notes=_picture_notes(content, shown),
+            cards=_cards(content, sizes, profiles, typical),
+            bounds=bound_chart(content),
+            certainty=certainty_chart(content.certainty),
+            certain_words=_together(_certain_words(content)),
+            doubtful=_doubtful_table(content, profiles, doubtful),
+            compared=_confusion_table(compared),
+            starts=_starts(content),
+            times=[(name, _seconds(value)) for name, value in content.times.items()],
+        )
+    )
+    return page.lstrip()
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["shorten"] = shorten
+    environment.filters["number"] = _any_number
+    environment.filters["percent"] = _percent
+    environment.filters["exact"] = _exact_percent
+    environment.filters["count"] = lambda value: f"{value:,}"
+    return environment
+
+
+def _resource(name: str) -> str:
+    return files("sgpmic.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _any_number(value: object) -> str:
+    """Return a number as people write it, and anything else as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):  # seeds have no thousands
+        return str(int(value)).replace("-", "−")
+    return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
+
+
+def _percent(share: float) -> str:
+    """Return a probability in percent; 100 % is said only where there is no doubt at all."""
+    if not np.isfinite(share):
+        return "–"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %"
+
+
+def _exact_percent(share: float) -> str:
+    """Return a probability in percent with as many digits as its doubt needs, up to a point."""
+    doubt = min(share, 1.0 - share)
+    if doubt >= 0.001 or doubt == 0:
+        return f"{100 * share:.1f} %"
+    if doubt < 1e-7:
+        return "> 99.99999 %" if share > 0.5 else "< 0.00001 %"
+    digits = -2 - int(np.floor(np.log10(doubt)))
+    return f"{100 * share:.{digits}f} %"
+
+
+def _together(words: str) -> str:
+    """Return words with percent signs that stay with their numbers at the end of a line."""
+    return words.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _seconds(value: float) -> str:
+    if value < 120:
+        return f"{value:.1f} s"
+    if value < 7200:
+        return f"{value / 60:.1f} min"
+    return f"{value / 3600:.1f} h"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def _colours(count: int, base: tuple[str, ...], lightness: Iterable[float]) -> list[str]:
+    """Return colours: Okabe and Ito's eight, then hues a golden section apart."""
+    levels = list(lightness)
+    extra = (
+        colorsys.hls_to_rgb((0.08 + 0.61803398875 * k) % 1.0, levels[k % len(levels)], 0.65)
+        for k in range(max(count - len(base), 0))
+    )
+    return [*base[:count], *("#" + "".join(f"{round(255 * v):02X}" for v in c) for c in extra)]
+
+
+def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, list[str]]:
+    # Given labels share the colours; beyond a dozen they are grey, so no more are needed.
+    count = max(content.n_clusters, min(len(compared.names), 12) if compared else 0)
+    return {
+        "light": _colours(count, _LIGHT, (0.33, 0.45)),
+        "dark": _colours(count, _DARK, (0.75, 0.6)),
+    }
+
+
+def _row_name(content: RunContent, row: int, longest: int = 60) -> str:
+    if content.ids is None:
+        return f"row {row + 1}"
+    return shorten(content.ids[row], longest) or f"row {row + 1}"
+
+
+def _summary(content: RunContent, sizes: Sizes) -> list[str]:
+    """Return the sentences of the first paragraph."""
+    n, p = content.values.shape
+    filled = [f"{c:,}" for c in sizes.counts if c]
+    of = f"of {listing(filled)} rows"
+    if len(filled) > 8:
+        ordered = np.sort(sizes.counts[sizes.counts > 0])
+        of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
+    sentences = [
+        f"{_plural(n, 'row')} with {_plural(p, 'feature')} {'was' if n == 1 else 'were'} grouped "
+        f"into {_plural(len(filled), 'cluster')} {of} and placed in a latent space of "
+        f"{_plural(content.embedding.shape[1], 'dimension')}."
+    ]
+    empty = content.n_clusters - len(filled)
+    if empty:
+        verb = "has" if empty == 1 else "have"
+        sentences.append(
+            f"{_plural(empty, 'more cluster')} that the model could use {verb} no rows."
+        )
+    doubtful = int((content.certainty < _DOUBT).sum())
+    rows = (
+        "no row is"
+        if not doubtful
+        else _plural(doubtful, "row") + (" is" if doubtful == 1 else " are")
+    )
+    sentences.append(
+        f"On average the model gives a row’s cluster a probability of "
+        f"{_percent(float(content.certainty.mean()))}; {rows} below {100 * _DOUBT:.0f} %."
+    )
+    if content.kept_start is not None:
+        sentences.append(_ending(content.starts[content.kept_start], len(content.starts)))
+    if content.warnings:
+        verb = "There is" if len(content.warnings) == 1 else "There are"
+        sentences.append(f"{verb} {_plural(len(content.warnings), 'warning')}, below.")
+    return sentences
+
+
+def _ending(start: dict[str, Any], n_starts: int) -> str:
+    """Return how the kept start ended, in a sentence."""
+    rounds = _plural(int(start.get("n_iter", 0)), "round")
+    among = f" in the start that was kept, one of {n_starts}" if n_starts > 1 else ""
+    if start.get("converged"):
+        return f"Learning settled after {rounds}{among}."
+    return f"Learning ended after {rounds}{among}, before it had settled."
+
+
+def _picture_words(content: RunContent, sizes: Sizes) -> list[str]:
+    """Return a description of the picture for those who do not see it."""
+    words = []
+    for m, count in enumerate(sizes.counts[:30]):
+        place = listing([number(float(v), 3) for v in content.means[m, :2]])
+        words.append(f"Cluster {m} has {_plural(int(count), 'row')} around {place}.")
+    if content.n_clusters > 30:
+        words.append(f"{content.n_clusters - 30} more clusters have a card below.")
+    return words
+
+
+def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
+    """Return what a reader must know of what the picture leaves out."""
+    notes = []
+    Q = content.embedding.shape[1]
+    if Q > 2:
+        notes.append(
+            f"The first two of {Q} latent dimensions are shown. Density, outlines and boundaries "
+            "are those of the mixture in these two; rows that seem to be on the wrong side may be "
+            "apart in the others."
+        )
+    if Q == 1:
+        notes.append(
+            "There is one latent dimension, along the horizontal axis. Heights are random, within "
+            "the density at that place, so that rows do not hide each other; the bars below are "
+            "the clusters."
+        )
+    if len(shown.rows) < content.n_rows:
+        notes.append(
+            f"The picture shows a random sample of {len(shown.rows):,} of {content.n_rows:,} rows. "
+            "All numbers elsewhere are of all rows."
+        )
+    kept = len(shown.features)
+    if kept < len(content.feature_names):
+        notes.append(
+            f"To keep the file small, the picture knows the {kept} of "
+            f"{len(content.feature_names):,} features that set clusters apart most."
+        )
+    if shown.values_type != "float32":
+        steps = "65,534" if shown.values_type == "uint16" else "254"
+        notes.append(
+            f"To keep the file small, feature values in the picture are rounded to one of {steps} "
+            "steps between the smallest and the largest value of a feature."
+        )
+    return notes
+
+
+def _cards(
+    content: RunContent, sizes: Sizes, profiles: Profiles, typical: list[Ints]
+) -> list[dict[str, Any]]:
+    """Return the cluster cards."""
+    # One scale for the bars of all cards, so that they can be compared.
+    largest = float(abs(profiles.effects).max(initial=0.0))
+    return [
+        {
+            "cluster": m,
+            "count": int(sizes.counts[m]),
+            "share": float(sizes.shares[m]),
+            "weight": float(content.weights[m]),
+            "certainty": float(sizes.certainty[m]),
+            "features": _card_features(content, profiles, m, largest),
+            "typical": [(int(row), _row_name(content, int(row), 40)) for row in typical[m]],
+        }
+        for m in range(content.n_clusters)
+    ]
+
+
+def _card_features(
+    content: RunContent, profiles: Profiles, m: int, largest: float
+) -> list[dict[str, Any]]:
+    features = []
+    for j in profiles.order[m, :N_FEATURES]:
+        effect = float(profiles.effects[m, j])
+        if abs(effect) < _SMALL_EFFECT:
+            break
+        limit = abs(effect) >= LARGEST_EFFECT
+        features.append(
+            {
+                "name": shorten(content.feature_names[j], 60),
+                "effect": ("beyond " if limit else "") + f"{effect:+.2f}".replace("-", "−"),
+                "low": effect < 0,
+                "bar": effect_bar(effect, largest),
+                "mean": number(float(profiles.means[m, j]), 3),
+                "outside": number(float(profiles.outside[m, j]), 3),
+            }
+        )
+    return features
+
+
+def _certain_words(content: RunContent) -> str:
+    certainty = content.certainty
+    low = [int((certainty < limit).sum()) for limit in (0.99, 0.9, _DOUBT)]
+    if not low[0]:
+        return "Every row has a certainty of 99 % or more."
+    return (
+        f"{low[0]:,} of {len(certainty):,} rows have a certainty below 99 %, {low[1]:,} below "
+        f"90 %, and {low[2]:,} below {100 * _DOUBT:.0f} %."
+    )
+
+
+def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict[str, Any]:
+    """Return the most doubtful rows with their two most probable clusters and some features."""
+    strongest = abs(profiles.effects).max(axis=0, initial=0.0)
+    features = np.argsort(-strongest, kind="stable")[:_DOUBTFUL_FEATURES]
+    lines = []
+    for row in rows:
+        chances = content.memberships[row]
+        order = np.argsort(-chances, kind="stable")[:2]
+        lines.append(
+            {
+                "row": int(row),
+                "name": _row_name(content, int(row)),
+                "given": None if content.given_labels is None else content.given_labels[row],
+                "clusters": [(int(m), float(chances[m])) for m in order],
+                "values": [number(float(content.values[row, j])) for j in features],
+            }
+        )
+    return {
+        "features": [shorten(content.feature_names[j], 40) for j in features],
+        "lines": lines,
+        "certain": bool(content.memberships[rows].max(axis=1).min() > 0.99),
+        "partial": len(features) < len(content.feature_names),
+    }
+
+
+def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
+    """Return the confusion table as it is shown: frequent labels, and the rest together."""
+    if compared is None:
+        return None
+    names, table = compared.names, compared.table
+    if len(names) > _CONFUSION_LABELS:
+        rest = table[:, _CONFUSION_LABELS:].sum(axis=1, keepdims=True)
+        table = np.concatenate([table[:, :_CONFUSION_LABELS], rest], axis=1)
+        others = f"{len(names) - _CONFUSION_LABELS:,} others"
+        names = [*names[:_CONFUSION_LABELS], others]
+    totals = np.maximum(table.sum(axis=1, keepdims=True), 1)
+    return {
+        "names": [shorten(name, 40) or "(empty)" for name in names],
+        "lines": [
+            [(int(c), round(100 * float(s))) for c, s in zip(counts, shares, strict=True)]
+            for counts, shares in zip(table, table / totals, strict=True)
+        ],
+        "totals": table.sum(axis=0).tolist(),
+        "ari": f"{compared.ari:.3f}".replace("-", "−"),
+        "purity": _percent(compared.purity),
+    }
+
+
+def _starts(content: RunContent) -> list[dict[str, Any]]:
+    """Return the table of starts."""
+    return [
+        {
+            "name": f"{shorten(start.get('embedding', '–'), 30)} + "
+            f"{shorten(start.get('memberships', '–'), 30)}",
+            "bound": number(float(start.get("bound", np.nan)), 6),
+            "agreement": number(round(float(start.get("agreement", np.nan)), 3), 3),
+            "rounds": _any_number(start.get("n_iter", "–")),
+            "converged": _any_number(start.get("converged", "–")),
+            "kept": bool(start.get("kept")),
+        }
+        for start in content.starts
+    ]

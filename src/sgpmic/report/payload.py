@@ -1,0 +1,187 @@
+"""What the page's script reads: arrays packed as base64 in JSON that is safe inside HTML.
+
+Sizes, for n rows and p features: places 8n bytes, memberships (the three highest of a row) 9n,
+values 4np as float32 up to ``FLOAT_BYTES``, 2np as steps of 1/65534 of a column's range up to
+``STEP_BYTES``, np as steps of 1/254 beyond. Base64 adds a third.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.report.content import Floats, Ints, LatentMap, Profiles, RunContent
+
+#: More rows than this are drawn as a random sample of this many.
+MAX_ROWS = 200_000
+
+#: Bytes of values up to which they are kept as float32, as 16-bit steps, and at all.
+FLOAT_BYTES = 4_000_000
+STEP_BYTES = 20_000_000
+MAX_BYTES = 40_000_000
+
+#: Memberships of a row that are kept: the highest ones.
+TOP_CLUSTERS = 3
+
+#: Longest name, identity or label that the page carries.
+LONGEST = 120
+
+
+def shorten(text: object, longest: int = LONGEST) -> str:
+    """Return text that is fit to be shown: no control characters, not too long, valid Unicode."""
+    words = str(text)[: 4 * longest]  # before anything that takes time
+    words = words.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
+    words = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in words)
+    words = " ".join(words.split())
+    cut = len(words) > longest or len(str(text)) > 4 * longest
+    return words[: longest - 1].rstrip() + "…" if cut else words
+
+
+def safe_json(data: Any) -> str:
+    r"""Return JSON that may stand inside a script element.
+
+    ``<``, ``>`` and ``&`` could end the element or open a comment, and U+2028 and U+2029 end a
+    line in older JavaScript; as ``\u`` escapes they mean the same to a JSON parser. (The last
+    two are escaped by ``ensure_ascii``.)
+    """
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
+    """Return an array as {type, base64}, little-endian, in C order."""
+    data = np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<"))
+    return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which rows and features the script gets, and in what precision."""
+
+    rows: Ints
+    features: Ints
+    values_type: str  # float32, uint16 or uint8
+
+
+def choose_shown(content: RunContent, profiles: Profiles, must: Ints, limit: int) -> Shown:
+    """Choose rows and features so that the page stays of a reasonable size.
+
+    Parameters
+    ----------
+    content : RunContent
+    profiles : Profiles
+        Where not all features can be kept, those that set clusters apart most are.
+    must : ndarray of int
+        Rows that the page speaks of, kept in any case.
+    limit : int
+        Most rows.
+    """
+    n, p = content.values.shape
+    rows = np.arange(n)
+    if n > limit:
+        drawn = np.random.default_rng(0).permutation(n)
+        drawn = drawn[~np.isin(drawn, must)][: max(limit - len(np.unique(must)), 0)]
+        rows = np.union1d(drawn, must)
+    most = max(1, MAX_BYTES // len(rows))
+    features = np.arange(p)
+    if p > most:
+        strongest = abs(profiles.effects).max(axis=0)
+        features = np.sort(np.argsort(-strongest, kind="stable")[:most])
+    numbers = len(rows) * len(features)
+    size = abs(content.values[np.ix_(rows, features)])
+    fits_float = not numbers or (size.max() < 1e37 and size[size > 0].min(initial=1.0) > 1e-36)
+    if 4 * numbers <= FLOAT_BYTES and fits_float:
+        return Shown(rows, features, "float32")
+    return Shown(rows, features, "uint16" if 2 * numbers <= STEP_BYTES else "uint8")
+
+
+def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
+    """Return the columns of a table one after another, with what is needed to read them.
+
+    In steps, value = low + code · step. ``range`` holds the first and last percentile of every
+    column (its extremes where those are equal), the limits of its colour scale.
+    """
+    columns = values.T
+    low, high = columns.min(axis=1, initial=np.inf), columns.max(axis=1, initial=-np.inf)
+    limits = np.percentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
+    narrow = limits[0] == limits[1]
+    limits = np.where(narrow, np.stack([low, high]), limits)
+    packed: dict[str, Any] = {"range": limits.T.tolist()}
+    if values_type == "float32":
+        return packed | {"codes": pack(columns, "float32")}
+    steps = np.iinfo(values_type).max - 1
+    step = high / steps - low / steps  # in two parts: the range itself may overflow
+    scale = np.where(step > 0, step, 1.0)[:, None]
+    codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
+    return packed | {
+        "codes": pack(codes, values_type),
+        "low": low.tolist(),
+        "step": step.tolist(),
+    }
+
+
+def pack_memberships(memberships: Floats) -> dict[str, Any]:
+    """Return the highest memberships of every row: cluster numbers and 16-bit probabilities."""
+    top = min(TOP_CLUSTERS, memberships.shape[1])
+    order = np.argsort(-memberships, axis=1, kind="stable")[:, :top]
+    chances = np.take_along_axis(memberships, order, axis=1)
+    kind = "uint8" if memberships.shape[1] <= 256 else "uint16"
+    return {
+        "top": top,
+        "clusters": pack(order, kind),
+        "chances": pack(np.round(65535 * np.clip(chances, 0, 1)), "uint16"),
+    }
+
+
+def pack_map(drawn: LatentMap, rows: Ints) -> dict[str, Any]:
+    """Return the latent map for the script; density as bytes, by its square root."""
+    peak = drawn.density.max()
+    # Without the root a tight cluster would leave the others without any shade.
+    shade = np.sqrt(drawn.density / peak) if peak > 0 else drawn.density
+    return {
+        "points": pack(drawn.points[rows].T, "float32"),
+        "home": drawn.home.tolist(),
+        "extent": drawn.extent.tolist(),
+        "shape": list(drawn.density.shape),
+        "density": pack(np.round(255 * shade), "uint8"),
+        "boundaries": pack(drawn.boundaries, "float32"),
+        "outlines": [np.round(line, 6).tolist() for line in drawn.outlines],
+        "numbers": drawn.numbers.tolist(),
+        "plane": drawn.plane,
+    }
+
+
+def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[str, Any]:
+    """Return everything the script needs, ready for :func:`safe_json`."""
+    rows, features = shown.rows, shown.features
+    payload: dict[str, Any] = {
+        "n": len(rows),
+        "nClusters": content.n_clusters,
+        "rows": None if len(rows) == content.n_rows else pack(rows, "uint32"),
+        "ids": None if content.ids is None else [shorten(content.ids[i]) for i in rows],
+        "map": pack_map(drawn, rows),
+        "memberships": pack_memberships(content.memberships[rows]),
+        "features": [shorten(content.feature_names[j]) for j in features],
+        "values": pack_values(content.values[np.ix_(rows, features)], shown.values_type),
+        "sizes": np.bincount(content.labels, minlength=content.n_clusters).tolist(),
+        "given": None,
+    }
+    if content.given_labels is not None:
+        names, codes, counts = np.unique(
+            np.asarray(content.given_labels, dtype=object), return_inverse=True, return_counts=True
+        )
+        order = np.argsort(-counts, kind="stable")
+        payload["given"] = {
+            "name": shorten(content.label_name) or "given label",
+            "names": [shorten(names[i]) for i in order],
+            "codes": pack(np.argsort(order)[codes][rows], "uint32"),
+        }
+    return payload

@@ -1,0 +1,336 @@
+"""The page as text: nothing from the data becomes markup, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.report.hostile import HOSTILE
+from tests.report.test_content import make_content
+
+from sgpmic.report import render_report
+from sgpmic.report.charts import bound_chart, certainty_chart, nice_ticks, number
+from sgpmic.report.content import RunContent
+from sgpmic.report.page import _exact_percent, _percent
+from sgpmic.report.payload import pack_memberships, pack_values, safe_json, shorten
+
+VOID = {"meta", "input", "col", "br", "img", "link"}
+SVG_EMPTY = {"path", "line", "circle", "rect", "polyline"}
+
+
+class Page(HTMLParser):
+    """A strict reader: every element must be closed, in order, and ids must be unique."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        ids = [a["id"] for _, a in self.elements if "id" in a]
+        assert len(ids) == len(set(ids))
+        self.ids = set(ids)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        assert len(attributes) == len(attrs), f"an attribute twice in <{tag}>"
+        self.elements.append((tag, attributes))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append((attributes, ""))
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in SVG_EMPTY, f"<{tag}/> is not empty in HTML"
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            attributes, before = self.scripts[-1]
+            self.scripts[-1] = (attributes, before + data)
+        elif not self.open or self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def payload(self):
+        (text,) = (text for attributes, text in self.scripts if attributes.get("id") == "payload")
+        return json.loads(text)
+
+
+def hostile_content(words: str, **more: object) -> RunContent:
+    """Return a run with these words wherever words can be."""
+    start = {"embedding": words, "memberships": words, "bound": 1.0, "kept": True, "n_iter": 2}
+    fields: dict[str, object] = {
+        "n": 12,
+        "title": words,
+        "feature_names": (words, words + "2", "plain"),
+        "ids": [words] * 12,
+        "given_labels": [words, "other", words] * 4,
+        "label_name": words,
+        "starts": [start],
+        "history": {"start": [0, 0], "round": [1, 2], "bound": [0.0, 1.0]},
+        "settings": {words: words, "number": 3, "flag": True},
+        "warnings": [words],
+        "times": {words: 1.5},
+        "versions": {words: words},
+    }
+    return make_content(**(fields | more))  # type: ignore[arg-type]
+
+
+@cache
+def harmless_page() -> Page:
+    return Page(render_report(hostile_content("harmless")))
+
+
+class TestWords:
+    @pytest.mark.parametrize("words", HOSTILE)
+    def test_hostile_words_stay_words(self, words):
+        clean = harmless_page()
+        page = Page(render_report(hostile_content(words)))
+        # The same elements with the same attribute names: no word became markup.
+        shape = [(tag, sorted(attributes)) for tag, attributes in page.elements]
+        assert shape == [(tag, sorted(attributes)) for tag, attributes in clean.elements]
+        assert not any(name.startswith("on") for _, names in shape for name in names)
+        assert page.payload["features"][0] == shorten(words)
+        if shorten(words, 40):
+            assert shorten(words, 40) in "".join(page.words)
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.text(min_size=1, max_size=30))
+    def test_any_words(self, words):
+        text = render_report(hostile_content(words))
+        text.encode("utf-8")
+        assert len(Page(text).scripts) == 2
+
+    @given(st.recursive(st.text() | st.integers() | st.none(), st.lists))
+    def test_safe_json(self, data):
+        text = safe_json(data)
+        assert not set(text) & set("<>&\u2028\u2029")
+        assert json.loads(text) == data
+
+    def test_safe_json_refuses_what_is_not_json(self):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            safe_json([float("nan")])
+
+    def test_shorten(self):
+        assert shorten("plain") == "plain"
+        assert shorten("x" * 10_000, 20) == "x" * 19 + "…"
+        assert shorten("a\x00b\nc\u2028d") == "a b c d"
+        assert shorten("\ud800x") == "?x"
+        assert len(shorten(" " * 9999 + "end", 20)) <= 20
+
+    def test_long_names_are_shortened(self):
+        assert len(render_report(hostile_content("y" * 10_000))) < 300_000
+
+
+class TestOneFile:
+    def test_loads_nothing(self):
+        page = Page(render_report(make_content()))
+        for tag, attributes in page.elements:
+            assert tag not in ("link", "img", "iframe", "object", "embed", "base")
+            assert not {"src", "srcset", "action", "background"} & set(attributes)
+            assert attributes.get("href", "#").startswith("#")
+        text = render_report(make_content())
+        assert "http://" not in text
+        assert "https://" not in text
+        assert not re.search(r"url\(\s*[^#)]|@import", text)
+
+    def test_policy_allows_exactly_our_script(self):
+        page = Page(render_report(make_content()))
+        policies = [a["content"] for _, a in page.elements if "http-equiv" in a]
+        (script,) = (text for a, text in page.scripts if "type" not in a)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'sha256-{digest}'" in policies[0]
+        assert "default-src 'none'" in policies[0]
+        assert "</script" not in script.lower()
+        assert "<!--" not in script
+
+    def test_links_and_labels_lead_somewhere(self):
+        page = Page(render_report(hostile_content("x")))
+        for _, attributes in page.elements:
+            for name in ("href", "for", "aria-labelledby", "aria-describedby"):
+                for target in (attributes.get(name) or "").split():
+                    assert target.lstrip("#") in page.ids
+
+    def test_same_content_same_page(self):
+        assert render_report(make_content()) == render_report(make_content())
+
+    def test_starts_as_html(self):
+        assert render_report(make_content()).startswith("<!doctype html>\n")
+
+    def test_size_of_a_small_report(self):
+        assert len(render_report(make_content(n=150, p=4)).encode()) < 200_000
+
+
+class TestSize:
+    def test_sample_of_rows_holds_the_rows_the_page_speaks_of(self):
+        content = make_content(n=3000)
+        text = render_report(content, max_rows=500)
+        page = Page(text)
+        rows = np.frombuffer(base64.b64decode(page.payload["rows"]["base64"]), "<u4")
+        assert len(rows) == page.payload["n"] == 500
+        assert (np.diff(rows.astype(int)) > 0).all()
+        spoken = {int(a["data-row"] or 0) for _, a in page.elements if "data-row" in a}
+        assert spoken <= set(rows.tolist())
+        assert "random sample of 500 of 3,000 rows" in text
+
+    @pytest.mark.parametrize(("kind", "steps"), [("uint16", 65534), ("uint8", 254)])
+    def test_steps(self, kind, steps):
+        values = np.random.default_rng(0).normal(size=(400, 3)) * [1.0, 1e-20, 1e20] + [0, 0, 5e20]
+        packed = pack_values(values, kind)
+        codes = np.frombuffer(
+            base64.b64decode(packed["codes"]["base64"]),
+            f"<u{kind[4:]}"[:2] + str(int(kind[4:]) // 8),
+        )
+        found = (
+            np.array(packed["low"])[:, None]
+            + codes.reshape(3, 400) * np.array(packed["step"])[:, None]
+        )
+        error = abs(found - values.T).max(axis=1) / np.ptp(values, axis=0)
+        assert (error <= 0.51 / steps).all()
+
+    def test_steps_of_extreme_and_constant_columns(self):
+        values = np.array([[-1.7e308, 3.0], [1.7e308, 3.0], [0.0, 3.0]])
+        packed = pack_values(values, "uint16")
+        assert np.isfinite(packed["step"]).all()
+        codes = np.frombuffer(base64.b64decode(packed["codes"]["base64"]), "<u2").reshape(2, 3)
+        assert codes.tolist() == [[0, 65534, 32767], [0, 0, 0]]
+
+    def test_values_take_less_room_as_there_are_more(self, monkeypatch):
+        content = make_content(n=1000, p=10)
+        types = []
+        for limits in [(10**6, 10**6), (1000, 10**6), (1000, 1000)]:
+            monkeypatch.setattr("sgpmic.report.payload.FLOAT_BYTES", limits[0])
+            monkeypatch.setattr("sgpmic.report.payload.STEP_BYTES", limits[1])
+            text = render_report(content)
+            types.append(Page(text).payload["values"]["codes"]["type"])
+        assert types == ["float32", "uint16", "uint8"]
+        assert "one of 254 steps" in text
+
+    def test_features_that_matter_are_kept(self, monkeypatch):
+        monkeypatch.setattr("sgpmic.report.payload.MAX_BYTES", 100)
+        content = make_content(n=50, p=5)
+        values = content.values.copy()
+        values[:, [1, 3]] += 9.0 * content.labels[:, None]
+        text = render_report(make_content(n=50, p=5, values=values))
+        assert Page(text).payload["features"] == ["feature 1", "feature 3"]
+        assert "the 2 of 5 features that set clusters apart most" in text
+
+    def test_memberships(self):
+        memberships = np.array([[0.1, 0.2, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0]])
+        packed = pack_memberships(memberships)
+        clusters = np.frombuffer(base64.b64decode(packed["clusters"]["base64"]), "u1").reshape(2, 3)
+        chances = np.frombuffer(base64.b64decode(packed["chances"]["base64"]), "<u2").reshape(2, 3)
+        assert clusters.tolist() == [[3, 2, 1], [0, 1, 2]]
+        np.testing.assert_allclose(chances / 65535, [[0.4, 0.3, 0.2], [1, 0, 0]], atol=1e-5)
+
+
+class TestPlainWords:
+    def text(self, content):
+        return " ".join("".join(Page(render_report(content)).words).split())
+
+    def test_summary(self):
+        start = {"kept": True, "converged": True, "n_iter": 9, "embedding": "pca"}
+        memberships = np.repeat([[0.9, 0.1, 0.0], [0.4, 0.6, 0.0]], [4, 2], axis=0)
+        text = self.text(make_content(n=6, memberships=memberships, starts=[start]))
+        assert "6 rows with 3 features were grouped into 2 clusters of 4 and 2 rows" in text
+        assert "1 more cluster that the model could use has no rows" in text
+        assert "probability of 80.0 %; no row is below 60 %" in text
+        assert "Learning settled after 9 rounds." in text
+        assert "No row has this as its most probable cluster" in text
+
+    def test_warnings_and_unsettled(self):
+        starts = [{"kept": i == 1, "converged": False, "n_iter": 1} for i in range(3)]
+        text = self.text(make_content(starts=starts, warnings=["Mind this.", "And this."]))
+        assert "There are 2 warnings" in text
+        assert text.count("Mind this.") == 2
+        assert "ended after 1 round in the start that was kept, one of 3, before" in text
+
+    def test_nothing_but_arrays(self):
+        """Files of an old run may hold no history, settings or times."""
+        text = self.text(make_content())
+        assert "Bound over rounds" not in text
+        assert "How to read this" in text
+
+    def test_confusion_with_many_labels(self):
+        labels = [f"label {i % 30}" for i in range(60)]
+        page = Page(render_report(make_content(given_labels=labels)))
+        assert "10 others" in "".join(page.words)
+        assert len(page.payload["given"]["names"]) == 30
+
+    @pytest.mark.parametrize(("n", "p", "M", "Q"), [(1, 1, 1, 1), (2, 1, 5, 1), (40, 2, 30, 5)])
+    def test_odd_shapes(self, n, p, M, Q):
+        Page(render_report(make_content(n=n, p=p, M=M, Q=Q)))
+
+    def test_percent(self):
+        assert [_percent(v) for v in (0.5, 1.0, 0.99999, 0.0, 1e-9)] == [
+            "50.0 %",
+            "100.0 %",
+            "> 99.9 %",
+            "0.0 %",
+            "< 0.1 %",
+        ]
+        assert _exact_percent(1 - 3e-5) == "99.997 %"
+        assert _exact_percent(3e-5) == "0.003 %"
+        assert _exact_percent(1e-12) == "< 0.00001 %"
+        assert _exact_percent(0.521) == "52.1 %"
+
+
+class TestCharts:
+    def test_ticks(self):
+        assert nice_ticks(0, 10, 5) == [0, 2, 4, 6, 8, 10]
+        assert nice_ticks(-0.31, 0.29, 5) == [-0.2, 0, 0.2]
+        assert nice_ticks(3, 3) == [3]
+
+    @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+    def test_ticks_lie_inside(self, low, width):
+        found = nice_ticks(low, low + width)
+        assert 1 <= len(found) <= 12
+        slack = 1e-6 * width + 1e-9
+        assert low - slack <= min(found) <= max(found) <= low + width + slack
+
+    def test_number(self):
+        assert [number(v) for v in (-1234567.0, 0.5, 1.23456, float("nan"), 1e-9)] == [
+            "−1,234,567",
+            "0.5",
+            "1.235",
+            "–",
+            "1e−09",
+        ]
+
+    def test_histogram_counts_every_row(self):
+        certainty = np.array([0.5, 0.51, 0.99, 1.0, 1.0])
+        bars = certainty_chart(certainty)["bars"]
+        assert [(bar["words"], bar["count"]) for bar in bars] == [
+            ("50 to 55 %", 2),
+            ("95 to 100 %", 3),
+        ]
+
+    def test_kept_start_is_drawn_last(self):
+        history = {"start": [0, 0, 1, 1], "round": [1, 2, 1, 2], "bound": [0.0, 1.0, 2.0, np.nan]}
+        chart = bound_chart(make_content(history=history, starts=[{"kept": True}, {"kept": False}]))
+        assert chart is not None
+        assert [(line["start"], line["kept"]) for line in chart["lines"]] == [(1, False), (0, True)]
+        assert len(chart["lines"][0]["bounds"]) == 1
+
+    def test_a_first_round_far_below_is_cut(self):
+        bounds = [-1e6, 10.0, 11.0, 12.0]
+        history = {"start": [0] * 4, "round": [1, 2, 3, 4], "bound": bounds}
+        chart = bound_chart(make_content(history=history))
+        assert chart is not None
+        assert chart["cut"]
+        assert len(chart["y_ticks"]) >= 3

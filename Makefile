@@ -1,9 +1,9 @@
-# Everything from a fresh clone: `make demo`, `make test`, `make bench`.
+# Everything from a fresh clone: `make demo`, `make test`, `make docs`, `make bench`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -13,6 +13,11 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/installed-test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $(VENV)/installed $@
+
+$(VENV)/installed-docs: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $(VENV)/installed $@
 
 # Cluster a built-in data set and write labels, memberships, embedding and a picture.
@@ -27,9 +32,13 @@ lint: $(VENV)/installed-test
 test: $(VENV)/installed-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The documentation as a site: open site/index.html.
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/fit_time.py
 
 clean:
-	rm -rf $(VENV) demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,20 +1,38 @@
-"""What the documentation shows must run."""
+"""What the documentation shows must run, and what it links to must be there.
+
+The blocks of a page run in order, in one namespace and one temporary folder: Python as it stands,
+and of the console blocks every line that starts with ``$ sgpmic``. What is shown after a command is
+not compared: it has times in it.
+"""
+
+from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
+import shlex
+import unicodedata
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from sklearn.datasets import load_iris
+from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
-
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 
 MODULES = (
     *("sgpmic", "sgpmic.estimator", "sgpmic.fuzzy", "sgpmic.model.evaluate"),
     *("sgpmic.paper.datasets", "sgpmic.paper.metrics"),
 )
+
+#: Commands that are shown and not run: they set up a machine, or only look at files.
+NOT_RUN = ("git", "head", "ls", "make", "pip")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -26,18 +44,148 @@ def test_examples_in_docstrings(name: str) -> None:
     assert result.failed == 0
 
 
-def test_examples_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert blocks
+# ------------------------------------------------------------------------------- running
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks_of(page: Path) -> list[tuple[str, str, int]]:
+    """Return the language, the text and the first line's number of every block that runs."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```(python|console)\n(.*?)^```", text, flags=re.S | re.M)
+    return [(block[1], block[2], text.count("\n", 0, block.start(2)) + 1) for block in found]
+
+
+def commands_of(block: str) -> list[str]:
+    """Return the commands of a console block, lines that go on after a backslash joined."""
+    joined = block.replace("\\\n", " ")
+    return [line[2:].strip() for line in joined.splitlines() if line.startswith("$ ")]
+
+
+def run_command(words: list[str], place: str) -> None:
+    from sgpmic.cli import app
+
+    # A command may say where JAX computes, which is not for the tests that follow.
+    with mock.patch.dict(os.environ):
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, f"{place}: {shlex.join(words)}\n{done.output}\n{done.exception!r}"
+
+
+def write_flowers(path: Path) -> None:
+    iris = load_iris(as_frame=True)
+    table = iris.data.assign(species=iris.target, flower=range(len(iris.data)))
+    table.to_csv(path, index=False)
+
+
+#: Tables that a page speaks of as the reader's own.
+READERS_TABLES = {"README.md": ("flowers.csv", "next-month.csv")}
+
+PAGES_THAT_RUN = [page for page in PAGES if blocks_of(page)]
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
+def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for block in blocks:
-            exec(compile(block, "README.md", "exec"), {})
-    assert (tmp_path / "iris.sgpmic").exists()
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    for table in READERS_TABLES.get(name_of(page), ()):
+        write_flowers(tmp_path / table)
+    namespace: dict[str, object] = {"__name__": "page"}
+    for language, block, line in blocks_of(page):
+        place = f"{name_of(page)}, line {line}"
+        if language == "python":
+            # As many lines before it as on the page, so that a traceback names the right one.
+            code = compile("\n" * (line - 1) + block, str(page), "exec")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                exec(code, namespace)
+            continue
+        commands = commands_of(block)
+        assert commands, f"{place}: a console block without a command"
+        for command in commands:
+            first, *words = shlex.split(command, comments=True)
+            if first == "sgpmic":
+                run_command(words, place)
+            else:
+                assert first in NOT_RUN, f"{place}: is {first!r} to be run or not?"
 
 
-def test_links_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+# ------------------------------------------------------------------------------- links
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that Python-Markdown's table of contents gives a heading."""
+    plain = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading)
+    ascii_only = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
+
+
+def anchors_of(page: Path) -> set[str]:
+    text = without_blocks(page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*?)(?: \{.*\})?$", text, flags=re.M)
+    objects = re.findall(r"^::: (\S+)$", text, flags=re.M)
+    return {*map(slug, headings), *objects, *re.findall(r"\{ ?#([\w.-]+)", text)}
+
+
+def links_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield file and anchor of every link that does not leave the project."""
+    text = without_blocks(page.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"[a-z]+:", link):
+            file, _, anchor = link.partition("#")
+            yield file, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for file, anchor in links_of(page):
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"there is no {file}"
+        if anchor:
+            assert anchor in anchors_of(target), f"{file} has no heading #{anchor}"
+
+
+def test_the_menu_has_every_page_and_no_other() -> None:
+    configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    menu = configuration.split("\nnav:\n")[1].split("\n\n")[0]
+    listed = re.findall(r":\s+(\S+\.md)$", menu, flags=re.M)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_the_reference_names_things_that_exist() -> None:
+    names = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), flags=re.M)
+    assert names
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
+        pytest.importorskip(package)
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    configuration = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path))
+    configuration.plugins.on_startup(command="build", dirty=False)
+    build(configuration)
+    page = (tmp_path / "mathematics.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert "arithmatex" not in page, "a formula was not drawn"
+    # Nothing is fetched from elsewhere when a page is opened.
+    for html in tmp_path.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//[^"]+|'
+            r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(?:https?:)?//[^"]+',
+            html.read_text(encoding="utf-8"),
+        )
+        assert not loaded, (html.name, loaded)

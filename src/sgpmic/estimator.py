@@ -353,7 +353,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             going_on,
             self._keeper(Y),
         )
-        self._state = sort_clusters(learned.outcome.state, shared=options.shared)
+        self._state = sort_clusters(learned.outcome.state, rows, options)
         self._adopt(finish(self._state, rows, options, Y, units, rng))
         self.starts_ = learned.listing()
         self.history_ = learned.history
@@ -447,11 +447,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         # Blocks and the prior's strength may have changed since.
         X: Any = pad_rows(np.asarray(state.parameters.X)[:n_samples], rows.n_padded)
         S: Any = pad_rows(np.asarray(state.S)[:n_samples], rows.n_padded)
+        jitter: Any = np.full(n_processes, float(self.jitter))
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(
             parameters=state.parameters._replace(X=X),
             S=S,
             conjugate=state.conjugate._replace(pseudo_counts=pseudo_counts),
+            jitter=jitter,
         )
 
     def _adopt(self, fitted: Fitted) -> None:

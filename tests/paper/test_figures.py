@@ -14,7 +14,7 @@ from sgpmic._validation import count_components
 from sgpmic.paper.datasets import DataSet, five_arcs, load
 from sgpmic.paper.figures import FIGURES
 from sgpmic.paper.figures.base import as_files, house_style
-from sgpmic.paper.figures.convergence import follow
+from sgpmic.paper.figures.convergence import count_rises, follow
 from sgpmic.paper.methods import Problem, get_method
 from sgpmic.paper.metrics import scores
 from sgpmic.paper.results import Record
@@ -56,6 +56,9 @@ def test_the_loss_never_rises() -> None:
     assert len(curve.loss) == 12
     assert len(curve.accuracy) == 6
     assert np.all(np.diff(curve.loss) <= 1e-7 * np.abs(curve.loss[:-1]))
+    assert count_rises(curve) == 0
+    worse = curve._replace(loss=curve.loss[::-1])
+    assert count_rises(worse) > 5, "the count must be able to find some"
     assert np.all((curve.accuracy > 33.0) & (curve.accuracy <= 100.0))
 
 

@@ -108,7 +108,10 @@ def fit(
                 "n_init": starts,
                 "random_state": seed,
                 "as_published": as_published,
+                "standardize": standardize,
             }
+            if not as_published:
+                asked["max_iter"] = rounds
             _say_finished(folder, data, asked)
             return
         folder.prepare(force=force, resume=resume)

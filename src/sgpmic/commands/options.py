@@ -12,7 +12,7 @@ from sgpmic._console import fail
 
 Columns = Annotated[
     list[str] | None,
-    typer.Option("--columns", help="Features to use, with commas; all number columns by default."),
+    typer.Option("--columns", help="Features to use, with commas; all columns by default."),
 ]
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", help="Columns to leave out, with commas.")
@@ -65,7 +65,7 @@ def choose_device(name: str) -> None:
 
         try:
             jax.devices()
-        except RuntimeError:
+        except (RuntimeError, AssertionError):  # which of them depends on JAX's version
             raise fail(
                 "--device gpu: JAX finds no GPU; install pip install 'sgpmic[cuda]' on a machine "
                 "that has one, or use --device cpu."

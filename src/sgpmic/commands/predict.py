@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sgpmic._console import console, fail
 from sgpmic.commands.options import Device, Force, RunPath, choose_device
@@ -63,9 +64,10 @@ def predict(
         raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
+        verb = "is" if flagged == 1 else "are"
         console.print(
-            f"[yellow]{flagged} of them are unlike the rows that were fitted[/] (column unusual): "
-            "their clusters mean little."
+            f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
+            "unusual): there clusters mean little."
         )
 
 
@@ -109,7 +111,7 @@ def _write(
     bar = Progress(
         TextColumn("predicting"),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        TextColumn("{task.completed} rows"),
         TimeElapsedColumn(),
         console=console,
     )
@@ -129,6 +131,9 @@ def _answers(
     from sgpmic.commands.results import apply_scaling, assessed_columns, row_names
 
     for block in reader.blocks(record["data"]["features"], id_name, block_rows=_BLOCK):
-        found = model.assess(apply_scaling(block.values, record["scaling"]))
+        with warnings.catch_warnings():
+            # Columns were matched by name already; the array has none any more.
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            found = model.assess(apply_scaling(block.values, record["scaling"]))
         names = row_names(block.ids, id_name, len(block.values), block.first_row)
         yield {**names, **assessed_columns(found, record["unusual_below"])}

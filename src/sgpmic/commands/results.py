@@ -64,6 +64,8 @@ def write_results(
     record = make_record(model, data, notes, options, times, threshold)
     columns = fitted_columns(model)
     write_table(folder.labels, {**row_names(data.ids, data.id_name, len(values)), **columns})
+    # Set after all that was computed from arrays without names.
+    model.feature_names_in_ = np.array(data.names, dtype=object)
     model.save(folder.model)
     write_report(folder, model, data, record)
     folder.write_record(record)
@@ -145,7 +147,11 @@ def make_record(
             "label": data.label_name,
             "digest": data.digest,
         },
-        "settings": {**settings, "as_published": options["as_published"]},
+        "settings": {
+            **settings,
+            "as_published": options["as_published"],
+            "standardize": options["standardize"],
+        },
         "device": options["device"],
         "scaling": options["scaling"],
         "result": {

@@ -56,9 +56,8 @@ def state_template(kernel: Kernel, n_processes: int) -> State:
     """Return a state without arrays, for its structure: what leaves are put back into."""
     nothing: Any = np.zeros(0)
     parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing)
-    return State(
-        parameters, nothing, Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
-    )
+    mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
+    return State(parameters, nothing, mixture, conjugate, nothing)
 
 
 def state_leaves(state: State) -> list[np.ndarray]:

@@ -75,7 +75,8 @@ class Options:
     settle_mixture : bool
         Whether the mixture's closed forms are applied between the E-steps of a round.
     jitter : float
-        Relative jitter on K_uu.
+        Relative jitter on K_uu at the start. Where it has to be raised it stays raised: a bound
+        with now more and now less jitter would be two functions, and could fall.
     has_prior : bool
         Whether there is a conjugate prior; without one its terms are not even compiled.
     """
@@ -113,6 +114,7 @@ class State(NamedTuple):
     S: Array  # (N, M)
     mixture: Mixture
     conjugate: Conjugate
+    jitter: Array  # (G,) the relative jitter of every process's K_uu so far
 
 
 class RoundInfo(NamedTuple):
@@ -126,6 +128,7 @@ class RoundInfo(NamedTuple):
     evaluations: Array
     largest_change: Array  # of a responsibility, over the round
     cluster_sizes: Array  # (M,)
+    jitter: Array  # the largest relative jitter
 
 
 def processes_of(parameters: Parameters) -> Processes:
@@ -145,29 +148,42 @@ def _log_prior(
     return log_conjugate(mixture, conjugate, prior)
 
 
+class _Settling(NamedTuple):
+    made: Array
+    change: Array
+    S: Array
+    mixture: Mixture
+    jitter: Array
+
+
 def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
     """Make the E-steps of a round; return the state and their number."""
     processes = processes_of(state.parameters)
     X = state.parameters.X
 
-    def unsettled(carry: tuple[Array, Array, Array, Mixture]) -> Array:
-        count, change, _, _ = carry
-        return (count < options.e_steps) & (change > options.e_tolerance)
+    def unsettled(carry: _Settling) -> Array:
+        return (carry.made < options.e_steps) & (carry.change > options.e_tolerance)
 
-    def once(carry: tuple[Array, Array, Array, Mixture]) -> tuple[Array, Array, Array, Mixture]:
-        count, _, S, mixture = carry
-        prior = factor_mixture(mixture)
-        new_S, _ = e_step(
-            processes, prior, X, S, rows, shared=options.shared, jitter=options.jitter
+    def once(carry: _Settling) -> _Settling:
+        prior = factor_mixture(carry.mixture)
+        S, info = e_step(
+            processes, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
         )
-        change = jnp.max(jnp.abs(new_S - S))
+        mixture = carry.mixture
         if options.settle_mixture:
-            mixture = _closed_forms(mixture, X, new_S, state.conjugate, options)
-        return count + 1, change, new_S, mixture
+            mixture = _closed_forms(mixture, X, S, state.conjugate, options)
+        jitter = carry.jitter if options.shared else info["factors"].jitter
+        return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
-    start = (jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, X.dtype), state.S, state.mixture)
-    count, _, S, mixture = lax.while_loop(unsettled, once, start)
-    return state._replace(S=S, mixture=mixture), count
+    start = _Settling(
+        jnp.zeros((), jnp.int32),
+        jnp.asarray(jnp.inf, X.dtype),
+        state.S,
+        state.mixture,
+        state.jitter,
+    )
+    end: _Settling = lax.while_loop(unsettled, once, start)
+    return state._replace(S=end.S, mixture=end.mixture, jitter=end.jitter), end.made
 
 
 def _closed_forms(
@@ -203,7 +219,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight)
         processes = processes_of(Parameters(X, *unpack(packed)))
-        data = data_term(processes, X, T, rows, options.jitter)
+        data = data_term(processes, X, T, rows, state.jitter)
         return -(data + weighted_sum(state.S, log_densities(prior, X)))
 
     minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[options.optimiser]
@@ -245,6 +261,7 @@ def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundIn
         evaluations=step.result.evaluations,
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
         cluster_sizes=jnp.sum(new.S, axis=0),
+        jitter=jnp.max(new.jitter),
     )
     return new, info
 
@@ -292,7 +309,9 @@ def first_state(
     # A weakly typed scalar would make the second round a program of its own.
     log_beta = jnp.log(jnp.asarray(beta, X.dtype))
     parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)
-    return State(parameters, S, mixture, conjugate)
+    n_processes = jax.tree.leaves(kernels)[0].shape[0]
+    jitter = jnp.full(n_processes, options.jitter, X.dtype)
+    return State(parameters, S, mixture, conjugate, jitter)
 
 
 @partial(jax.jit, static_argnames="options")
@@ -301,7 +320,8 @@ def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Post
     processes = processes_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X
-    S, _ = e_step(processes, prior, X, state.S, rows, shared=options.shared, jitter=options.jitter)
+    S, info = e_step(processes, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter)
+    jitter = state.jitter if options.shared else info["factors"].jitter
     T = process_weights(S, rows, shared=options.shared)
-    factors, _, _ = factorise_all(processes, X, T, rows, options.jitter)
+    factors, _, _ = factorise_all(processes, X, T, rows, jitter)
     return S, make_posterior(processes, factors, state.mixture), jnp.max(factors.jitter)

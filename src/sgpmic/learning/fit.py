@@ -213,6 +213,7 @@ def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[s
         "m_steps": int(info.m_steps),
         "evaluations": int(info.evaluations),
         "largest_change": float(info.largest_change),
+        "jitter": float(info.jitter),
     }
 
 

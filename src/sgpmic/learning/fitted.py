@@ -194,15 +194,23 @@ def scale_kernels(kernels: list[Kernel], factor: float) -> list[Kernel]:
     ]
 
 
-def sort_clusters(state: State, *, shared: bool) -> State:
-    """Return the state with the largest cluster first, so that an empty one comes last."""
+@with_numerics
+def sort_clusters(state: State, rows: Rows, options: Options) -> State:
+    """Return the state with the largest cluster first, so that an empty one comes last.
+
+    Largest by the labels that users will see, which are those of the last E-step.
+    """
     # In NumPy: a handful of JAX operations outside a compiled program are compiled one by one.
     state = jax.tree.map(np.asarray, state)
-    order = np.argsort(-state.S.sum(axis=0), kind="stable")
+    S = np.asarray(last_e_step(state, rows, options)[0])
+    seen = S.sum(axis=1) > 0  # padding has no memberships
+    sizes = np.bincount(S[seen].argmax(axis=1), minlength=S.shape[1])
+    order = np.lexsort([-S.sum(axis=0), -sizes])
     parameters = state.parameters
-    if not shared:
+    if not options.shared:
         kernels = jax.tree.map(lambda leaf: leaf[order], parameters.log_kernels)
         parameters = parameters._replace(log_kernels=kernels)
+        state = state._replace(jitter=state.jitter[order])
     mixture = Mixture(*(a[order] for a in state.mixture))
     return state._replace(parameters=parameters, S=state.S[:, order], mixture=mixture)
 

@@ -55,7 +55,7 @@ def process_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
     return rows.flat_weight[:, None] if shared else S
 
 
-def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: float) -> Array:
+def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
     Parameters
@@ -65,21 +65,26 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: floa
     T : array of shape (N, G)
         Weights of the rows in the Gaussian processes (:func:`process_weights`).
     rows : Rows
-    jitter : float
-        Relative jitter of K_uu.
+    jitter : float or array of shape (G,)
+        Relative jitter of every K_uu.
     """
     kernels, Z, beta = processes
     phi, psi = statistics(kernels, Z, X, T, rows.Y)
 
-    def one(component: tuple[Kernel, Array, Array]) -> Array:
-        kernel, phi_m, psi_m = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, jitter)
+    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
+        kernel, phi_m, psi_m, level = component
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi)))
+    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi, _levels(jitter, phi))))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
     return normaliser - 0.5 * beta * squares + collapsed
+
+
+def _levels(jitter: Array | float, phi: Array) -> Array:
+    """Return a jitter for each process."""
+    return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
 def latent_parts(prior: LatentPrior, X: Array, S: Array) -> tuple[Array, Array, Array]:
@@ -99,7 +104,7 @@ def kl_corrected_bound(
     rows: Rows,
     *,
     shared: bool,
-    jitter: float,
+    jitter: Array | float,
 ) -> Parts:
     """Return the KL-corrected bound, Eq. (KLBound), in its parts."""
     T = process_weights(S, rows, shared=shared)
@@ -107,17 +112,17 @@ def kl_corrected_bound(
 
 
 def factorise_all(
-    processes: Processes, X: Array, T: Array, rows: Rows, jitter: float
+    processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> tuple[Factors, Array, Array]:
     """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
     kernels, Z, beta = processes
     phi, psi = statistics(kernels, Z, X, T, rows.Y)
 
-    def one(component: tuple[Kernel, Array, Array]) -> Factors:
-        kernel, phi_m, psi_m = component
-        return factorise(kernel.gram(Z), phi_m, psi_m, beta, jitter)
+    def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
+        kernel, phi_m, psi_m, level = component
+        return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    return lax.map(one, (kernels, phi, psi)), phi, psi
+    return lax.map(one, (kernels, phi, psi, _levels(jitter, phi))), phi, psi
 
 
 def divergence(processes: Processes, factors: Factors) -> Array:

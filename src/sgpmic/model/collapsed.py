@@ -11,7 +11,6 @@ singular :math:`K_{uu}` is. :math:`R = L\,\mathrm{chol}(B)` is a triangular fact
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -45,7 +44,7 @@ class _Attempt(NamedTuple):
     smallest_pivot: Array  # of A, the smallest diagonal element of R squared
 
 
-def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -> Factors:
+def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float) -> Factors:
     """Return what the bound, its derivatives, the E-step and predictions need of A and K_uu.
 
     The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky does not raise, it returns
@@ -56,6 +55,7 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -
     try what is there is taken; NaN is the caller's to judge.
     """
     eye = jnp.eye(K_uu.shape[0], dtype=K_uu.dtype)
+    first = jnp.asarray(jitter, K_uu.dtype)
     mean_diagonal = jnp.mean(jnp.diagonal(K_uu))
     rounding = float(jnp.finfo(K_uu.dtype).eps) * beta * jnp.max(jnp.diagonal(phi))
 
@@ -64,8 +64,8 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -
         return (attempt.tries <= JITTER_TRIES) & ~(attempt.smallest_pivot >= TRUST * rounding)
 
     def once(attempt: _Attempt) -> _Attempt:
-        raised = max(jitter, SMALLEST_JITTER) * 10.0 ** attempt.tries.astype(K_uu.dtype)
-        level = jnp.where(attempt.tries == 0, jnp.asarray(jitter, K_uu.dtype), raised)
+        raised = jnp.maximum(first, SMALLEST_JITTER) * 10.0 ** attempt.tries.astype(K_uu.dtype)
+        level = jnp.where(attempt.tries == 0, first, raised)
         L = lax.linalg.cholesky(K_uu + level * mean_diagonal * eye, symmetrize_input=False)
         L_inverse = solve_triangular(L, eye, lower=True)
         V = L_inverse @ phi @ L_inverse.T
@@ -75,28 +75,33 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -
         return _Attempt(attempt.tries + 1, level, L_inverse, L_B, jnp.min(pivots))
 
     nan = jnp.full_like(K_uu, jnp.nan)
-    start = _Attempt(jnp.zeros((), jnp.int32), jnp.asarray(jitter, K_uu.dtype), nan, nan, nan[0, 0])
+    start = _Attempt(jnp.zeros((), jnp.int32), first, nan, nan, nan[0, 0])
     _, level, L_inverse, L_B, _ = lax.while_loop(unsound, once, start)
     R_inverse = solve_triangular(L_B, L_inverse, lower=True)  # (L L_B)⁻¹
     alpha = R_inverse.T @ (R_inverse @ (beta * psi))
     return Factors(L_inverse, R_inverse, alpha, jnp.sum(jnp.log(jnp.diagonal(L_B))), level)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
-def collapsed_term(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float) -> Array:
-    """Return −P/2 (log|A| − log|K_uu|) + ½ tr(WᵀA⁻¹W) of one Gaussian process."""
+@jax.custom_vjp
+def collapsed_term(
+    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float
+) -> Array:
+    """Return −P/2 (log|A| − log|K_uu|) + ½ tr(WᵀA⁻¹W) of one Gaussian process.
+
+    The jitter is a setting: nothing is differentiated by it.
+    """
     return _collapsed_forward(K_uu, phi, psi, beta, jitter)[0]
 
 
 def _collapsed_forward(
-    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: float
+    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float
 ) -> tuple[Array, Any]:
     f = factorise(K_uu, phi, psi, beta, jitter)
     value = -psi.shape[1] * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
     return value, (phi, psi, beta, f)
 
 
-def _collapsed_backward(jitter: float, residuals: Any, g: Array) -> Any:
+def _collapsed_backward(residuals: Any, g: Array) -> Any:
     phi, psi, beta, f = residuals
     P = psi.shape[1]
     A_inverse = f.R_inverse.T @ f.R_inverse
@@ -108,7 +113,7 @@ def _collapsed_backward(jitter: float, residuals: Any, g: Array) -> Any:
     U = dK.shape[0]
     dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
     d_beta = jnp.sum(dA * phi) + jnp.sum(f.alpha * psi)
-    return g * dK, g * beta * dA, g * beta * f.alpha, g * d_beta
+    return g * dK, g * beta * dA, g * beta * f.alpha, g * d_beta, jnp.zeros_like(f.jitter)
 
 
 collapsed_term.defvjp(_collapsed_forward, _collapsed_backward)

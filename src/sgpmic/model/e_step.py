@@ -62,7 +62,7 @@ def e_step(
     rows: Rows,
     *,
     shared: bool,
-    jitter: float,
+    jitter: Array | float,
 ) -> tuple[Array, dict[str, Any]]:
     """Make one exact E-step from ``S``.
 

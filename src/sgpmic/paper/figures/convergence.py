@@ -27,6 +27,7 @@ class _Curve(NamedTuple):
     step: NDArray[np.float64]  # half-numbers are E-steps, whole numbers M-steps
     loss: NDArray[np.float64]
     accuracy: NDArray[np.float64]  # after each round's E-steps
+    raised: NDArray[np.bool_]  # where the jitter was raised, which is a change of the objective
 
 
 def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
@@ -50,7 +51,14 @@ def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
     history = model.history_
     loss = -np.stack([history["bound_after_e"], history["bound"]], axis=1).ravel()
     step = 0.5 * np.arange(1, len(loss) + 1, dtype=np.float64)
-    return _Curve(step, loss, np.asarray(accuracy))
+    jitter = np.repeat(history["jitter"], 2)
+    return _Curve(step, loss, np.asarray(accuracy), np.diff(jitter, prepend=jitter[0]) > 0)
+
+
+def count_rises(curve: _Curve) -> int:
+    """Return how often the loss rises by more than rounding, the same objective being lowered."""
+    rose = np.diff(curve.loss) > 1e-6 * np.abs(curve.loss[:-1])
+    return int(np.sum(rose & ~curve.raised[1:]))
 
 
 def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
@@ -64,7 +72,7 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
             axes.text(0.5, 0.5, "not available", transform=axes.transAxes, ha="center")
             continue
         curve = follow(data[name])
-        rises += int(np.sum(np.diff(curve.loss) > 1e-6 * np.abs(curve.loss[:-1])))
+        rises += count_rises(curve)
         axes.plot(curve.step, curve.loss, color="black", linewidth=1.4, label="loss (−bound)")
         axes.set_xlabel("round of EM")
         axes.set_xlim(0, len(curve.accuracy) + 0.5)

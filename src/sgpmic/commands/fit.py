@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic._console import console, fail
+from sgpmic._console import console, fail, listed
 from sgpmic.commands.display import FitDisplay
 from sgpmic.commands.options import (
     Columns,
@@ -26,7 +26,6 @@ from sgpmic.commands.options import (
     LabelColumn,
     choose_device,
     dimensions,
-    listed,
 )
 from sgpmic.io.run_folder import RunFolder, RunFolderError
 

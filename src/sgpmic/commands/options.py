@@ -31,11 +31,6 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the results of an 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
 
-def listed(values: list[str] | None) -> list[str]:
-    """Take options given several times and options with commas alike."""
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
-
-
 def dimensions(words: str) -> int | float:
     """Read ``-d``: a whole number, or a share of variance."""
     try:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic._console import console, fail
+from sgpmic._console import console, fail, listed
 
 if TYPE_CHECKING:
     from sgpmic.paper.comparison import Comparison
@@ -65,8 +65,8 @@ def table(
     from sgpmic.paper.render import as_csv, as_html, as_markdown
 
     try:
-        names = _match(_listed(methods), METHOD_NAMES, "method")
-        chosen = _match(_listed(data), NAMES, "data set")
+        names = _match(listed(methods), METHOD_NAMES, "method")
+        chosen = _match(listed(data), NAMES, "data set")
     except ValueError as error:
         raise fail(str(error)) from None
     rows = [row for row in published_rows() if row.dataset in chosen]
@@ -167,11 +167,6 @@ def run_cases(
     results.put_in_order()
 
 
-def _listed(values: list[str] | None) -> list[str]:
-    """Take options given several times and options with commas alike."""
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
-
-
 def _match(wanted: list[str], known: tuple[str, ...], what: str) -> list[str]:
     """Return the full names, in the known order, of things named in any case; all for none."""
     by_name = {name.lower(): name for name in known}
@@ -237,7 +232,7 @@ def figures(
     from sgpmic.paper.datasets import NAMES
 
     try:
-        chosen = [FIGURES[name] for name in _match(_listed(only), tuple(FIGURES), "figure")]
+        chosen = [FIGURES[name] for name in _match(listed(only), tuple(FIGURES), "figure")]
     except ValueError as error:
         raise fail(str(error)) from None
     needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]

@@ -1,6 +1,6 @@
 """Which settings cluster best? Every row of the paper's table and arcs, one line a setting.
 
-    python benchmarks/settings_study.py FOLDER-OF-CSV [--seeds 3] [--only NAME,NAME] [--out FILE]
+    python benchmarks/settings_study.py FOLDER-OF-CSV [--seeds 3] [--only NAME;NAME] [--out FILE]
 
 Accuracies are purities in percent, means over the seeds. Labels are used to judge, so whatever is
 picked from this table is picked in-sample; docs/paper.md says what was.

@@ -19,7 +19,6 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent
@@ -73,15 +72,6 @@ def run_command(words: list[str], place: str) -> None:
     assert done.exit_code == 0, f"{place}: {shlex.join(words)}\n{done.output}\n{done.exception!r}"
 
 
-def write_flowers(path: Path) -> None:
-    iris = load_iris(as_frame=True)
-    table = iris.data.assign(species=iris.target, flower=range(len(iris.data)))
-    table.to_csv(path, index=False)
-
-
-#: Tables that a page speaks of as the reader's own.
-READERS_TABLES = {"README.md": ("flowers.csv", "next-month.csv")}
-
 PAGES_THAT_RUN = [page for page in PAGES if blocks_of(page)]
 
 
@@ -89,8 +79,6 @@ PAGES_THAT_RUN = [page for page in PAGES if blocks_of(page)]
 def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    for table in READERS_TABLES.get(name_of(page), ()):
-        write_flowers(tmp_path / table)
     namespace: dict[str, object] = {"__name__": "page"}
     for language, block, line in blocks_of(page):
         place = f"{name_of(page)}, line {line}"

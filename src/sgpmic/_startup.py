@@ -15,8 +15,9 @@ def prepare_process() -> None:
     with what an earlier process had compiled). Whatever the user has set already is left alone,
     so ``JAX_COMPILATION_CACHE_DIR=""`` switches this off.
     """
+    folder = cache_folder()
     settings = {
-        "JAX_COMPILATION_CACHE_DIR": str(cache_folder()),
+        **({} if folder is None else {"JAX_COMPILATION_CACHE_DIR": str(folder)}),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         # Loading a program makes XLA print errors about tuning flags that no processor has.
@@ -26,14 +27,21 @@ def prepare_process() -> None:
         os.environ.setdefault(name, value)
 
 
-def cache_folder() -> Path:
+def cache_folder() -> Path | None:
     """Return where compiled programs are kept: a folder for each kind of processor.
+
+    None where there is no place for it: no home directory, or one that cannot be written to.
 
     A home directory can be shared by machines of different kinds, and a program compiled for one
     may end with an illegal instruction on another.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "sgpmic" / f"compiled-{_processor_mark()}"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(base) / "sgpmic" / f"compiled-{_processor_mark()}"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _processor_mark() -> str:

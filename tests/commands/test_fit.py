@@ -106,12 +106,27 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     before = (out / "labels.csv").read_bytes()
     bad = write_csv(tmp_path / "bad.csv", np.full((3, 3), np.nan))
     refused(sgpmic("fit", bad, *QUICK, "--out", out, "--force"))
-    assert (out / "labels.csv").read_bytes() == before, "a bad table costs nothing"
+    for slip in (("-d", "abc"), ("--kernel", "cosine"), ("-k", "61"), ("--drop", "nothing")):
+        refused(sgpmic("fit", table, *QUICK, *slip, "--out", out, "--force"))
+    assert (out / "labels.csv").read_bytes() == before, "a slip costs nothing"
     done = sgpmic("fit", table, *QUICK, "--out", out, "--resume")
     assert done.returncode == 0
     assert "nothing is left to do" in said(done)
     words = refused(sgpmic("fit", table, "-k", 4, "--out", out, "--resume"))
     assert "other settings (n_clusters 3, not 4)" in words
+
+
+def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "labels.csv", values())
+    before = table.read_bytes()
+    words = refused(sgpmic("fit", table, *QUICK, "--out", tmp_path, "--force"))
+    assert "labels.csv" in words
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.html").write_text("mine")
+    assert "no run's" in refused(sgpmic("fit", table, *QUICK, "--out", other, "--force"))
+    assert (other / "report.html").read_text() == "mine"
+    assert table.read_bytes() == before
 
 
 BAD_TABLES = {

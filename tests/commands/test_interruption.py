@@ -52,8 +52,9 @@ def test_killed_at_twenty_moments(
     """Each kill goes on with what the last one left; finished runs are compared and begun anew."""
     expected, seconds = straight
     moments = random.Random(0)
-    out, kills, finished = tmp_path / "run0", 0, 0
+    out, kills, finished, gone_on = tmp_path / "run0", 0, 0, 0
     while kills < 20:
+        gone_on += (out / "checkpoint.sgpmic").exists()
         process = start(table, out, "--resume")
         try:
             # Starting takes half of a run; kills before it are kills of nothing.
@@ -73,6 +74,7 @@ def test_killed_at_twenty_moments(
             same_results(expected, out)
             finished += 1
             out = tmp_path / f"run{finished}"
+    assert gone_on >= 3, "kills must leave something to go on from"
     done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(expected, out)

@@ -40,7 +40,7 @@ def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> Non
     done = sgpmic("predict", run, tmp_path / "new.parquet", folder=tmp_path)
     assert done.returncode == 0, said(done)
     assert "left out: other" in said(done)
-    assert "1 of them are unlike" in said(done)
+    assert "1 of them is unlike" in said(done)
     found = read_csv(tmp_path / "new-labels.csv")
     record = json.loads((run / "run.json").read_text())
     scaled = (rows - record["scaling"]["means"]) / np.array(record["scaling"]["scales"])

@@ -34,7 +34,7 @@ def test_the_printed_table_has_its_25_rows_and_the_means_known_of_it() -> None:
         method: np.mean([table["ACC", row, method].mean for row in rows])
         for method in ("SGP-MIC", "DEEPC", "UNCA")
     }
-    # ../shared/paper/protocol.md has these, computed by others from the print.
+    # Computed by others from the print.
     assert means == pytest.approx({"SGP-MIC": 69.66, "DEEPC": 68.95, "UNCA": 58.87}, abs=5e-3)
     dashes = [row for row in rows if ("ACC", row, "DEC") not in table]
     assert len(dashes) == 9

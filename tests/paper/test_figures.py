@@ -44,7 +44,7 @@ def test_six_methods_on_iris() -> None:
 
 
 def test_five_arcs_with_our_defaults() -> None:
-    """The issue asks for 99; the figure's own data, and two other draws of the noise."""
+    """The paper has 99.32; the figure's own data, and two other draws of the noise."""
     for seed in range(3):
         Y, classes = five_arcs(random_state=seed)
         found = get_method("defaults").run(Problem(Y, 5, 2), seed)

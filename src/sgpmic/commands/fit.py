@@ -64,7 +64,9 @@ def fit(
     ] = "rbf",
     inducing: Annotated[int, typer.Option(min=1, help="Number of inducing points.")] = 50,
     starts: Annotated[int, typer.Option(min=1, help="Number of starts.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Most rounds of EM.")] = 20,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Most rounds of EM; 20, or the paper's 2.")
+    ] = None,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Every choice as in the paper.")
     ] = False,
@@ -89,43 +91,14 @@ def fit(
 
     folder = RunFolder(out)
     began = time.perf_counter()
-    try:
-        # The table first: a bad one must not cost the results of an earlier run.
-        data = read_table(
-            table,
-            columns=listed(columns),
-            drop=listed(drop),
-            id_column=id_column,
-            label_column=label_column,
-        )
-        if resume and folder.is_complete:
-            asked = {
-                "n_clusters": clusters,
-                "n_components": dimensions(dims),
-                "kernel": kernel,
-                "n_inducing": inducing,
-                "n_init": starts,
-                "random_state": seed,
-                "as_published": as_published,
-                "standardize": standardize,
-            }
-            if not as_published:
-                asked["max_iter"] = rounds
-            _say_finished(folder, data, asked)
-            return
-        folder.prepare(force=force, resume=resume)
-    except (TableError, RunFolderError) as error:
-        raise fail(str(error)) from None
-    read_seconds = time.perf_counter() - began
     parameters: dict[str, Any] = {
+        "n_components": dimensions(dims),
         "kernel": kernel,
         "n_inducing": inducing,
         "n_init": starts,
         "random_state": seed,
-        "checkpoint": folder.checkpoint,
-        "checkpoint_every": checkpoint_every,
     }
-    if not as_published:
+    if rounds is not None:
         parameters["max_iter"] = rounds
     options = {
         "standardize": standardize,
@@ -133,7 +106,72 @@ def fit(
         "table": str(table.resolve()),
         "device": device,
     }
-    model, notes = _learn(data, clusters, dimensions(dims), parameters, options)
+    try:
+        # Everything is looked at before anything is changed: a slip must not cost the results of
+        # an earlier run.
+        data = read_table(
+            table,
+            columns=listed(columns),
+            drop=listed(drop),
+            id_column=id_column,
+            label_column=label_column,
+        )
+        if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
+            raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
+        asked = {"n_clusters": clusters, **parameters}
+        if resume and folder.is_complete:
+            _say_finished(folder, data, asked | {k: options[k] for k in _ASKED})
+            return
+        folder.check(force=force, resume=resume)
+        model = _make_model(clusters, parameters, as_published, len(data.values))
+        folder.prepare(resume=resume)
+    except (TableError, RunFolderError, ValueError, TypeError) as error:
+        raise fail(_one_line(error)) from None
+    if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
+        console.print("No header was found: the first line is a row, columns are feature_1, …")
+    read_seconds = time.perf_counter() - began
+    model.set_params(checkpoint=folder.checkpoint, checkpoint_every=checkpoint_every)
+    try:
+        with _terminated_as_interrupted():
+            notes = _learn(model, data, options)
+            _write(folder, model, data, notes, options, read_seconds)
+    except KeyboardInterrupt:
+        if not folder.checkpoint.exists():
+            raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
+        raise fail(
+            "Stopped. What was learned is kept; the same command with --resume goes on.", 130
+        ) from None
+    _summarise(model, data, notes, folder)
+
+
+_ASKED = ("as_published", "standardize")
+
+
+def _make_model(
+    clusters: int, parameters: dict[str, Any], as_published: bool, n_rows: int
+) -> sgpmic.SGPMIC:
+    """Return the estimator, or raise for what would make it fail later."""
+    import sgpmic
+    from sgpmic._validation import check_parameters
+    from sgpmic.kernels import get_kernel
+
+    maker = sgpmic.SGPMIC.as_published if as_published else sgpmic.SGPMIC
+    model: sgpmic.SGPMIC = maker(clusters, **parameters)
+    check_parameters(model.get_params(deep=False))
+    get_kernel(model.kernel)
+    if clusters > n_rows:
+        raise ValueError(f"-k {clusters}: the table has {n_rows} rows; ask for fewer clusters.")
+    return model
+
+
+def _write(
+    folder: RunFolder,
+    model: sgpmic.SGPMIC,
+    data: Table,
+    notes: list[str],
+    options: dict[str, Any],
+    read_seconds: float,
+) -> None:
     from sgpmic.commands.results import write_results
 
     try:
@@ -144,7 +182,6 @@ def fit(
             f"The results cannot be written to {folder.path}: {error.strerror or error}. What was "
             "learned is kept; make room and run the same command with --resume."
         ) from None
-    _summarise(model, data, notes, folder)
 
 
 def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None:
@@ -164,48 +201,32 @@ def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
-def _learn(
-    data: Table,
-    clusters: int,
-    dims: int | float,
-    parameters: dict[str, Any],
-    options: dict[str, Any],
-) -> tuple[sgpmic.SGPMIC, list[str]]:
-    """Fit with a live display; return the model and what it warned of."""
-    import sgpmic
+def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any]) -> list[str]:
+    """Fit with a live display; return what the model warned of."""
     from sgpmic.commands.results import standardized
+    from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
+    from sgpmic.io.model_file import ModelFileError
 
-    maker = sgpmic.SGPMIC.as_published if options["as_published"] else sgpmic.SGPMIC
-    model = maker(clusters, dims, **parameters)
     values, options["scaling"] = standardized(data.values, options["standardize"])
     display = FitDisplay(model.max_iter, model.n_init)
     try:
-        with (
-            _terminated_as_interrupted(),
-            display,
-            warnings.catch_warnings(record=True) as said,
-        ):
+        with display, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             model.set_params(callbacks=[display.show]).fit(values)
             display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
-    except KeyboardInterrupt:
-        if not Path(parameters["checkpoint"]).exists():
-            raise fail("Stopped before the first round was done; nothing was kept.", 130) from None
-        raise fail(
-            "Stopped. What was learned is kept; the same command with --resume goes on.", 130
-        ) from None
     except OSError as error:
         raise fail(
-            f"The checkpoint {parameters['checkpoint']} cannot be written: "
-            f"{error.strerror or error}."
+            f"The checkpoint {model.checkpoint} cannot be written: {error.strerror or error}."
         ) from None
-    except (ValueError, TypeError) as error:
-        raise fail(_first_sentences(error)) from None
+    except (ModelFileError, ValueError, TypeError) as error:
+        raise fail(_one_line(error)) from None
     model.set_params(callbacks=None)
-    return model, [str(w.message) for w in said if issubclass(w.category, UserWarning)]
+    # Others, such as JAX's about its cache of compiled programs, say nothing about the data.
+    ours = (SGPMICWarning, ConvergenceWarning)
+    return [str(w.message) for w in said if issubclass(w.category, ours)]
 
 
-def _first_sentences(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 

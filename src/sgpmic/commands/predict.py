@@ -54,7 +54,7 @@ def predict(
         if target.exists() and not force:
             raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
         _say_extra(reader, record, id_column)
-        model = _load(RunFolder(run).model)
+        model = _load(RunFolder(run))
         total, flagged = _write(target, model, reader, record, id_column)
     except (RunFolderError, TableError, ModelFileError) as error:
         raise fail(str(error)) from None
@@ -71,10 +71,13 @@ def predict(
         )
 
 
-def _load(path: Path) -> SGPMIC:
+def _load(folder: RunFolder) -> SGPMIC:
     from sgpmic.estimator import SGPMIC
 
-    return SGPMIC.load(path)
+    try:
+        return SGPMIC.load(folder.model)
+    except OSError as error:
+        raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
 
 
 def _stem(table: Path) -> str:

@@ -46,8 +46,12 @@ def report(
                 f"{place} has changed since it was fitted; name the table as it was with --table, "
                 "or run sgpmic fit again."
             )
+        try:
+            model = SGPMIC.load(folder.model)
+        except OSError as error:
+            raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
         with console.status("Drawing"):
-            write_report(folder, SGPMIC.load(folder.model), data, record)
+            write_report(folder, model, data, record)
     except (RunFolderError, TableError, ModelFileError) as error:
         raise fail(str(error)) from None
     except OSError as error:

@@ -89,10 +89,6 @@ class CheckpointFile:
             outcomes.append(_outcome(described, state_from_leaves(template, leaves)))
         return Snapshot(list(header["seeds"]), outcomes)
 
-    def remove(self) -> None:
-        """Delete the file: what it was for is done."""
-        self.path.unlink(missing_ok=True)
-
 
 def _describe(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
     return {

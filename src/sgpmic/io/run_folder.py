@@ -34,51 +34,66 @@ class RunFolder:
         self.report = self.path / "report.html"
         self.checkpoint = self.path / "checkpoint.sgpmic"
         self._run = self.path / "run.json"
+        self._results = (self.labels, self.model, self.report)
 
     @property
     def is_complete(self) -> bool:
         """Whether a fit has ended in it."""
         return self._run.is_file()
 
-    def prepare(self, *, force: bool, resume: bool) -> None:
-        """Make the folder ready for a fit.
+    def check(self, *, force: bool, resume: bool) -> None:
+        """Raise unless a fit may write to the folder; nothing is changed yet.
 
         Parameters
         ----------
         force : bool
-            Remove what an earlier run left. Files that are not a run's stay.
+            The results of an earlier run may be replaced. Files that are not a run's never are.
         resume : bool
-            Keep the checkpoint of an earlier run.
+            An unfinished run is to be gone on with.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
-        taken = self.path.is_dir() and any(self.path.iterdir())
-        if taken and not (force or resume):
-            if self.checkpoint.exists() and not self.is_complete:
-                raise RunFolderError(
-                    f"{self.path} holds an unfinished run; go on with --resume, or start anew "
-                    "with --force."
-                )
+        names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+        # What a kill left of a file that was being written is nobody's.
+        names = {name for name in names if not name.startswith(".")}
+        if not names:
+            return
+        a_run = self.is_complete or self.checkpoint.exists()
+        strangers = sorted(names & {file.name for file in self._results})
+        if not a_run and strangers:
+            raise RunFolderError(
+                f"{self.path} has a {strangers[0]} that is no run's; name another folder with "
+                "--out."
+            )
+        if resume and (a_run or force):
+            return
+        if resume:
+            raise RunFolderError(
+                f"{self.path} has no checkpoint to go on from, but other files; name another "
+                "folder with --out, or add --force."
+            )
+        if not force and a_run and not self.is_complete:
+            raise RunFolderError(
+                f"{self.path} holds an unfinished run; go on with --resume, or start anew with "
+                "--force."
+            )
+        if not force:
             raise RunFolderError(
                 f"{self.path} is not empty; name another folder with --out, or add --force."
             )
-        if resume and taken and not self.checkpoint.exists() and not self.is_complete and not force:
-            strangers = sorted(p.name for p in self.path.iterdir() if not p.name.startswith("."))
-            if strangers:
-                raise RunFolderError(
-                    f"{self.path} has no checkpoint to go on from, but other files "
-                    f"({', '.join(strangers[:3])}); name another folder, or add --force."
-                )
+
+    def prepare(self, *, resume: bool) -> None:
+        """Make the folder, without the results of an earlier run unless it is gone on with."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if not resume:
+                # The record last: killed in between, the folder still passes for a run's.
+                for file in (*self._results, self.checkpoint, self._run):
+                    file.unlink(missing_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"The folder {self.path} cannot be made: {error.strerror}."
             ) from None
-        if force and not resume:
-            # The record first: without it the folder does not pass for a finished run.
-            for file in (self._run, self.labels, self.model, self.report, self.checkpoint):
-                file.unlink(missing_ok=True)
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, which makes the run complete, and drop its checkpoint."""

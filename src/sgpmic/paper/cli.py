@@ -17,7 +17,7 @@ from sgpmic._console import console, fail, listed
 if TYPE_CHECKING:
     from sgpmic.paper.comparison import Comparison
     from sgpmic.paper.datasets import DataSet
-    from sgpmic.paper.results import Case, ResultsFile
+    from sgpmic.paper.results import Case, Record, ResultsFile
 
 app = typer.Typer(help="Rerun the paper: its table and its figures.", no_args_is_help=True)
 
@@ -33,7 +33,9 @@ Folder = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one a core.")]
-Out = Annotated[Path, typer.Option(help="Folder for the results; what is there is kept.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder: runs are kept there, tables and figures rewritten.")
+]
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -79,14 +81,28 @@ def table(
         run_cases(cases, range(repeats), results, loaded, folder, jobs)
         marks = {name: fingerprint(dataset) for name, dataset in loaded.items()}
         wanted = set(cases)
-        records = [r for r in results if r.case in wanted and r.data == marks[r.case.dataset]]
+        records = _chosen(results, wanted, marks, repeats)
     comparison = compare(records, rows, names, missing)
-    write_bytes(out / "table.csv", as_csv(comparison))
-    write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats)))
     words = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
-    write_bytes(out / "table.md", words.encode())
+    try:
+        write_bytes(out / "table.csv", as_csv(comparison))
+        write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats)))
+        write_bytes(out / "table.md", words.encode())
+    except OSError as error:
+        raise fail(f"The table cannot be written to {out}: {error.strerror}.") from None
     _show(comparison)
     console.print(f"Written to {escape(str(out))}: runs.jsonl, table.csv, table.html, table.md")
+
+
+def _chosen(
+    results: ResultsFile, cases: set[Case], marks: dict[str, str], repeats: int
+) -> list[Record]:
+    """Return the runs that were asked for; the file may hold others, of more repeats or data."""
+    return [
+        r
+        for r in results
+        if r.case in cases and r.data == marks[r.case.dataset] and r.seed < repeats
+    ]
 
 
 def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
@@ -132,13 +148,13 @@ def run_cases(
 ) -> None:
     """Make the runs that are missing, with a progress bar, and put the file in order."""
     from sgpmic.paper.campaign import WorkerDied, missing_tasks, run_tasks
-    from sgpmic.paper.results import Record
 
     tasks = missing_tasks(cases, seeds, results, data)
     left = sum(len(task.seeds) for task in tasks)
     total = len(cases) * len(seeds)
     if left == 0:
         console.print(f"All {total} runs are there.")
+        _put_in_order(results)
         return
     columns = (
         BarColumn(),
@@ -164,7 +180,18 @@ def run_cases(
         ) from None
     except OSError as error:
         raise fail(f"{results.path} cannot be written: {error.strerror}.") from None
-    results.put_in_order()
+    _put_in_order(results)
+
+
+def _put_in_order(results: ResultsFile) -> None:
+    from sgpmic.paper.results import ResultsError
+
+    try:
+        results.put_in_order()
+    except ResultsError as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"{results.path} cannot be written: {error.strerror}.") from None
 
 
 def _match(wanted: list[str], known: tuple[str, ...], what: str) -> list[str]:
@@ -250,9 +277,13 @@ def figures(
                 console.print(f"[yellow]Not drawn:[/] {figure.name}, without its data.")
                 continue
             wanted = set(cases[figure.name])
-            records = [r for r in results if r.case in wanted and r.data == marks[r.case.dataset]]
+            records = _chosen(results, wanted, marks, repeats)
             with console.status(f"Drawing {figure.name}"), house_style():
-                for ending, content in as_files(figure.draw(loaded, records)).items():
+                files = as_files(figure.draw(loaded, records))
+            try:
+                for ending, content in files.items():
                     write_bytes(out / f"{figure.name}.{ending}", content)
                     written.append(f"{figure.name}.{ending}")
+            except OSError as error:
+                raise fail(f"{figure.name} cannot be written: {error.strerror}.") from None
     console.print(f"Written to {escape(str(out))}: {', '.join(written)}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -196,11 +196,6 @@ class ResultsFile:
             )
 
 
-def without_seconds(record: Record) -> Record:
-    """Return a run without the one thing that differs from time to time."""
-    return replace(record, seconds=0.0)
-
-
 def _header() -> str:
     return json.dumps({"format": _FORMAT, "version": _VERSION, "sgpmic": sgpmic.__version__})
 
@@ -215,3 +210,6 @@ def _lock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise ResultsError(f"{path} is in use by another process; wait for it.") from None
+    # The other process may have put a new file in this one's place just before it let go.
+    if os.fstat(descriptor).st_ino != os.stat(path).st_ino:
+        raise ResultsError(f"{path} was just rewritten by another process; try again.")

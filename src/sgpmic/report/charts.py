@@ -103,13 +103,14 @@ def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
     starts = np.asarray(history.get("start", np.zeros(len(bounds))), dtype=np.int64)
     rounds = np.asarray(history.get("round", np.arange(1, len(bounds) + 1)), dtype=np.int64)
     lines = []
-    for start in np.unique(starts):
+    # By place, not by number: starts that broke off at once have a number but no line.
+    for place, start in enumerate(np.unique(starts)):
         mine = (starts == start) & np.isfinite(bounds)
         if mine.any():
             lines.append(
                 {
                     "start": int(start),
-                    "kept": content.kept_start in (None, int(start)),
+                    "kept": content.kept_start in (None, place),
                     "rounds": rounds[mine],
                     "bounds": bounds[mine],
                 }

@@ -35,9 +35,7 @@ def expected() -> SGPMIC:
     return SGPMIC(3, max_iter=2, n_inducing=10, random_state=0).fit(values())
 
 
-@pytest.mark.parametrize(
-    "name", ["t.csv", "t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.npy", "t.npz"]
-)
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.npy", "t.npz"])
 def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, name: str) -> None:
     path, rows = tmp_path / name, values()
     if name.endswith(".gz"):

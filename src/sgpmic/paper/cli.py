@@ -86,7 +86,7 @@ def table(
     words = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
     try:
         write_bytes(out / "table.csv", as_csv(comparison))
-        write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats)))
+        write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats, folder)))
         write_bytes(out / "table.md", words.encode())
     except OSError as error:
         raise fail(f"The table cannot be written to {out}: {error.strerror}.") from None
@@ -204,13 +204,14 @@ def _match(wanted: list[str], known: tuple[str, ...], what: str) -> list[str]:
     return [name for name in known if name in chosen]
 
 
-def _provenance(data: dict[str, DataSet], repeats: int) -> dict[str, str]:
+def _provenance(data: dict[str, DataSet], repeats: int, folder: Path | None) -> dict[str, str]:
     packages = ("sgpmic", "jax", "numpy", "scipy", "scikit-learn")
     return {
         "repeats": f"{repeats} (the paper: 10)",
         "versions": ", ".join(f"{name} {version(name)}" for name in packages),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        **{name: dataset.source for name, dataset in data.items()},
+        # Whose folder it was is nobody's business.
+        **{name: dataset.source.replace(f"{folder}/", "") for name, dataset in data.items()},
     }
 
 

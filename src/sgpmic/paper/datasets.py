@@ -260,7 +260,7 @@ def _read_csv(path: Path, n_features: int) -> _Table:
         raise ValueError(f"{path} cannot be read: {error}.") from error
     if not features:
         raise ValueError(f"{path} has no rows: expected a header and then the rows.")
-    return _Table(np.array(features), np.array(classes), f"the file {path.name}")
+    return _Table(np.array(features), np.array(classes), f"the file {path}")
 
 
 def _read_row(cells: list[str], n_features: int, place: str) -> list[float]:

@@ -177,3 +177,8 @@ def test_the_site_builds(tmp_path: Path) -> None:
             html.read_text(encoding="utf-8"),
         )
         assert not loaded, (html.name, loaded)
+
+
+def test_no_picture_stands_for_another() -> None:
+    pictures = [*(ROOT / "docs").rglob("*.png"), *(ROOT / "docs").rglob("*.svg")]
+    assert len({picture.read_bytes() for picture in pictures}) == len(pictures)

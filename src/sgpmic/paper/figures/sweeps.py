@@ -94,7 +94,7 @@ def _draw_inducing(data: dict[str, DataSet], records: Sequence[Record]) -> Drawi
     panels[2].set_yscale("log")
     panels[0].legend(loc="best")
     drawing.suptitle(
-        "Some tens of inducing points are enough; more cost time only", x=0.01, ha="left"
+        "Beyond some tens of inducing points little is gained, and time grows", x=0.01, ha="left"
     )
     return drawing
 

@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from sgpmic._startup import prepare_process
-
 # Two virtual devices, so that code for several devices is exercised on every machine. XLA reads
 # the variable once, when JAX first starts a backend.
 _DEVICES = "--xla_force_host_platform_device_count=2"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
 
-# What one process has compiled serves the others: test workers, and commands run as processes.
-os.environ.setdefault(
-    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
-)
-prepare_process()
+# What one command run as a process has compiled serves the others. Not the tests themselves: after
+# many hundreds of programs in one process, JAX 0.10.1 was seen to abort while it stored one more.
+COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+os.environ["SGPMIC_TEST_COMPILED"] = str(COMPILED)
 
 # ``from support import ...`` works whatever import mode pytest runs in.
 sys.path.insert(0, str(Path(__file__).parent))

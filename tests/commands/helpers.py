@@ -22,7 +22,11 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"COLUMNS": "140"}
+    ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    return ours | {
+        "COLUMNS": "140",
+        "JAX_COMPILATION_CACHE_DIR": os.environ["SGPMIC_TEST_COMPILED"],
+    }
 
 
 def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

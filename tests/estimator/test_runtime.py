@@ -61,7 +61,7 @@ def test_importing_needs_no_table_or_plotting_library() -> None:
         "import sys, jax, numpy, safetensors.numpy, scipy.linalg, scipy.sparse, scipy.spatial\n"
         "import sklearn.cluster, sklearn.manifold, sklearn.mixture, sklearn.metrics\n" + loaded
     )
-    assert run("import sys, sgpmic\n" + loaded) == theirs
+    assert run("import sys\nfrom sgpmic import SGPMIC\n" + loaded) == theirs
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's CPU affinity")

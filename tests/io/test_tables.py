@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example as always
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -362,9 +363,8 @@ def text_tables(draw: st.DrawFn) -> tuple[bytes, list[str], np.ndarray, list[str
     return content, names if header else [], values, ids, draw(st.booleans())
 
 
-# The same examples every time: one that was drawn once shows a defect that is not mended yet, a tab
-# after a line end inside a quoted id is lost where white space is the delimiter.
-@settings(max_examples=250, derandomize=True)
+@settings(max_examples=250)
+@always((b'"a" "id"\n"0.0" ";\n\t;"\n', ["a"], np.zeros((1, 1)), [";\n\t;"], False), 300)
 @given(text_tables(), st.integers(1, 300))
 def test_any_text_table_is_read_back(case, chunk_bytes: int) -> None:
     content, names, values, ids, zipped = case

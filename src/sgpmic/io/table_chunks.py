@@ -78,8 +78,7 @@ def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
 def squeeze_white(data: bytes) -> bytes:
     """Return the text with white space between fields made into single tabs, none at the edges."""
     if b'"' in data:
-        squeezed = _WHITE_RUN.sub(lambda match: match[0] if match[0][0] == 34 else b"\t", data)
-        return _WHITE_EDGE.sub(b"", squeezed)
+        return _WHITE_RUN.sub(_squeeze, data)
     # The same without quotes, which takes a tenth of the time.
     data = data.replace(b" ", b"\t")
     while b"\t\t" in data:
@@ -88,7 +87,15 @@ def squeeze_white(data: bytes) -> bytes:
 
 
 _WHITE_RUN = re.compile(rb'"(?<![^\n\t ]")[^"]*+(?:""[^"]*+)*+"|[ \t]+')
-_WHITE_EDGE = re.compile(rb"(?<=\n)\t|\A\t|\t(?=\n|\Z)")
+
+
+def _squeeze(match: re.Match[bytes]) -> bytes:
+    """Return a quoted field as it is, white space at the edge of a line as nothing."""
+    text, start, end = match.string, *match.span()
+    if match[0][:1] == b'"':
+        return match[0]
+    edge = start == 0 or end == len(text) or text[start - 1] == 10 or text[end] == 10
+    return b"" if edge else b"\t"
 
 
 # ------------------------------------------------------------------------------ reading

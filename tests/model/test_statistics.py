@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -148,8 +149,10 @@ def test_padding_rows_change_nothing() -> None:
     """Whatever stands in rows of weight 0, they add nothing and move nothing."""
     clean = example("rbf", block=5, ard=True)
     X = clean.X.at[13:].set(7.0)
-    rows = clean.rows._replace(
-        Y=clean.rows.Y.at[-1, :, -2:].set(9.0), norm2=clean.rows.norm2.at[-1, -2:].set(243.0)
+    rows = replace(
+        clean.rows,
+        Y=clean.rows.Y.at[-1, :, -2:].set(9.0),
+        norm2=clean.rows.norm2.at[-1, -2:].set(243.0),
     )
     expected = value_and_gradient(clean.processes, clean.X, clean.S, clean.rows)
     value, (by_processes, by_X, by_S) = value_and_gradient(clean.processes, X, clean.S, rows)

@@ -69,7 +69,7 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
         Relative jitter of every K_uu.
     """
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y)
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
@@ -116,7 +116,7 @@ def factorise_all(
 ) -> tuple[Factors, Array, Array]:
     """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y)
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component

@@ -23,12 +23,21 @@ from sgpmic.model.bound import Processes, factorise_all, process_weights
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.rows import Rows
+from sgpmic.model.statistics import on_own_rows
 
 
 def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
+    everywhere = on_own_rows(
+        _log_likelihoods, rows.mesh, by_row=(False, False, True, True), results=True
+    )
+    result: Array = everywhere(processes, factors, X, rows.Y)
+    return result
+
+
+def _log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
     kernels, Z, beta = processes
-    n_blocks, P, _ = rows.Y.shape
+    n_blocks, P, _ = Y.shape
     X_blocks = X.reshape(n_blocks, -1, X.shape[1])
     normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
 
@@ -43,7 +52,7 @@ def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, r
             spread = jnp.sum(residual**2, axis=0) + P * jnp.sum(whitened**2, axis=0)
             return None, normaliser - 0.5 * beta * spread
 
-        return lax.scan(block, None, (X_blocks, rows.Y))[1].reshape(-1)
+        return lax.scan(block, None, (X_blocks, Y))[1].reshape(-1)
 
     result: Array = lax.map(one, (kernels, factors))
     return result.T

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 #: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache.
 DEFAULT_BLOCK = 1024
 
 
-class Rows(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass, data_fields=("Y", "weight", "norm2"), meta_fields=("mesh",)
+)
+@dataclass(frozen=True)
+class Rows:
     """Data rows in blocks of equal size.
 
     Everything that has one entry a row is kept either flat, ``(n_blocks * block, ...)``, or
@@ -23,6 +31,7 @@ class Rows(NamedTuple):
     Y: Array  # (n_blocks, P, block): features first, which matrix products read fastest
     weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
     norm2: Array  # (n_blocks, block): |y_n|²
+    mesh: Mesh | None = None  # the devices that the blocks are spread over; None for one
 
     @property
     def n_features(self) -> int:

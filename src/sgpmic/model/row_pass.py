@@ -1,24 +1,9 @@
-r"""The one pass over the rows: everything of size N goes through here.
+r"""One process's share of the pass over the rows: the sums and their reverse rule, block by block.
 
-The bound needs the data only through two small sums for each Gaussian process m,
-
-.. math:: \Phi_m = \sum_n s_{nm} k_n k_n^\top \;(U \times U), \qquad
-          \Psi_m = \sum_n s_{nm} k_n y_n^\top \;(U \times P),
-
-with :math:`k_n = K_{uf}[:, n]`; then :math:`A_m = K_{uu} + \beta\Phi_m` and
-:math:`W_m = \beta\Psi_m`. They add up over blocks of rows (and over machines), in
-:math:`O(N U (U + P))`.
-
-The reverse rule is written by hand. With :math:`G_\Phi, G_\Psi` the derivatives of the bound by
-the sums,
-
-.. math:: \partial L/\partial K_{uf} = [(G_\Phi + G_\Phi^\top) K_{uf} + G_\Psi Y^\top]\,
-          \mathrm{diag}(s), \qquad
-          \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n,
-
-block by block: K_uf is computed again and nothing of size N × U is ever stored. Components are
-looped, not batched: batched factorisations deadlock some CPU versions of JAX, and one component
-fills the vector units already.
+The mathematics is in :mod:`sgpmic.model.statistics`, which also adds up what several devices
+found. K_uf is computed again on the way back and nothing of size N × U is ever stored.
+Components are looped, not batched: batched factorisations deadlock some CPU versions of JAX, and
+one component fills the vector units already.
 """
 
 from __future__ import annotations
@@ -88,64 +73,42 @@ def _reverse_of_one(
     return d_kernel, dZ, dX, ds
 
 
-@jax.custom_vjp
-def statistics(kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array) -> tuple[Array, Array]:
-    """Return the sums Φ and Ψ of every Gaussian process.
-
-    Parameters
-    ----------
-    kernels : Kernel
-        Stacked: every parameter with a leading axis of length G.
-    Z : array of shape (U, Q)
-        Inducing inputs, shared by all.
-    X : array of shape (N, Q)
-        Latent rows; N is the number of blocks times their size.
-    S : array of shape (N, G)
-        The weight of every row in every Gaussian process; 0 for padding.
-    Y : array of shape (n_blocks, P, block)
-        The data, as in :class:`sgpmic.model.rows.Rows`. A constant: it has no derivative.
-
-    Returns
-    -------
-    phi : array of shape (G, U, U)
-    psi : array of shape (G, U, P)
-    """
+def sums(kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array) -> tuple[Array, Array]:
+    """Return Φ (G, U, U) and Ψ (G, U, P) of the rows at hand."""
     X_blocks = _blocked(X, Y.shape[0])
 
     def one(component: tuple[Kernel, Array]) -> tuple[Array, Array]:
         kernel, s = component
         return _sums_of_one(kernel, Z, X_blocks, s, Y)
 
-    sums: tuple[Array, Array] = lax.map(one, (kernels, _weights_first(S, Y.shape[0])))
-    return sums
+    result: tuple[Array, Array] = lax.map(one, (kernels, _weights_first(T, Y.shape[0])))
+    return result
 
 
-def _weights_first(S: Array, n_blocks: int) -> Array:
-    """Return S as (G, n_blocks, block)."""
-    return S.T.reshape(S.shape[1], n_blocks, -1)
+def _weights_first(T: Array, n_blocks: int) -> Array:
+    """Return T as (G, n_blocks, block)."""
+    return T.T.reshape(T.shape[1], n_blocks, -1)
 
 
-def _forward(kernels: Kernel, Z: Array, X: Array, S: Array, Y: Array) -> Any:
-    return statistics(kernels, Z, X, S, Y), (kernels, Z, X, S, Y)
+def reverse(
+    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, G_phi: Array, G_psi: Array
+) -> tuple[Kernel, Array, Array, Array]:
+    """Return the derivatives by the kernels, Z, X and T, from those by the sums.
 
-
-def _reverse(residuals: Any, cotangents: tuple[Array, Array]) -> Any:
-    kernels, Z, X, S, Y = residuals
+    Those by the kernels and Z are sums over the rows at hand.
+    """
     n_blocks = Y.shape[0]
     X_blocks = _blocked(X, n_blocks)
 
-    def one(sums: tuple[Array, Array], component: Any) -> Any:
-        kernel, s, G_phi, G_psi = component
-        d_kernel, dZ, dX, ds = _reverse_of_one(kernel, Z, X_blocks, s, Y, G_phi, G_psi)
-        return (sums[0] + dZ, sums[1] + dX), (d_kernel, ds)
+    def one(so_far: tuple[Array, Array], component: Any) -> Any:
+        kernel, s, *cotangents = component
+        d_kernel, dZ, dX, ds = _reverse_of_one(kernel, Z, X_blocks, s, Y, *cotangents)
+        return (so_far[0] + dZ, so_far[1] + dX), (d_kernel, ds)
 
-    (dZ, dX), (d_kernels, dS) = lax.scan(
+    (dZ, dX), (d_kernels, dT) = lax.scan(
         one,
         (jnp.zeros_like(Z), jnp.zeros_like(X_blocks)),
-        (kernels, _weights_first(S, n_blocks), *cotangents),
+        (kernels, _weights_first(T, n_blocks), G_phi, G_psi),
     )
-    # The derivative by S costs a pass of its own over K; XLA drops it where nobody asks for it.
-    return d_kernels, dZ, dX.reshape(X.shape), dS.reshape(S.shape[1], -1).T, jnp.zeros_like(Y)
-
-
-statistics.defvjp(_forward, _reverse)
+    # The derivative by T costs a pass of its own over K; XLA drops it where nobody asks for it.
+    return d_kernels, dZ, dX.reshape(X.shape), dT.reshape(T.shape[1], -1).T

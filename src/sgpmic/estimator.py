@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -25,12 +26,14 @@ from sgpmic._validation import check_parameters, check_whole_number, count_compo
 from sgpmic.io.checkpoints import CheckpointFile, fit_marks
 from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
 from sgpmic.kernels import Kernel, get_kernel
+from sgpmic.learning.checkpoint import Keeper
+from sgpmic.learning.crew import Alone, Crew, SharedTable, lay_out, lay_out_rows, own_rows
 from sgpmic.learning.em import Options, State
 from sgpmic.learning.fit import Callback, Progress
 from sgpmic.learning.fitted import Assessment, Fitted, Units, finish, measure_units, sort_clusters
 from sgpmic.learning.multistart import StartSettings, Stopping, learn
 from sgpmic.learning.starts import Start, plan_starts
-from sgpmic.model.rows import Rows, make_rows, pad_rows
+from sgpmic.model.rows import Rows
 
 Floats = NDArray[np.float64]
 
@@ -306,7 +309,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
-    def fit(self, X: ArrayLike, y: object = None) -> Self:
+    def fit(self, X: ArrayLike | SharedTable, y: object = None) -> Self:
         """Learn embedding and clustering of the rows of ``X``.
 
         Parameters
@@ -325,24 +328,29 @@ n_components_) and (n_clusters, n_components_, n_components_)
         check_parameters(self.get_params(deep=False))
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
-        Y = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
-        if len(Y) < self.n_clusters:
+        table, crew = X if isinstance(X, SharedTable) else (X, None)
+        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=2)
+        crew = Alone(len(Y)) if crew is None else crew
+        if crew.n_rows < self.n_clusters:
             raise ValueError(
-                f"n_samples={len(Y)} is less than n_clusters={self.n_clusters}: ask for at most "
-                "as many clusters as there are rows."
+                f"n_samples={crew.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
+                "most as many clusters as there are rows."
             )
         rng = check_random_state(self.random_state)
-        units = measure_units(Y)
+        if crew.n_processes > 1 and not isinstance(self.random_state, Integral):
+            rng = np.random.RandomState(crew.agree(rng.randint(2**31 - 1, size=1)))
+        units = measure_units(Y, crew)
         with double_precision():
-            rows = make_rows(units.reduce(Y), self.block_size)
-        n_components = count_components(self.n_components, Y)
+            rows = lay_out_rows(Y, crew, self.block_size, units.reduce)
+        n_components = count_components(self.n_components, Y, crew)
         options = self._options()
-        going_on = self._last_state(rows, len(Y), n_components, kernel) if self.warm_start else None
+        going_on = self._last_state(rows, crew, n_components, kernel) if self.warm_start else None
         starts = [Start("last fit", "last fit", 0)]
         if going_on is None:
             starts = plan_starts(self.init, self.init_memberships, self.n_init, rng)
         learned = learn(
             Y,
+            crew,
             rows,
             units,
             options,
@@ -351,16 +359,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self._stopping(),
             self.selection,
             going_on,
-            self._keeper(Y),
+            self._keeper(Y, crew),
         )
         self._state = sort_clusters(learned.outcome.state, rows, options)
-        self._adopt(finish(self._state, rows, options, Y, units, rng))
+        self._adopt(*finish(self._state, rows, crew, options, Y, units, rng))
         self.starts_ = learned.listing()
         self.history_ = learned.history
         self.lower_bound_ = learned.outcome.bound
         self.n_iter_ = len(learned.outcome.history)
         self.converged_ = learned.outcome.converged
-        empty = self.n_clusters - len(np.unique(self.labels_))
+        sizes = crew.total(np.bincount(self.labels_, minlength=self.n_clusters) + 0.0)
+        empty = int(np.sum(sizes == 0))
         for category, sentence in advice(
             learned.outcome,
             empty,
@@ -411,14 +420,18 @@ n_components_) and (n_clusters, n_components_, n_components_)
             callbacks.append(_print_progress)
         return Stopping(int(self.max_iter), float(self.tol), callbacks)
 
-    def _keeper(self, Y: Floats) -> CheckpointFile | None:
+    def _keeper(self, Y: Floats, crew: Crew) -> Keeper | None:
         if self.checkpoint is None:
             return None
+        every = int(self.checkpoint_every)
+        keeper = crew.keeper(self.checkpoint, Y, self.get_params(deep=False), every)
+        if keeper is not None:
+            return keeper
         marks = fit_marks(Y, self.get_params(deep=False))
-        return CheckpointFile(self.checkpoint, marks, int(self.checkpoint_every))
+        return CheckpointFile(self.checkpoint, marks, every)
 
     def _last_state(
-        self, rows: Rows, n_samples: int, n_components: int, kernel: Kernel
+        self, rows: Rows, crew: Crew, n_components: int, kernel: Kernel
     ) -> State | None:
         """Return the state to go on from, None before the first fit."""
         state: State | None = getattr(self, "_state", None)
@@ -429,10 +442,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "set_params(warm_start=False) first."
                 )
             return None
+        n_samples = crew.n_rows
         n_processes = 1 if self.mapping == "shared" else self.n_clusters
         fits = (
-            self.embedding_.shape == (n_samples, n_components)
-            and self.memberships_.shape == (n_samples, self.n_clusters)
+            self.embedding_.shape == (crew.n_own, n_components)
+            and self.memberships_.shape == (crew.n_own, self.n_clusters)
             and len(self.inducing_) == min(self.n_inducing, n_samples)
             and len(self.kernels_) == n_processes
             and type(self.kernels_[0]) is type(kernel)
@@ -445,8 +459,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 "set_params(warm_start=False) first, or make a new estimator."
             )
         # Blocks and the prior's strength may have changed since.
-        X: Any = pad_rows(np.asarray(state.parameters.X)[:n_samples], rows.n_padded)
-        S: Any = pad_rows(np.asarray(state.S)[:n_samples], rows.n_padded)
+        X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
         jitter: Any = np.full(n_processes, float(self.jitter))
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(
@@ -456,13 +469,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
             jitter=jitter,
         )
 
-    def _adopt(self, fitted: Fitted) -> None:
-        """Set the attributes that a fitted model determines."""
+    def _adopt(self, fitted: Fitted, X: Floats, S: Floats) -> None:
+        """Set the attributes that a fitted model and the rows it was fitted to determine."""
         self._fitted = fitted
         # Copies: what a user does to them must not reach the model.
-        self.embedding_ = fitted.X.copy()
-        self.memberships_ = fitted.S.copy()
-        self.labels_ = fitted.S.argmax(axis=1)
+        self.embedding_ = X.copy()
+        self.memberships_ = S.copy()
+        self.labels_ = S.argmax(axis=1)
         mixture = fitted.mixture
         self.weights_: Floats = np.asarray(mixture.weights)
         self.means_: Floats = np.asarray(mixture.means)
@@ -672,7 +685,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 setattr(model, name, stored.attributes[name])
         except (KeyError, TypeError) as error:
             raise unreadable(path, error) from error
-        model._adopt(stored.fitted)
+        model._adopt(stored.fitted, stored.fitted.X, stored.fitted.S)
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         model.history_ = stored.history

@@ -153,7 +153,7 @@ def test_the_last_e_step_is_the_dense_one() -> None:
     """It may not lower the objective either."""
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    S, posterior, jitter = last_e_step(state, rows, BASE)
+    S, posterior, jitter, *_ = last_e_step(state, rows, BASE)
     expected = dense.responsibilities(dense_view(problem, state))
     np.testing.assert_allclose(S[: SIZES.N], expected, rtol=1e-8, atol=1e-12)
     before = objective(problem, state)

@@ -23,10 +23,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.flatten_util import ravel_pytree
+from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
-from sgpmic.learning._trees import OptimiserResult
+from sgpmic.learning._trees import OptimiserResult, is_finite
 from sgpmic.model.bound import (
     Processes,
     data_term,
@@ -50,6 +51,7 @@ from sgpmic.model.mixture import (
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.rows import Rows
+from sgpmic.model.statistics import ROWS
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class RoundInfo(NamedTuple):
     largest_change: Array  # of a responsibility, over the round
     cluster_sizes: Array  # (M,)
     jitter: Array  # the largest relative jitter
+    finite: Array  # whether every number of the new state is
 
 
 def processes_of(parameters: Parameters) -> Processes:
@@ -249,9 +252,9 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
 @partial(jax.jit, static_argnames="options")
 def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
-    settled, count = _settle(state, rows, options)
+    settled, count = _settle(_in_place(state, rows), rows, options)
     step = _maximise(settled, rows, options)
-    new = step.state
+    new = _in_place(step.state, rows)
     info = RoundInfo(
         bound_after_e=step.bound_before,
         bound=step.bound,
@@ -262,8 +265,20 @@ def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundIn
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
         cluster_sizes=jnp.sum(new.S, axis=0),
         jitter=jnp.max(new.jitter),
+        finite=is_finite(new),
     )
     return new, info
+
+
+def _in_place(state: State, rows: Rows) -> State:
+    """Return the state with X and S beside their rows and the rest on every device."""
+    if rows.mesh is None:
+        return state
+    beside_rows = NamedSharding(rows.mesh, PartitionSpec(ROWS))
+    everywhere = NamedSharding(rows.mesh, PartitionSpec())
+    placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
+    X, S = (lax.with_sharding_constraint(a, beside_rows) for a in (state.parameters.X, state.S))
+    return placed._replace(parameters=placed.parameters._replace(X=X), S=S)
 
 
 @partial(jax.jit, static_argnames=("options", "strength"))
@@ -311,12 +326,22 @@ def first_state(
     parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)
     n_processes = jax.tree.leaves(kernels)[0].shape[0]
     jitter = jnp.full(n_processes, options.jitter, X.dtype)
-    return State(parameters, S, mixture, conjugate, jitter)
+    return _in_place(State(parameters, S, mixture, conjugate, jitter), rows)
+
+
+class LastEStep(NamedTuple):
+    """What is left of learning."""
+
+    S: Array  # (N, M)
+    posterior: Posterior
+    jitter: Array  # the largest relative jitter it needed
+    sizes: Array  # (M,) rows whose most probable cluster each is
+    masses: Array  # (M,) sums of the responsibilities
 
 
 @partial(jax.jit, static_argnames="options")
-def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Posterior, Array]:
-    """Return the responsibilities of one more E-step, the posterior, and the jitter it needed."""
+def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
+    """Make one more E-step, for the responsibilities and the posterior that users see."""
     processes = processes_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X
@@ -324,4 +349,12 @@ def last_e_step(state: State, rows: Rows, options: Options) -> tuple[Array, Post
     jitter = state.jitter if options.shared else info["factors"].jitter
     T = process_weights(S, rows, shared=options.shared)
     factors, _, _ = factorise_all(processes, X, T, rows, jitter)
-    return S, make_posterior(processes, factors, state.mixture), jnp.max(factors.jitter)
+    # Padding has no memberships: it would count as first choice of cluster 0.
+    first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
+    return LastEStep(
+        S,
+        make_posterior(processes, factors, state.mixture),
+        jnp.max(factors.jitter),
+        jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),
+        jnp.sum(S, axis=0),
+    )

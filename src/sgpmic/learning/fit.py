@@ -8,22 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.checkpoint import Outcome
+from sgpmic.learning.crew import Crew, lay_out, own_rows
 from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
-from sgpmic.learning.embeddings import embed
-from sgpmic.learning.inducing import choose_inducing
-from sgpmic.learning.memberships import initial_memberships
-from sgpmic.learning.starts import Start
-from sgpmic.model.rows import Rows, pad_rows
+from sgpmic.learning.start_values import StartValues
+from sgpmic.model.rows import Rows
 
 Floats = NDArray[np.float64]
 
@@ -57,61 +54,20 @@ class Progress:
     change: float
     cluster_sizes: Floats
     seconds: float
-    _state: State = field(repr=False, compare=False)
+    _labels: Callable[[], NDArray[np.int64]] = field(repr=False, compare=False)
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
 
-        Computed when asked for: it takes a copy of all memberships.
+        Computed when asked for: it takes a copy of all memberships. Of several processes, each
+        has the labels of its own rows.
         """
-        n_rows = round(float(self.cluster_sizes.sum()))  # padding has no memberships
-        labels: NDArray[np.int64] = np.asarray(self._state.S)[:n_rows].argmax(axis=1)
-        return labels
+        return self._labels()
 
 
 #: A callback may return True to end the start it is told about.
 Callback = Callable[[Progress], object]
-
-
-class StartValues(NamedTuple):
-    """Arrays a start begins with."""
-
-    X: Floats
-    Z: Floats
-    S: Floats
-    notes: tuple[str, ...]
-
-
-def start_values(
-    Y: Floats,
-    start: Start,
-    *,
-    n_clusters: int,
-    n_components: int,
-    n_inducing: int,
-    inducing: str,
-    n_neighbors: int,
-    pieces: str,
-    unit_variance: bool,
-) -> StartValues:
-    """Return the embedding, inducing points and memberships of a start."""
-    rng = np.random.RandomState(start.seed)
-    embedding = embed(
-        Y,
-        n_components,
-        start.embedding,
-        n_neighbors=n_neighbors,
-        pieces=pieces,
-        random_state=rng,
-    )
-    X = embedding.coordinates
-    if unit_variance:
-        deviations = X.std(axis=0)
-        X = X / np.where(deviations > 0, deviations, 1.0)
-    S = initial_memberships(X, n_clusters, start.memberships, rng)
-    Z = choose_inducing(X, n_inducing, inducing, rng)
-    return StartValues(X, Z, S, embedding.notes)
 
 
 @with_numerics
@@ -120,14 +76,15 @@ def initial_state(
     kernels: Sequence[Kernel],
     beta: float,
     rows: Rows,
+    crew: Crew,
     options: Options,
     strength: float,
 ) -> State:
     """Return the EM state of a start."""
-    X, S = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (values.X, values.S))
-    state: State = first_state(
-        X, jnp.asarray(values.Z), stack(kernels), jnp.asarray(beta), S, rows, options, strength
-    )
+    X, S = (lay_out(a, crew, rows) for a in (values.X, values.S))
+    # As NumPy arrays, small ones may go to any device.
+    small = (values.Z, jax.tree.map(np.asarray, stack(kernels)), np.asarray(beta))
+    state: State = first_state(X, *small, S, rows, options, strength)
     return state
 
 
@@ -135,6 +92,7 @@ def initial_state(
 def run_rounds(
     outcome: Outcome,
     rows: Rows,
+    crew: Crew,
     options: Options,
     *,
     max_rounds: int,
@@ -152,6 +110,7 @@ def run_rounds(
     outcome : Outcome
         Where the start is, at its beginning or after some rounds; brought up to date in place.
     rows : Rows
+    crew : Crew
     options : Options
     max_rounds : int
     tolerance : float
@@ -167,19 +126,18 @@ def run_rounds(
     """
     made = len(outcome.history)
     began = time.perf_counter() - (outcome.history[-1]["seconds"] if made else 0.0)
-    n_rows = float(np.asarray(rows.weight).sum())
     for number in range(made + 1, max_rounds + 1):
         if outcome.ended:
             break
         new_state, info = em_round(outcome.state, rows, options)
         record = _record(info, number, start, constant)
         record["seconds"] = time.perf_counter() - began
-        if not (np.isfinite(record["bound"]) and _all_finite(new_state)):
+        if not (np.isfinite(record["bound"]) and bool(info.finite)):
             outcome.broke_off = outcome.ended = True
             break
         # Held against the bound of the scaled data, so that units do not decide when to stop; and
         # against the number of rows where that bound is close to 0.
-        magnitude = max(n_rows, abs(record["bound"] - constant))
+        magnitude = max(crew.n_rows, abs(record["bound"] - constant))
         change = abs(record["bound"] - outcome.bound) / magnitude
         outcome.state, outcome.bound = new_state, record["bound"]
         outcome.history.append(record)
@@ -192,13 +150,15 @@ def run_rounds(
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes),
             seconds=record["seconds"],
-            _state=new_state,
+            _labels=partial(_labels_in, new_state, crew),
         )
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]
         stop = [isinstance(a, (bool, np.bool_)) and bool(a) for a in answers]
         outcome.converged = bool(tolerance > 0 and change <= tolerance)
-        outcome.ended = outcome.converged or any(stop) or number == max_rounds
+        # What one process is asked to do all have to, or the others would wait for ever.
+        asked_to_stop = crew.largest(float(any(stop))) > 0
+        outcome.ended = outcome.converged or asked_to_stop or number == max_rounds
         keep()
 
 
@@ -217,5 +177,6 @@ def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[s
     }
 
 
-def _all_finite(state: State) -> bool:
-    return all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(state))
+def _labels_in(state: State, crew: Crew) -> NDArray[np.int64]:
+    labels: NDArray[np.int64] = own_rows(state.S, crew).argmax(axis=1)
+    return labels

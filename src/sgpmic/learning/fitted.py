@@ -6,19 +6,22 @@ This is what an estimator keeps and a model file holds. It knows arrays only.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
+from sgpmic.learning.crew import Crew, own_rows
 from sgpmic.learning.em import Options, State, last_e_step
 from sgpmic.learning.projection import log_evidence, project
-from sgpmic.learning.reference import Reference, make_reference
+from sgpmic.learning.reference import Reference, make_reference, sample_numbers
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, process_moments
 from sgpmic.model.rows import Rows
@@ -28,6 +31,9 @@ Floats = NDArray[np.float64]
 
 # Variances, their inverses and a kernel's parameters are squares of what is in the data.
 _SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
+
+# Rows that are measured at a time.
+_PART = 65_536
 
 
 class Units(NamedTuple):
@@ -54,17 +60,31 @@ class Units(NamedTuple):
         return -len(self.offset) * math.log(self.scale)
 
 
-def measure_units(Y: Floats) -> Units:
+def measure_units(Y: Floats, crew: Crew) -> Units:
     """Return the units of a table: its means, and the root of its mean feature variance."""
-    largest = float(np.abs(Y).max())
+    largest = crew.largest(_largest_size(Y))
     if not (largest == 0.0 or _SMALLEST_DATA <= largest <= _LARGEST_DATA):
         raise ValueError(
             f"The largest value of the data is {largest:.3g} in size, too close to the ends of "
             "what float64 can square: multiply the data by a number that brings it near 1."
         )
-    scale = float(np.sqrt(Y.var(axis=0).mean()))
+    offset = crew.total(Y.sum(axis=0)) / crew.n_rows
+    squares = sum(
+        (np.sum((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1])
+    )
+    scale = float(np.sqrt((crew.total(squares) / crew.n_rows).mean()))
     # Rows that are all alike leave rounding errors at most: nothing to divide by.
-    return Units(Y.mean(axis=0), 1.0 if scale <= 1e-12 * largest else scale)
+    return Units(offset, 1.0 if scale <= 1e-12 * largest else scale)
+
+
+def _parts(Y: Floats) -> Iterator[Floats]:
+    """Yield some rows at a time, so that what is computed of them stays small."""
+    for first in range(0, len(Y), _PART):
+        yield Y[first : first + _PART]
+
+
+def _largest_size(Y: Floats) -> float:
+    return max((float(np.abs(part).max()) for part in _parts(Y)), default=0.0)
 
 
 class Assessment(NamedTuple):
@@ -200,31 +220,50 @@ def sort_clusters(state: State, rows: Rows, options: Options) -> State:
 
     Largest by the labels that users will see, which are those of the last E-step.
     """
-    # In NumPy: a handful of JAX operations outside a compiled program are compiled one by one.
-    state = jax.tree.map(np.asarray, state)
-    S = np.asarray(last_e_step(state, rows, options)[0])
-    seen = S.sum(axis=1) > 0  # padding has no memberships
-    sizes = np.bincount(S[seen].argmax(axis=1), minlength=S.shape[1])
-    order = np.lexsort([-S.sum(axis=0), -sizes])
+    last = last_e_step(state, rows, options)
+    order = np.lexsort([-np.asarray(last.masses), -np.asarray(last.sizes)])
     parameters = state.parameters
+
+    def sorted_leaf(leaf: Any) -> Any:
+        # In NumPy: a handful of JAX operations outside a compiled program are compiled one by one.
+        return np.asarray(leaf)[order]
+
     if not options.shared:
-        kernels = jax.tree.map(lambda leaf: leaf[order], parameters.log_kernels)
+        kernels = jax.tree.map(sorted_leaf, parameters.log_kernels)
         parameters = parameters._replace(log_kernels=kernels)
-        state = state._replace(jitter=state.jitter[order])
-    mixture = Mixture(*(a[order] for a in state.mixture))
-    return state._replace(parameters=parameters, S=state.S[:, order], mixture=mixture)
+        state = state._replace(jitter=sorted_leaf(state.jitter))
+    mixture = Mixture(*map(sorted_leaf, state.mixture))
+    S = _sort_columns(state.S, order)
+    return state._replace(parameters=parameters, S=S, mixture=mixture)
+
+
+@jax.jit
+def _sort_columns(S: Array, order: Array) -> Array:
+    return S[:, order]
+
+
+class Finished(NamedTuple):
+    """A fitted model and this process's rows in it."""
+
+    fitted: Fitted
+    X: Floats
+    S: Floats
 
 
 @with_numerics
 def finish(
     state: State,
     rows: Rows,
+    crew: Crew,
     options: Options,
     Y: Floats,
     units: Units,
     random_state: np.random.RandomState,
-) -> Fitted:
+) -> Finished:
     """Make the last E-step and keep what predictions need.
+
+    One process remembers all the rows it was trained on. Of several, each keeps to itself what it
+    found for its rows, and all remember the same sample of everybody's.
 
     Parameters
     ----------
@@ -232,16 +271,22 @@ def finish(
         At the end of EM.
     rows : Rows
         The data as EM saw them.
+    crew : Crew
     options : Options
     Y : ndarray of shape (n_samples, n_features)
-        The data in their own units.
+        The data of this process, in their own units.
     units : Units
     random_state : RandomState
         For the sample of rows that is remembered when there are very many.
     """
-    N = len(Y)
+    last = last_e_step(state, rows, options)
     # NumPy arrays, which outlive any device and any precision context.
-    S, posterior, jitter = jax.tree.map(np.asarray, last_e_step(state, rows, options))
-    X = np.array(state.parameters.X)[:N]
-    reference = make_reference(Y, X, random_state)
-    return Fitted(units, posterior, X, np.array(S)[:N], reference, float(jitter))
+    posterior = jax.tree.map(np.asarray, last.posterior)
+    X, S = (np.array(own_rows(a, crew)) for a in (state.parameters.X, last.S))
+    known_Y, known_X, known_S = Y, X, S
+    if crew.n_processes > 1:
+        numbers = sample_numbers(crew.n_rows, random_state)
+        known_Y, known_X, known_S = (crew.rows_at(a, numbers) for a in (Y, X, S))
+    reference = make_reference(known_Y, known_X, random_state)
+    fitted = Fitted(units, posterior, known_X, known_S, reference, float(last.jitter))
+    return Finished(fitted, X, S)

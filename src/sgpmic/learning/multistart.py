@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from sgpmic.kernels import Kernel
 from sgpmic.learning.checkpoint import Keeper, Outcome, Snapshot, state_template
+from sgpmic.learning.crew import Crew, own_rows
 from sgpmic.learning.em import Options, State
-from sgpmic.learning.fit import Callback, initial_state, run_rounds, start_values
+from sgpmic.learning.fit import Callback, initial_state, run_rounds
 from sgpmic.learning.fitted import Units, scale_kernels
+from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import Start, agreements, choose
 from sgpmic.model.rows import Rows
 
@@ -54,6 +56,14 @@ class Learned:
     kept: int
     partitions: list[NDArray[np.int64]]
     agreement: Floats
+    sizes: list[Floats]  # of every partition's clusters, over all processes
+
+    def labels_by_size(self, number: int) -> NDArray[np.int64]:
+        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
+        order = np.argsort(-self.sizes[number], kind="stable")
+        numbers = np.empty_like(order)
+        numbers[order] = np.arange(len(order))
+        return numbers[self.partitions[number]]
 
     @property
     def outcome(self) -> Outcome:
@@ -77,30 +87,23 @@ class Learned:
                 "converged": outcome.converged,
                 "kept": i == self.kept,
                 "notes": list(outcome.notes),
-                "labels": _by_size(self.partitions[i]),
+                "labels": self.labels_by_size(i),
             }
             for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
         ]
 
 
-def _by_size(partition: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the partition with its clusters numbered by size, as the estimator's labels are."""
-    order = np.argsort(-np.bincount(partition), kind="stable")
-    numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(order))
-    return numbers[partition]
-
-
 def begin(
-    Y: Floats, start: Start, rows: Rows, options: Options, settings: StartSettings
+    Y: Floats, crew: Crew, start: Start, rows: Rows, options: Options, settings: StartSettings
 ) -> tuple[State, tuple[str, ...]]:
     """Return the state that a start begins with, and what is unusual about it."""
     values = start_values(
         Y,
+        crew,
         start,
         n_clusters=settings.n_clusters,
         n_components=settings.n_components,
-        n_inducing=min(settings.n_inducing, len(Y)),
+        n_inducing=min(settings.n_inducing, crew.n_rows),
         inducing=settings.inducing,
         n_neighbors=settings.n_neighbors,
         pieces=settings.isomap_pieces,
@@ -110,12 +113,13 @@ def begin(
     n_processes = 1 if options.shared else settings.n_clusters
     kernels = scale_kernels([kernel] * n_processes, settings.kernel_factor)
     # The paper's start, β = (½ √mean(var(Y)))⁻², which is 4 once the data are scaled.
-    state = initial_state(values, kernels, 4.0, rows, options, settings.prior_strength)
+    state = initial_state(values, kernels, 4.0, rows, crew, options, settings.prior_strength)
     return state, values.notes
 
 
 def learn(
     Y: Floats,
+    crew: Crew,
     rows: Rows,
     units: Units,
     options: Options,
@@ -131,7 +135,9 @@ def learn(
     Parameters
     ----------
     Y : ndarray of shape (n_samples, n_features)
-        The data in their own units.
+        The data of this process, in their own units.
+    crew : Crew
+        All processes.
     rows : Rows
         The same, centred, scaled and in blocks.
     units : Units
@@ -152,7 +158,7 @@ def learn(
             notes: tuple[str, ...] = ()
             state = going_on
             if state is None:
-                state, notes = begin(Y, start, rows, options, settings)
+                state, notes = begin(Y, crew, start, rows, options, settings)
             outcomes.append(Outcome(state, bound=float("nan"), converged=False, notes=notes))
 
         def keep() -> None:
@@ -162,10 +168,11 @@ def learn(
         run_rounds(
             outcomes[number],
             rows,
+            crew,
             options,
             max_rounds=stopping.max_rounds,
             tolerance=stopping.tolerance,
-            constant=len(Y) * units.log_volume,
+            constant=crew.n_rows * units.log_volume,
             callbacks=stopping.callbacks,
             start=number,
             n_starts=len(starts),
@@ -179,11 +186,13 @@ def learn(
             f"very different sizes and scale them, or raise jitter above {options.jitter:g}."
         )
     outcomes = [outcomes[i] for i in survivors]
-    partitions = [np.asarray(o.state.S)[: len(Y)].argmax(axis=1) for o in outcomes]
-    agreement = agreements(partitions)
+    partitions = [own_rows(o.state.S, crew).argmax(axis=1) for o in outcomes]
+    agreement = agreements(partitions, settings.n_clusters, crew)
     bounds = np.array([o.bound for o in outcomes])
     kept = choose(selection, bounds, agreement)
-    return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement)
+    counted = [np.bincount(p, minlength=settings.n_clusters) for p in partitions]
+    sizes = [crew.total(counts.astype(np.float64)) for counts in counted]
+    return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement, sizes)
 
 
 def _where_it_was(

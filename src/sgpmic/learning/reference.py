@@ -56,12 +56,19 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
+def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> NDArray[np.int64]:
+    """Return the numbers of the rows to remember: all, or a sample of very many."""
+    if n_rows <= MOST_REFERENCE_ROWS:
+        return np.arange(n_rows)
+    return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
+
+
 def make_reference(Y: Floats, X: Floats, random_state: np.random.RandomState) -> Reference:
     """Remember training rows ``Y`` with latent points ``X``."""
     keys = fingerprints(Y)
     order = np.argsort(keys, kind="stable").astype(np.int64)
     rows, points = Y, X
     if len(Y) > MOST_REFERENCE_ROWS:
-        chosen = np.sort(random_state.choice(len(Y), MOST_REFERENCE_ROWS, replace=False))
+        chosen = sample_numbers(len(Y), random_state)
         rows, points = Y[chosen], X[chosen]
     return Reference(rows.copy(), points.copy(), keys[order], order)

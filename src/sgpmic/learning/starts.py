@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
+
+from sgpmic.learning.crew import Crew
 
 SELECTIONS = ("consensus", "bound")
 
@@ -66,7 +67,9 @@ def plan_starts(
     return [Start(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
 
 
-def agreements(partitions: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.float64]:
+def agreements(
+    partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, crew: Crew
+) -> NDArray[np.float64]:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
     n = len(partitions)
     if n == 1:
@@ -74,8 +77,27 @@ def agreements(partitions: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.flo
     table = np.zeros((n, n))
     for i in range(n):
         for j in range(i):
-            table[i, j] = table[j, i] = adjusted_rand_score(partitions[i], partitions[j])
+            pairs = partitions[i].astype(np.int64) * n_clusters + partitions[j]
+            counts = np.bincount(pairs, minlength=n_clusters**2).reshape(n_clusters, n_clusters)
+            table[i, j] = table[j, i] = rand_index(crew.total(counts.astype(np.float64)))
     return table.sum(axis=1) / (n - 1)
+
+
+def rand_index(counts: NDArray[np.float64]) -> float:
+    """Return the adjusted Rand index of two partitions from how many rows they have in common.
+
+    From the counts, which add up over processes; scikit-learn's function wants the labels.
+    """
+
+    def pairs(sizes: NDArray[np.float64]) -> float:
+        return float(np.sum(sizes * (sizes - 1.0)) / 2.0)
+
+    together = pairs(counts)
+    first, second = pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    expected = first * second / max(pairs(counts.sum()), 1.0)
+    most = (first + second) / 2.0
+    # Two partitions that are both one cluster, or both single rows, agree.
+    return 1.0 if most == expected else (together - expected) / (most - expected)
 
 
 def choose(selection: str, bounds: NDArray[np.float64], agreement: NDArray[np.float64]) -> int:

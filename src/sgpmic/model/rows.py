@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,18 +64,29 @@ def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
     return n_blocks, -(-n_rows // n_blocks)
 
 
+def fill_blocks(
+    Y: np.ndarray, n_blocks: int, size: int, reduce: Callable[[Any], Any] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the arrays of :class:`Rows` for a table (N, P), padded with rows of weight 0.
+
+    ``reduce``, where there is one, is applied to the rows of a block at a time.
+    """
+    N, P = Y.shape
+    blocked = np.zeros((n_blocks, P, size))
+    for number in range(-(-N // size)):
+        part = Y[number * size : (number + 1) * size]
+        blocked[number, :, : len(part)] = (part if reduce is None else reduce(part)).T
+    weight = np.zeros(n_blocks * size)
+    weight[:N] = 1.0
+    norm2 = np.einsum("bpn,bpn->bn", blocked, blocked)
+    return blocked, weight.reshape(n_blocks, size), norm2
+
+
 def make_rows(Y: Any, block: int | None = None) -> Rows:
     """Put a table ``Y`` (N, P) into blocks."""
     Y = np.asarray(Y, dtype=np.float64)
-    n_blocks, size = block_shape(Y.shape[0], block)
-    weight = np.zeros(n_blocks * size)
-    weight[: Y.shape[0]] = 1.0
-    padded = pad_rows(Y, n_blocks * size).reshape(n_blocks, size, Y.shape[1])
-    return Rows(
-        jnp.asarray(np.ascontiguousarray(padded.transpose(0, 2, 1))),
-        jnp.asarray(weight.reshape(n_blocks, size)),
-        jnp.asarray(np.einsum("bnp,bnp->bn", padded, padded)),
-    )
+    values, weight, norm2 = map(jnp.asarray, fill_blocks(Y, *block_shape(Y.shape[0], block)))
+    return Rows(values, weight, norm2)
 
 
 def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:

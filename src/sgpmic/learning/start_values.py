@@ -1,0 +1,108 @@
+"""The arrays a start begins with: of all rows, or of a sample with the others placed among it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.learning.crew import Crew
+from sgpmic.learning.embeddings import MOST_GRAPH_ROWS, embed
+from sgpmic.learning.inducing import choose_inducing
+from sgpmic.learning.memberships import initial_memberships
+from sgpmic.learning.nearest import weights_of_nearest
+from sgpmic.learning.starts import Start
+
+Floats = NDArray[np.float64]
+
+#: Of more rows than this, a start is made from a sample.
+MOST_START_ROWS = 20_000
+
+#: A row outside the sample is placed between this many of its nearest rows in it.
+_PLACED_BETWEEN = 6
+
+
+class StartValues(NamedTuple):
+    """Arrays a start begins with."""
+
+    X: Floats
+    Z: Floats
+    S: Floats
+    notes: tuple[str, ...]
+
+
+def start_values(
+    Y: Floats,
+    crew: Crew,
+    start: Start,
+    *,
+    n_clusters: int,
+    n_components: int,
+    n_inducing: int,
+    inducing: str,
+    n_neighbors: int,
+    pieces: str,
+    unit_variance: bool,
+) -> StartValues:
+    """Return the embedding and memberships of this process's rows, and the inducing points.
+
+    Embedding a table takes a look at all pairs of rows, and clustering it many passes over it. Of
+    very many rows a sample is embedded and clustered, and every other row is put between its
+    nearest rows in the sample, in the latent space and in its memberships. Rough, but it only
+    begins what learning ends; and what every process does to its own rows is the same however
+    many processes there are.
+    """
+    rng = np.random.RandomState(start.seed)
+    numbers = np.arange(crew.n_rows)
+    sampled = crew.n_rows > MOST_START_ROWS
+    if sampled:
+        numbers = np.sort(rng.choice(crew.n_rows, MOST_GRAPH_ROWS, replace=False))
+    sample = crew.rows_at(Y, numbers)
+    embedding = embed(
+        sample,
+        n_components,
+        _of_sample(start.embedding, crew, numbers),
+        n_neighbors=n_neighbors,
+        pieces=pieces,
+        random_state=rng,
+    )
+    X = embedding.coordinates
+    deviations = np.ones(X.shape[1])
+    if unit_variance:
+        deviations = X.std(axis=0)
+        deviations = np.where(deviations > 0, deviations, 1.0)
+    X = X / deviations
+    S = initial_memberships(X, n_clusters, _of_sample(start.memberships, crew, numbers), rng)
+    Z = choose_inducing(X, n_inducing, inducing, rng)
+    # Processors of different makes round differently, and all have to start from one state.
+    X, Z, S = crew.agree((X, Z, S))
+    if not sampled:
+        own = slice(crew.first, crew.first + crew.n_own)
+        return StartValues(X[own], Z, S[own], embedding.notes)
+    note = (
+        f"The start was made from {len(numbers)} of the {crew.n_rows} rows, drawn at random; the "
+        "others were placed between their nearest rows among them."
+    )
+    nearest, weights = weights_of_nearest(sample, Y, _PLACED_BETWEEN)
+    X_own, S_own = (_mean_of(known, nearest, weights) for known in (X, S))
+    if not isinstance(start.embedding, str):
+        X_own = np.asarray(start.embedding, np.float64) / deviations
+    if not isinstance(start.memberships, str):
+        S_own = initial_memberships(X_own, n_clusters, start.memberships, rng)
+    return StartValues(X_own, Z, S_own, (note, *embedding.notes))
+
+
+def _of_sample(given: Any, crew: Crew, numbers: NDArray[np.int64]) -> Any:
+    """Return a method's name as it is, and of an array the rows of the sample."""
+    if isinstance(given, str) or len(given) != crew.n_own:  # what is wrong with it is said later
+        return given
+    return crew.rows_at(np.asarray(given, np.float64), numbers)
+
+
+def _mean_of(known: Floats, nearest: NDArray[np.int64], weights: Floats) -> Floats:
+    """Return Σ_k weights[:, k] known[nearest[:, k]], without an array of all the terms."""
+    mean = np.zeros((len(nearest), known.shape[1]))
+    for k in range(nearest.shape[1]):
+        mean += weights[:, k, None] * known[nearest[:, k]]
+    return mean

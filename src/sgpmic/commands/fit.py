@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ from sgpmic.commands.options import (
     choose_device,
     dimensions,
 )
+from sgpmic.commands.party import Party, join_party
 from sgpmic.io.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -72,6 +74,14 @@ def fit(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     device: Device = "auto",
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Processes to start on this machine, each with its share of a Parquet or .npy "
+            "file; under srun or mpirun leave it out.",
+        ),
+    ] = 1,
     checkpoint_every: Annotated[
         int, typer.Option(min=1, help="Rounds between two checkpoints.")
     ] = 1,
@@ -87,7 +97,8 @@ def fit(
     setting). Interrupted, the same command with --resume goes on to the same result.
     """
     choose_device(device)
-    from sgpmic.io.tables import TableError, read_table
+    party = join_party(processes)
+    from sgpmic.io.tables import read_table
 
     folder = RunFolder(out)
     began = time.perf_counter()
@@ -106,42 +117,55 @@ def fit(
         "table": str(table.resolve()),
         "device": device,
     }
-    try:
-        # Everything is looked at before anything is changed: a slip must not cost the results of
-        # an earlier run.
+
+    # Everything is looked at before anything is changed: a slip must not cost the results of an
+    # earlier run.
+    def read() -> Table:
         data = read_table(
             table,
             columns=listed(columns),
             drop=listed(drop),
             id_column=id_column,
             label_column=label_column,
+            share=party.share,
         )
         if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
-        asked = {"n_clusters": clusters, **parameters}
-        if resume and folder.is_complete:
-            _say_finished(folder, data, asked | {k: options[k] for k in _ASKED})
-            return
-        folder.check(force=force, resume=resume)
-        model = _make_model(clusters, parameters, as_published, len(data.values))
-        folder.prepare(resume=resume)
-    except (TableError, RunFolderError, ValueError, TypeError) as error:
-        raise fail(_one_line(error)) from None
+        return data
+
+    data = party.do(read)
+    party.do(lambda: party.meet(data.values, folder.checkpoint if resume else None))
+    data = replace(data, digest=party.digest(data))
+    asked = {"n_clusters": clusters, **parameters} | {k: options[k] for k in _ASKED}
+    if resume and party.hears(folder.is_complete):
+        party.do(lambda: _say_finished(folder, data, asked) if party.speaks else None)
+        party.part()
+        return
+
+    def prepare() -> sgpmic.SGPMIC:
+        model = _make_model(clusters, parameters, as_published, party.n_rows(data))
+        if party.speaks:
+            folder.check(force=force, resume=resume)
+            folder.prepare(resume=resume)
+        return model
+
+    model = party.do(prepare)
     if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     read_seconds = time.perf_counter() - began
     model.set_params(checkpoint=folder.checkpoint, checkpoint_every=checkpoint_every)
     try:
-        with _terminated_as_interrupted():
-            notes = _learn(model, data, options)
-            _write(folder, model, data, notes, options, read_seconds)
+        with _terminated_as_interrupted(), party.watching(model):
+            notes = _learn(model, data, options, party)
+            _write(folder, model, data, notes, options, read_seconds, party)
     except KeyboardInterrupt:
         if not folder.checkpoint.exists():
             raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
         raise fail(
             "Stopped. What was learned is kept; the same command with --resume goes on.", 130
         ) from None
-    _summarise(model, data, notes, folder)
+    _summarise(model, data, notes, folder, party)
+    party.part()
 
 
 _ASKED = ("as_published", "standardize")
@@ -171,12 +195,13 @@ def _write(
     notes: list[str],
     options: dict[str, Any],
     read_seconds: float,
+    party: Party,
 ) -> None:
     from sgpmic.commands.results import write_results
 
     try:
         with console.status("Writing results"):
-            write_results(folder, model, data, notes, options, {"reading": read_seconds})
+            write_results(folder, model, data, notes, options, {"reading": read_seconds}, party)
     except OSError as error:
         raise fail(
             f"The results cannot be written to {folder.path}: {error.strerror or error}. What was "
@@ -201,18 +226,21 @@ def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
-def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any]) -> list[str]:
+def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any], party: Party) -> list[str]:
     """Fit with a live display; return what the model warned of."""
     from sgpmic.commands.results import standardized
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
     from sgpmic.io.model_file import ModelFileError
 
-    values, options["scaling"] = standardized(data.values, options["standardize"])
+    values, options["scaling"] = standardized(
+        data.values, options["standardize"], party.total, party.n_rows(data)
+    )
     display = FitDisplay(model.max_iter, model.n_init)
     try:
         with display, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            model.set_params(callbacks=[display.show]).fit(values)
+            callbacks = [*(model.callbacks or []), display.show]
+            model.set_params(callbacks=callbacks).fit(party.table(values))
             display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
     except OSError as error:
         raise fail(
@@ -244,16 +272,19 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _summarise(model: sgpmic.SGPMIC, data: Table, notes: list[str], folder: RunFolder) -> None:
-    screen = ScreenTable(title=f"{len(data.values)} rows in {model.n_clusters} clusters")
+def _summarise(
+    model: sgpmic.SGPMIC, data: Table, notes: list[str], folder: RunFolder, party: Party
+) -> None:
+    screen = ScreenTable(title=f"{party.n_rows(data)} rows in {model.n_clusters} clusters")
     for name in ("cluster", "rows", "weight", "mean certainty"):
         screen.add_column(name, justify="right")
-    for m in range(model.n_clusters):
-        mine = model.labels_ == m
-        certainty = f"{model.memberships_[mine, m].mean():.3f}" if mine.any() else "–"
-        screen.add_row(str(m), str(mine.sum()), f"{model.weights_[m]:.2f}", certainty)
+    sizes = party.sizes(model)
+    for m, size in enumerate(sizes):
+        own = model.memberships_[model.labels_ == m, m]
+        certainty = f"{float(party.total(own.sum())) / size:.3f}" if size else "–"
+        screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
     console.print(screen)
-    if data.labels is not None:
+    if data.labels is not None and party.alone:
         from sklearn.metrics import adjusted_rand_score
 
         agreement = adjusted_rand_score(data.labels, model.labels_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from sgpmic.io.outputs import write_bytes, write_table
 from sgpmic.io.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from sgpmic.commands.party import Party
     from sgpmic.estimator import SGPMIC
     from sgpmic.io.tables import Table
     from sgpmic.learning.fitted import Assessment
@@ -28,11 +30,17 @@ UNUSUAL_SHARE = 0.005
 _MOST_ASSESSED = 5_000
 
 
-def standardized(values: Floats, wanted: bool) -> tuple[Floats, dict[str, list[float]] | None]:
-    """Return the values, standardised if wanted, and what new rows need for the same."""
+def standardized(
+    values: Floats, wanted: bool, total: Callable[[Floats], Floats], n_rows: int
+) -> tuple[Floats, dict[str, list[float]] | None]:
+    """Return the values, standardised if wanted, and what new rows need for the same.
+
+    ``total`` adds up over the processes, which have ``n_rows`` rows together.
+    """
     if not wanted:
         return values, None
-    means, scales = values.mean(axis=0), values.std(axis=0)
+    means = total(values.sum(axis=0)) / n_rows
+    scales = np.sqrt(total(((values - means) ** 2).sum(axis=0)) / n_rows)
     scales = np.where(scales > 0, scales, 1.0)  # a constant feature stays constant
     return (values - means) / scales, {"means": means.tolist(), "scales": scales.tolist()}
 
@@ -52,18 +60,35 @@ def write_results(
     notes: list[str],
     options: dict[str, Any],
     times: dict[str, float],
+    party: Party,
 ) -> None:
-    """Write everything; ``run.json`` last, since it says that the rest is there."""
+    """Write everything; ``run.json`` last, since it says that the rest is there.
+
+    Of several processes each writes the labels of its rows, and the first one the rest, with a
+    report that shows a sample of everybody's.
+    """
+    columns = {
+        **row_names(data.ids, data.id_name, len(data.values), party.first_row),
+        **fitted_columns(model),
+    }
+    n_rows, sizes = party.n_rows(data), party.sizes(model)
+    if party.crew is None:
+        write_table(folder.labels, columns)
+    else:
+        party.write_labels(folder, columns)
+        model, data = party.sample(model, data)
+        if len(data.values) < n_rows:
+            notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
+    if not party.speaks:
+        return
     began = time.perf_counter()
-    values = apply_scaling(data.values, options["scaling"])
-    threshold = density_threshold(model, values)
+    threshold = density_threshold(model, apply_scaling(data.values, options["scaling"]))
     times |= {
         "learning": float(sum(_last_seconds(model))),
         "judging densities": time.perf_counter() - began,
     }
     record = make_record(model, data, notes, options, times, threshold)
-    columns = fitted_columns(model)
-    write_table(folder.labels, {**row_names(data.ids, data.id_name, len(values)), **columns})
+    record["data"]["rows"], record["result"]["sizes"] = n_rows, sizes
     # Set after all that was computed from arrays without names.
     model.feature_names_in_ = np.array(data.names, dtype=object)
     model.save(folder.model)

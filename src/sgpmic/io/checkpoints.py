@@ -51,7 +51,7 @@ class CheckpointFile:
         for number, outcome in enumerate(snapshot.outcomes):
             leaves = state_leaves(outcome.state)
             arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
-            described.append(_describe(outcome, len(leaves)))
+            described.append(describe_outcome(outcome, len(leaves)))
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,
@@ -73,24 +73,26 @@ class CheckpointFile:
         header, arrays = read_model(self.path)
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{self.path} is not a checkpoint; name another file.")
-        others = [
-            what
-            for what, mark in self._belongs_to.items()
-            if header["belongs_to"].get(what) != mark
-        ]
-        if others:
-            raise ModelFileError(
-                f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
-                "delete it to start anew, or go on with what it belongs to."
-            )
+        check_belongs(self.path, self._belongs_to, header["belongs_to"])
         outcomes = []
         for number, described in enumerate(header["outcomes"]):
             leaves = [arrays[f"{number}.{place}"] for place in range(described["leaves"])]
-            outcomes.append(_outcome(described, state_from_leaves(template, leaves)))
+            outcomes.append(restore_outcome(described, state_from_leaves(template, leaves)))
         return Snapshot(list(header["seeds"]), outcomes)
 
 
-def _describe(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
+def check_belongs(path: Path, wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Raise where a checkpoint is that of another fit."""
+    others = [what for what, mark in wanted.items() if found.get(what) != mark]
+    if others:
+        raise ModelFileError(
+            f"{path} is the checkpoint of a fit with other {' and '.join(others)}; "
+            "delete it to start anew, or go on with what it belongs to."
+        )
+
+
+def describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
+    """Return what a header says of a start."""
     return {
         "leaves": n_leaves,
         # The first change is measured against a bound that is no number, which no header holds.
@@ -103,7 +105,8 @@ def _describe(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
     }
 
 
-def _outcome(described: dict[str, Any], state: State) -> Outcome:
+def restore_outcome(described: dict[str, Any], state: State) -> Outcome:
+    """Return the start that a header tells of."""
     return Outcome(
         state=state,
         bound=float("nan") if described["bound"] is None else described["bound"],
@@ -131,13 +134,18 @@ def fit_marks(Y: np.ndarray, parameters: Mapping[str, Any]) -> dict[str, str]:
     """
     data = hashlib.sha256(f"{Y.shape} {Y.dtype}".encode())
     data.update(np.ascontiguousarray(Y).data)
+    return {"data": data.hexdigest(), **settings_marks(parameters)}
+
+
+def settings_marks(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return marks of what decides the result of a fit besides the data."""
     settings = hashlib.sha256()
     for name, value in sorted(parameters.items()):
         if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
             continue
         settings.update(f"{name}=".encode() + _bytes_of(value) + b";")
     versions = f"sgpmic {sgpmic.__version__}, jax {jax.__version__}"
-    return {"data": data.hexdigest(), "settings": settings.hexdigest(), "versions": versions}
+    return {"settings": settings.hexdigest(), "versions": versions}
 
 
 def _bytes_of(value: Any) -> bytes:

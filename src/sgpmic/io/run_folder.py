@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class RunFolder:
             if not resume:
                 # The record last: killed in between, the folder still passes for a run's.
                 for file in (*self._results, self.checkpoint, self._run):
-                    file.unlink(missing_ok=True)
+                    _remove(file)
         except OSError as error:
             raise RunFolderError(
                 f"The folder {self.path} cannot be made: {error.strerror}."
@@ -99,7 +100,7 @@ class RunFolder:
         """Write ``run.json``, which makes the run complete, and drop its checkpoint."""
         content = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
         write_bytes(self._run, content.encode() + b"\n")
-        self.checkpoint.unlink(missing_ok=True)
+        _remove(self.checkpoint)
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``run.json`` says.
@@ -132,3 +133,11 @@ class RunFolder:
             )
         found: dict[str, Any] = record
         return found
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or the folder that the checkpoint of several processes is."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -31,7 +31,13 @@ class ArrowReader(TableReader):
     """A table that comes as Arrow record batches."""
 
     def __init__(
-        self, path: str, kind: str, schema: pa.Schema, n_rows: int | None, batches: Batches
+        self,
+        path: str,
+        kind: str,
+        schema: pa.Schema,
+        n_rows: int | None,
+        batches: Batches,
+        first_row: int = 0,
     ) -> None:
         self.path = path
         with decoding(path, kind):  # names may turn out not to be UTF-8
@@ -40,6 +46,7 @@ class ArrowReader(TableReader):
         self._kind = kind
         self._schema = schema
         self._batches = batches
+        self._first_row = first_row
         check_names(path, self.names)
 
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
@@ -50,7 +57,7 @@ class ArrowReader(TableReader):
                 raise TableError(
                     f"{self.path}, column {quote(name)}: {reason}, or {drop_advice(name)}"
                 )
-        start = 0
+        start = self._first_row
         for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
             yield self._piece(batch, start, features, texts)
             start += len(batch)
@@ -88,18 +95,53 @@ class ArrowReader(TableReader):
         return Piece(values, words, lambda row: f"row {start + row + 1}")
 
 
+class ParquetReader(ArrowReader):
+    """A Parquet file, or some consecutive rows of one."""
+
+    def __init__(self, path: str, rows: range | None = None) -> None:
+        kind = "a Parquet file"
+        with decoding(path, kind), pq.ParquetFile(path) as file:
+            schema, in_file = file.schema_arrow, file.metadata.num_rows
+        self._rows = range(in_file) if rows is None else rows
+        super().__init__(
+            path, kind, schema, len(self._rows), self._batches_of_rows, self._rows.start
+        )
+
+    def share(self, first: int, end: int) -> ParquetReader:
+        """Return a reader of some rows, which reads their row groups only."""
+        return ParquetReader(self.path, self._rows[first:end])
+
+    def _batches_of_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        # Through a small buffer: a file may be a single row group, which would be loaded whole.
+        with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+            groups, before = self._groups(file.metadata)
+            for batch in file.iter_batches(
+                batch_size=_ROWS, columns=list(names), row_groups=groups
+            ):
+                wanted = batch.slice(
+                    max(self._rows.start - before, 0),
+                    max(self._rows.stop - max(before, self._rows.start), 0),
+                )
+                before += len(batch)
+                if len(wanted):
+                    yield wanted
+
+    def _groups(self, metadata: pq.FileMetaData) -> tuple[list[int], int]:
+        """Return the row groups that hold the rows, and the number of rows before the first."""
+        groups: list[int] = []
+        first = start = 0
+        for number in range(metadata.num_row_groups):
+            end = start + metadata.row_group(number).num_rows
+            if start < self._rows.stop and end > self._rows.start:
+                first = first if groups else start
+                groups.append(number)
+            start = end
+        return groups, first
+
+
 def open_parquet(path: str) -> ArrowReader:
     """Open a Parquet file; only its schema is read."""
-    kind = "a Parquet file"
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        # Through a small buffer: a file may be a single row group, which would be loaded whole.
-        with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
-            yield from file.iter_batches(batch_size=_ROWS, columns=list(names))
-
-    with decoding(path, kind), pq.ParquetFile(path) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
-    return ArrowReader(path, kind, schema, n_rows, batches)
+    return ParquetReader(path)
 
 
 def open_ipc(path: str) -> ArrowReader:

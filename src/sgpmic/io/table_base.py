@@ -86,6 +86,19 @@ class TableReader(ABC):
     names: tuple[str, ...]
     n_rows: int | None = None
 
+    def share(self, first: int, end: int) -> TableReader:
+        """Return a reader of the rows from ``first`` up to ``end``, which reads no others.
+
+        Raises
+        ------
+        TableError
+            For a format whose rows cannot be found without reading all those before.
+        """
+        raise TableError(
+            f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
+            "each reads its own rows; convert the table"
+        )
+
     @abstractmethod
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield all rows, unchecked, in pieces of whatever size suits the format."""

@@ -19,11 +19,18 @@ _NAMES_NAMES = ("names", "columns")
 class ArrayReader(TableReader):
     """A two-dimensional array, in memory or mapped from a file."""
 
-    def __init__(self, path: str, array: NDArray[Any], names: Sequence[str]) -> None:
+    def __init__(
+        self, path: str, array: NDArray[Any], names: Sequence[str], first_row: int = 0
+    ) -> None:
         self.path = path
         self.names = tuple(names)
         self.n_rows = len(array)
         self._array = array
+        self._first_row = first_row
+
+    def share(self, first: int, end: int) -> ArrayReader:
+        """Return a reader of some rows; of a mapped file no others are read."""
+        return ArrayReader(self.path, self._array[first:end], self.names, self._first_row + first)
 
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield the rows a few at a time, so that little of a mapped file is in memory."""
@@ -35,7 +42,8 @@ class ArrayReader(TableReader):
             with np.errstate(over="ignore"):
                 values = np.ascontiguousarray(rows[:, chosen], np.float64)
             words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
-            yield Piece(values, words, lambda row, start=start: f"row {start + row + 1}")  # type: ignore[misc]
+            before = self._first_row + start
+            yield Piece(values, words, lambda row, before=before: f"row {before + row + 1}")  # type: ignore[misc]
 
 
 def open_npy(path: str) -> ArrayReader:

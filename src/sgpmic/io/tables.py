@@ -155,6 +155,7 @@ def read_table(
     drop: Sequence[str] = (),
     id_column: str | None = None,
     label_column: str | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Table:
     """Read a table into memory.
 
@@ -168,6 +169,8 @@ def read_table(
         Columns that are no features.
     id_column, label_column : str, optional
         Columns of any type to read as text; they are no features.
+    share : tuple of two ints
+        Which part of the rows to read, from 0, and into how many equal parts they are divided.
 
     Returns
     -------
@@ -181,6 +184,10 @@ def read_table(
     """
     reader = open_table(path)
     features = _choose_features(reader, columns, drop, id_column, label_column)
+    part, n_parts = share
+    if n_parts > 1:
+        n_rows = reader.n_rows or 0
+        reader = reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
     texts = [name for name in (id_column, label_column) if name is not None]
     parts: list[Rows] = [
         (piece.values, piece.texts) for piece in reader.checked_pieces(features, texts)

@@ -42,7 +42,7 @@ class SpreadRows:
         self.mesh = Mesh(np.array(devices), (ROWS,), axis_types=(AxisType.Auto,))
         self.n_own = n_own
         self.n_processes = jax.process_count()
-        self.counts = _gathered(np.array([n_own], dtype=np.int64))[:, 0]
+        self.counts = gathered(np.array([n_own], dtype=np.int64))[:, 0]
         self.n_rows = int(self.counts.sum())
         self.first = int(self.counts[: jax.process_index()].sum())
         if (self.counts == 0).any():
@@ -65,8 +65,7 @@ class SpreadRows:
         for device in self.mesh.devices.flat:
             per_process[device.process_index] = per_process.get(device.process_index, 0) + 1
         most = max(
-            -(-int(self.counts[process]) // n_devices)
-            for process, n_devices in per_process.items()
+            -(-int(self.counts[process]) // n_devices) for process, n_devices in per_process.items()
         )
         n_blocks, size = block_shape(most, block)
         return n_blocks * self._n_local, size
@@ -87,14 +86,14 @@ class SpreadRows:
         """Return the sum over the processes of an array."""
         if self.n_processes == 1:
             return values
-        result: Any = _gathered(np.asarray(values)).sum(axis=0)
+        result: Any = gathered(np.asarray(values)).sum(axis=0)
         return result
 
     def largest(self, value: float) -> float:
         """Return the largest of the processes' numbers."""
         if self.n_processes == 1:
             return value
-        return float(_gathered(np.array([value])).max())
+        return float(gathered(np.array([value])).max())
 
     def agree(self, values: _T) -> _T:
         """Return the first process's version of a tree of arrays that all of them have."""
@@ -119,10 +118,20 @@ class SpreadRows:
         from sgpmic.scale.checkpoints import ShardedCheckpoint, spread_marks
 
         marks = spread_marks(own, self, parameters)
-        return ShardedCheckpoint(path, self, marks, every)
+        return ShardedCheckpoint(path, self, marks, every, parameters["block_size"])
+
+    @property
+    def process(self) -> int:
+        """Which process this is, from 0."""
+        return jax.process_index()
+
+    def wait(self, what: str) -> None:
+        """Wait until all processes have come to this point."""
+        if self.n_processes > 1:
+            multihost_utils.sync_global_devices(what)
 
 
-def _gathered(own: np.ndarray) -> np.ndarray:
+def gathered(own: np.ndarray) -> np.ndarray:
     """Return every process's array, (n_processes, ...)."""
     if jax.process_count() == 1:
         return own[None]

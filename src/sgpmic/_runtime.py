@@ -67,7 +67,7 @@ def with_numerics(function: Callable[_P, _R]) -> Callable[_P, _R]:
 _programs: list[Any] = []
 
 
-def compiled(**options: Any) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
     """Decorate a function to be compiled, and remember it for :func:`leave_room`.
 
     Parameters
@@ -76,7 +76,7 @@ def compiled(**options: Any) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
         Of ``jax.jit``.
     """
 
-    def compile_it(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    def compile_it(function: Callable[..., _R]) -> Callable[..., _R]:
         program = jax.jit(function, **options)
         _programs.append(program)
         return program

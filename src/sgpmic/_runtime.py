@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -59,6 +59,43 @@ def with_numerics(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         with numerics():
             return function(*args, **kwargs)
+
+    return wrapped
+
+
+#: Where to compute: where JAX does by itself, or somewhere in particular.
+DEVICES = ("auto", "cpu", "gpu")
+
+
+def on_device(name: str) -> AbstractContextManager[Any]:
+    """Return a context in which computations run on a device of this kind.
+
+    Raises
+    ------
+    ValueError
+        Where there is none.
+    """
+    if name == "auto":
+        return nullcontext()
+    try:
+        device = jax.local_devices(backend=name)[0]
+    except RuntimeError:
+        raise ValueError(
+            f"device={name!r}: JAX finds none here; install pip install 'sgpmic[cuda]' on a "
+            "machine with a GPU, or use device='auto'."
+        ) from None
+    context: AbstractContextManager[Any] = jax.default_device(device)
+    return context
+
+
+def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Decorate an estimator's method so that it computes where ``self.device`` says."""
+
+    @wraps(method)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        estimator: Any = args[0]
+        with on_device(estimator.device):
+            return method(*args, **kwargs)
 
     return wrapped
 

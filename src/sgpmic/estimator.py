@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._advice import advice
 from sgpmic._plots import PlotsMixin
-from sgpmic._runtime import double_precision, leave_room
+from sgpmic._runtime import double_precision, leave_room, on_chosen_device
 from sgpmic._validation import check_parameters, check_whole_number, count_components
 from sgpmic.io.checkpoints import CheckpointFile, fit_marks
 from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
@@ -127,6 +127,8 @@ default='fcm'
         when a factorisation fails.
     block_size : int or None, default=None
         Rows handled at a time. It changes speed and memory, not results.
+    device : {'auto', 'cpu', 'gpu'}, default='auto'
+        Where to compute: a GPU where JAX finds one, or as told.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None
@@ -229,6 +231,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         covariance_floor: float = 1e-4,
         jitter: float = 1e-8,
         block_size: int | None = None,
+        device: str = "auto",
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -262,6 +265,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.covariance_floor = covariance_floor
         self.jitter = jitter
         self.block_size = block_size
+        self.device = device
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
@@ -309,6 +313,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
+    @on_chosen_device
     def fit(self, X: ArrayLike | SharedTable, y: object = None) -> Self:
         """Learn embedding and clustering of the rows of ``X``.
 
@@ -505,6 +510,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return Y
 
+    @on_chosen_device
     def transform(self, X: ArrayLike) -> Floats:
         """Return the latent points of rows.
 
@@ -519,6 +525,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y = self._check_rows(X)
         return self._fitted.place(Y)[0]
 
+    @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the probability of every cluster for every row.
 
@@ -547,6 +554,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
         return labels
 
+    @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
         """Return labels, memberships, latent points and log densities of rows at once.
 
@@ -565,6 +573,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y = self._check_rows(X)
         return self._fitted.assess(Y)
 
+    @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
         """Return the rows that latent points stand for.
 
@@ -587,6 +596,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         return self._fitted.decode(points)
 
+    @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of every row under the model.
 
@@ -618,6 +628,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return float(self.score_samples(X).mean())
 
+    @on_chosen_device
     def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
         """Draw rows from the model.
 
@@ -659,7 +670,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         names = getattr(self, "feature_names_in_", None)
         stored = StoredModel(
             fitted=self._fitted,
-            parameters=self.get_params(deep=False),
+            # Where it was fitted says nothing about where it will be used.
+            parameters=self.get_params(deep=False) | {"device": "auto"},
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
             history=self.history_,

@@ -19,6 +19,7 @@ _MOST_DECOMPOSED = 100_000
 
 MAPPINGS = ("shared", "per_cluster")
 OPTIMIZERS = ("scg", "lbfgs")
+PRECISIONS = ("float64", "float32")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mapping": MAPPINGS,
@@ -30,6 +31,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": OPTIMIZERS,
     "selection": starts.SELECTIONS,
     "device": DEVICES,
+    "precision": PRECISIONS,
 }
 _MAY_BE_ARRAY = ("init", "init_memberships")
 _WHOLE_NUMBERS = {

@@ -34,6 +34,7 @@ from sgpmic.learning.fitted import Assessment, Fitted, Units, finish, measure_un
 from sgpmic.learning.multistart import StartSettings, Stopping, learn
 from sgpmic.learning.starts import Start, plan_starts
 from sgpmic.model.rows import Rows
+from sgpmic.model.single_precision import LEAST_JITTER
 
 Floats = NDArray[np.float64]
 
@@ -129,6 +130,11 @@ default='fcm'
         Rows handled at a time. It changes speed and memory, not results.
     device : {'auto', 'cpu', 'gpu'}, default='auto'
         Where to compute: a GPU where JAX finds one, or as told.
+    precision : {'float64', 'float32'}, default='float64'
+        In what the sums over the rows are made while learning. 'float32' keeps the data in half
+        the memory and is faster where float64 is slow; the bound it climbs differs by less than
+        0.001 a row, and ``jitter`` is at least 1e-6. Latent points, kernels, factorisations, and
+        everything after the last round, stay in float64.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None
@@ -232,6 +238,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         jitter: float = 1e-8,
         block_size: int | None = None,
         device: str = "auto",
+        precision: str = "float64",
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -266,6 +273,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.jitter = jitter
         self.block_size = block_size
         self.device = device
+        self.precision = precision
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
@@ -347,7 +355,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
             rng = np.random.RandomState(crew.agree(rng.randint(2**31 - 1, size=1)))
         units = measure_units(Y, crew)
         with double_precision():
-            rows = lay_out_rows(Y, crew, self.block_size, units.reduce)
+            rows = lay_out_rows(
+                Y, crew, self.block_size, units.reduce, single=self.precision == "float32"
+            )
         n_components = count_components(self.n_components, Y, crew)
         options = self._options()
         going_on = self._last_state(rows, crew, n_components, kernel) if self.warm_start else None
@@ -381,7 +391,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             empty,
             self._fitted.jitter,
             n_clusters=self.n_clusters,
-            jitter=self.jitter,
+            jitter=self._least_jitter(),
             tol=self.tol,
             max_iter=self.max_iter,
         ):
@@ -398,9 +408,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
             e_steps=int(self.e_steps),
             e_tolerance=float(self.e_tol),
             settle_mixture=bool(self.settle_mixture),
-            jitter=float(self.jitter),
+            jitter=self._least_jitter(),
             has_prior=self.prior_strength > 0,
         )
+
+    def _least_jitter(self) -> float:
+        """Return the jitter that learning starts with."""
+        return max(float(self.jitter), LEAST_JITTER if self.precision == "float32" else 0.0)
 
     def _start_settings(self, kernel: Kernel, n_components: int, units: Units) -> StartSettings:
         return StartSettings(
@@ -466,7 +480,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         # Blocks and the prior's strength may have changed since.
         X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
-        jitter: Any = np.full(n_processes, float(self.jitter))
+        jitter: Any = np.full(n_processes, self._least_jitter())
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(
             parameters=state.parameters._replace(X=X),

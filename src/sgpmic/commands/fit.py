@@ -25,6 +25,7 @@ from sgpmic.commands.options import (
     Force,
     IdColumn,
     LabelColumn,
+    Precision,
     choose_device,
     dimensions,
 )
@@ -74,6 +75,7 @@ def fit(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     device: Device = "auto",
+    precision: Precision = "float64",
     processes: Annotated[
         int,
         typer.Option(
@@ -108,6 +110,7 @@ def fit(
         "n_inducing": inducing,
         "n_init": starts,
         "random_state": seed,
+        "precision": precision,
     }
     if rounds is not None:
         parameters["max_iter"] = rounds

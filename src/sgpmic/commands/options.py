@@ -27,6 +27,9 @@ LabelColumn = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Precision = Annotated[
+    str, typer.Option(help="float64, or float32: faster on most GPUs, half the memory.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from sgpmic.learning.checkpoint import Keeper
-from sgpmic.model.rows import Rows, block_shape, fill_blocks, pad_rows
+from sgpmic.model.rows import Rows, block_shape, fill_blocks, pad_rows, usual_block
 
 Floats = NDArray[np.float64]
 _T = TypeVar("_T")
@@ -156,7 +156,9 @@ class SharedTable(NamedTuple):
     crew: Crew
 
 
-def lay_out_rows(own: np.ndarray, crew: Crew, block: int | None, reduce: Any) -> Rows:
+def lay_out_rows(
+    own: np.ndarray, crew: Crew, block: int | None, reduce: Any, *, single: bool = False
+) -> Rows:
     """Return a crew's rows as the model reads them.
 
     Parameters
@@ -167,9 +169,13 @@ def lay_out_rows(own: np.ndarray, crew: Crew, block: int | None, reduce: Any) ->
         Rows in a block, at most.
     reduce : callable
         Applied to some rows at a time on their way: no second table is made.
+    single : bool
+        Whether to keep them, and to make passes over them, in float32.
     """
-    values, weight, norm2 = map(crew.put, fill_blocks(own, *crew.layout(block), reduce))
-    return Rows(values, weight, norm2, crew.mesh)
+    shape = crew.layout(usual_block(block, single=single))
+    arrays = fill_blocks(own, *shape, reduce, single=single)
+    values, weight, norm2 = map(crew.put, arrays)
+    return Rows(values, weight, norm2, crew.mesh, single)
 
 
 def lay_out(own: np.ndarray, crew: Crew, rows: Rows) -> jax.Array:

@@ -15,7 +15,7 @@ another round nor another start of the same shape compiles anything again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ from sgpmic.model.mixture import (
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.rows import Rows
+from sgpmic.model.single_precision import GRADIENT_ERROR
 from sgpmic.model.statistics import ROWS
 
 
@@ -226,7 +227,8 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
         data = data_term(processes, X, T, rows, state.jitter)
         return -(data + weighted_sum(state.S, log_densities(prior, X)))
 
-    minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[options.optimiser]
+    careful = partial(scg.minimise, gradient_error=GRADIENT_ERROR if rows.single else None)
+    minimise = {"scg": careful, "lbfgs": lbfgs.minimise}[options.optimiser]
     result = minimise(jax.value_and_grad(loss), (X, packed), max_steps=options.m_steps)
     X, packed = result.point
     if options.fixes_scale:
@@ -342,7 +344,11 @@ class LastEStep(NamedTuple):
 
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
-    """Make one more E-step, for the responsibilities and the posterior that users see."""
+    """Make one more E-step, for the responsibilities and the posterior that users see.
+
+    In float64 also where learning was in float32: predictions are, and must agree with it.
+    """
+    rows = replace(rows, single=False)
     processes = processes_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X

@@ -76,6 +76,7 @@ def minimise(
     max_steps: int | jax.Array,
     gradient_tolerance: float | jax.Array = 0.0,
     value_tolerance: float | jax.Array = 0.0,
+    gradient_error: float | None = None,
 ) -> OptimiserResult:
     """Minimise a smooth function by scaled conjugate gradients.
 
@@ -96,6 +97,9 @@ def minimise(
     value_tolerance : float, default=0.0
         Stop once two successive accepted steps have each lowered the objective, and promised to
         lower it, by at most ``value_tolerance * max(1, abs(value))``.  Zero switches this off.
+    gradient_error : float or None
+        The relative error of a gradient, where it is larger than the precision of the point
+        would let it be: the curvature is then taken over a longer way.
 
     Returns
     -------
@@ -210,7 +214,7 @@ def minimise(
         step = _propose(curvature, damping, slope, _or_one(square), size)
         damping = jnp.where(new_direction, damping, step.damping)
         reach = jnp.where(new_direction, _reach(point, direction), state.reach)
-        offset = jnp.where(new_direction, _probe(dtype) * reach, step.length)
+        offset = jnp.where(new_direction, _probe(dtype, gradient_error) * reach, step.length)
 
         # Convergence.
         flat = finite & moved & (trees.top(gradient) <= smallest_gradient)
@@ -306,7 +310,7 @@ def _reach(point: PyTree, direction: PyTree) -> jax.Array:
     return trees.typical_size(point, direction) / _or_one(trees.top(direction))
 
 
-def _probe(dtype: jnp.dtype) -> float:
+def _probe(dtype: jnp.dtype, gradient_error: float | None) -> float:
     """Return how far to go for the curvature, relative to the reach.
 
     The difference of two gradients over a distance h carries a rounding error of about
@@ -316,6 +320,8 @@ def _probe(dtype: jnp.dtype) -> float:
     square root of eps in double precision, five times in single), which errs on the side where
     the curvature is smooth.
     """
+    if gradient_error is not None:
+        return math.sqrt(gradient_error)
     return trees.machine_epsilon(dtype) ** 0.4
 
 

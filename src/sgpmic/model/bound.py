@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel
+from sgpmic.model import single_precision
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
 from sgpmic.model.rows import Rows
@@ -68,23 +69,31 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
-    kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
-
-    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
-        kernel, phi_m, psi_m, level = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
-
-    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi, _levels(jitter, phi))))
+    beta = processes.beta
+    collapsed = _collapsed(processes, X, T, rows, _levels(jitter, T))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
     return normaliser - 0.5 * beta * squares + collapsed
 
 
-def _levels(jitter: Array | float, phi: Array) -> Array:
+def _collapsed(processes: Processes, X: Array, T: Array, rows: Rows, levels: Array) -> Array:
+    """Return the sum of the processes' collapsed terms."""
+    kernels, Z, beta = processes
+    if rows.single:
+        return single_precision.collapsed_terms(kernels, Z, X, T, rows.Y, beta, levels, rows.mesh)
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
+
+    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
+        kernel, phi_m, psi_m, level = component
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
+
+    return jnp.sum(lax.map(one, (kernels, phi, psi, levels)))
+
+
+def _levels(jitter: Array | float, T: Array) -> Array:
     """Return a jitter for each process."""
-    return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
+    return jnp.broadcast_to(jnp.asarray(jitter, T.dtype), T.shape[1:])
 
 
 def latent_parts(prior: LatentPrior, X: Array, S: Array) -> tuple[Array, Array, Array]:
@@ -114,15 +123,22 @@ def kl_corrected_bound(
 def factorise_all(
     processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> tuple[Factors, Array, Array]:
-    """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
+    """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from.
+
+    Passes in float32 give the whitened sums.
+    """
     kernels, Z, beta = processes
+    levels = _levels(jitter, T)
+    if rows.single:
+        whitened = single_precision.whiten_all(kernels, Z, X, T, rows.Y, beta, levels, rows.mesh)
+        return single_precision.factors_of(whitened), whitened.phi, whitened.psi
     phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    return lax.map(one, (kernels, phi, psi, _levels(jitter, phi))), phi, psi
+    return lax.map(one, (kernels, phi, psi, levels)), phi, psi
 
 
 def divergence(processes: Processes, factors: Factors) -> Array:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
+from sgpmic.model import single_precision
 from sgpmic.model.bound import Processes, factorise_all, process_weights
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
@@ -29,10 +30,17 @@ from sgpmic.model.statistics import on_own_rows
 def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     everywhere = on_own_rows(
-        _log_likelihoods, rows.mesh, by_row=(False, False, True, True), results=True
+        _in_single if rows.single else _log_likelihoods,
+        rows.mesh,
+        by_row=(False, False, True, True),
+        results=True,
     )
     result: Array = everywhere(processes, factors, X, rows.Y)
     return result
+
+
+def _in_single(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
+    return single_precision.log_likelihoods(*processes, factors, X, Y)
 
 
 def _log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:

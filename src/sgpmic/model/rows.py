@@ -15,10 +15,14 @@ from jax.sharding import Mesh
 
 #: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache.
 DEFAULT_BLOCK = 1024
+#: The same in float32, where the sums within a block are rounded: the fewer terms the better.
+SINGLE_BLOCK = 128
 
 
 @partial(
-    jax.tree_util.register_dataclass, data_fields=("Y", "weight", "norm2"), meta_fields=("mesh",)
+    jax.tree_util.register_dataclass,
+    data_fields=("Y", "weight", "norm2"),
+    meta_fields=("mesh", "single"),
 )
 @dataclass(frozen=True)
 class Rows:
@@ -33,6 +37,7 @@ class Rows:
     weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
     norm2: Array  # (n_blocks, block): |y_n|²
     mesh: Mesh | None = None  # the devices that the blocks are spread over; None for one
+    single: bool = False  # whether passes are made in float32 (:mod:`..single_precision`)
 
     @property
     def n_features(self) -> int:
@@ -50,6 +55,11 @@ class Rows:
         return self.weight.reshape(-1)
 
 
+def usual_block(block: int | None, *, single: bool) -> int | None:
+    """Return the largest size of a block: what was asked for, or what suits the precision."""
+    return SINGLE_BLOCK if block is None and single else block
+
+
 def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
     """Return the number of blocks and their size: the fewest blocks, as little padding as can be.
 
@@ -65,28 +75,35 @@ def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
 
 
 def fill_blocks(
-    Y: np.ndarray, n_blocks: int, size: int, reduce: Callable[[Any], Any] | None = None
+    Y: np.ndarray,
+    n_blocks: int,
+    size: int,
+    reduce: Callable[[Any], Any] | None = None,
+    *,
+    single: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the arrays of :class:`Rows` for a table (N, P), padded with rows of weight 0.
 
-    ``reduce``, where there is one, is applied to the rows of a block at a time.
+    ``reduce``, where there is one, is applied to the rows of a block at a time. ``single``: the
+    table in float32, and |y|² of the rounded rows, in float64.
     """
     N, P = Y.shape
-    blocked = np.zeros((n_blocks, P, size))
+    blocked = np.zeros((n_blocks, P, size), np.float32 if single else np.float64)
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
         blocked[number, :, : len(part)] = (part if reduce is None else reduce(part)).T
     weight = np.zeros(n_blocks * size)
     weight[:N] = 1.0
-    norm2 = np.einsum("bpn,bpn->bn", blocked, blocked)
+    norm2 = np.einsum("bpn,bpn->bn", blocked, blocked, dtype=np.float64)
     return blocked, weight.reshape(n_blocks, size), norm2
 
 
-def make_rows(Y: Any, block: int | None = None) -> Rows:
-    """Put a table ``Y`` (N, P) into blocks."""
+def make_rows(Y: Any, block: int | None = None, *, single: bool = False) -> Rows:
+    """Put a table ``Y`` (N, P) into blocks; ``single`` for passes in float32."""
     Y = np.asarray(Y, dtype=np.float64)
-    values, weight, norm2 = map(jnp.asarray, fill_blocks(Y, *block_shape(Y.shape[0], block)))
-    return Rows(values, weight, norm2)
+    shape = block_shape(Y.shape[0], usual_block(block, single=single))
+    values, weight, norm2 = map(jnp.asarray, fill_blocks(Y, *shape, single=single))
+    return Rows(values, weight, norm2, single=single)
 
 
 def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:

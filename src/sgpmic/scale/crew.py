@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision
 from sgpmic.learning.checkpoint import Keeper
-from sgpmic.model.rows import block_shape
+from sgpmic.model.rows import block_shape, usual_block
 from sgpmic.model.statistics import ROWS
 
 _T = TypeVar("_T")
@@ -118,7 +118,9 @@ class SpreadRows:
         from sgpmic.scale.checkpoints import ShardedCheckpoint, spread_marks
 
         marks = spread_marks(own, self, parameters)
-        return ShardedCheckpoint(path, self, marks, every, parameters["block_size"])
+        single = parameters["precision"] == "float32"
+        block = usual_block(parameters["block_size"], single=single)
+        return ShardedCheckpoint(path, self, marks, every, block)
 
     @property
     def process(self) -> int:

@@ -1,0 +1,403 @@
+r"""The pass over the rows in float32; everything small stays in float64.
+
+The sums Φ and Ψ of :mod:`sgpmic.model.statistics` cannot be made in float32: where K_uu is close
+to singular, the rounding of βΦ swamps what is left of A there. So every row is whitened first,
+
+.. math:: v_n = W k_n, \quad W \approx L^{-1}, \quad LL^\top = K_{uu}; \qquad
+          \Phi_w = \sum_n s_n v_n v_n^\top, \quad \Psi_w = \sum_n s_n v_n y_n^\top,
+
+where W is :math:`L^{-1}` rounded to float32. What the rounding leaves is kept in float64,
+:math:`C = W K_{uu} W^\top \approx I`, so that W cancels exactly:
+
+.. math:: B = C + \beta\Phi_w = W A W^\top, \quad
+          \log|A| - \log|K_{uu}| = \log|B| - \log|C|, \quad
+          \alpha_w = \beta B^{-1}\Psi_w, \quad \alpha = W^\top\alpha_w.
+
+B ⪰ C ≈ I: a pivot of B below 1 can only be rounding, and then the jitter is raised and the pass
+made again. With the residuals :math:`e_n = y_n - \alpha_w^\top v_n` the derivative is
+
+.. math:: \partial L/\partial K_{uf} = \beta\, [\, -P\, W^\top B^{-1},\; \alpha \,]
+          \begin{bmatrix} V \\ E \end{bmatrix} \mathrm{diag}(s),
+
+in which the large numbers have cancelled (in E) before they are multiplied by W's. What is left
+is the rounding of K_uf itself, 6e-8, times the norm of W, the root of 1 / jitter.
+
+K_uu is made from the rounded Z and kernel: a point that is elsewhere for both does no harm, one
+that is elsewhere for K_uf only is magnified by W.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+from jax.sharding import Mesh
+
+from sgpmic.kernels import Kernel, cross
+from sgpmic.model.collapsed import JITTER_TRIES, Factors
+from sgpmic.model.statistics import added_up, on_own_rows
+
+SINGLE = jnp.float32
+DOUBLE = jnp.float64
+
+#: The least relative jitter: W is at most a thousand then, and a row is whitened to 1e-4.
+LEAST_JITTER = 1e-6
+#: The relative error of a gradient, for optimisers that take differences of them.
+GRADIENT_ERROR = 1e-5
+#: Below this a pivot of B, at least 1 but for rounding, is not believed.
+_SMALLEST_PIVOT = 0.5
+
+#: A GPU would otherwise multiply float32 matrices with 10 bits.
+_exactly = partial(jax.default_matmul_precision, "highest")
+
+
+class Whitened(NamedTuple):
+    """What is known of every process after a pass; float64 but for W."""
+
+    W: Array  # (G, U, U) L⁻¹ in float32
+    L_inverse: Array  # (G, U, U)
+    phi: Array  # (G, U, U) Φ_w
+    psi: Array  # (G, U, P) Ψ_w
+    L_B_inverse: Array  # (G, U, U)
+    alpha: Array  # (G, U, P) α_w
+    half_log_det: Array  # (G,) ½ (log|B| − log|C|)
+    jitter: Array  # (G,) the relative jitter that was used
+
+
+def _rounded(kernels: Kernel, Z: Array) -> tuple[Kernel, Array]:
+    """Return kernels and inducing inputs in float32; positive numbers stay positive."""
+    smallest = float(jnp.finfo(SINGLE).tiny)
+    return jax.tree.map(lambda p: jnp.maximum(p, smallest).astype(SINGLE), kernels), Z.astype(
+        SINGLE
+    )
+
+
+def _doubled(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(DOUBLE), tree)
+
+
+def _blocks(X: Array, T: Array, n_blocks: int) -> tuple[Array, Array]:
+    """Return X (n_blocks, block, Q) and the weights (G, n_blocks, block)."""
+    return X.reshape(n_blocks, -1, X.shape[1]), T.T.reshape(T.shape[1], n_blocks, -1)
+
+
+# ------------------------------------------------------------------- forwards, one device's rows
+
+
+def _sums(kernels: Kernel, Z: Array, W: Array, X: Array, T: Array, Y: Array) -> tuple[Array, Array]:
+    """Return Φ_w and Ψ_w of the rows at hand: products in float32, added up in float64."""
+    U, (n_blocks, P, B) = Z.shape[0], Y.shape
+    X, weights = _blocks(X, T, n_blocks)
+
+    def one(component: tuple[Kernel, Array, Array]) -> Array:
+        kernel, W_m, s_m = component
+
+        def add_block(carry: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
+            sums, both = carry
+            x, s, y = block
+            t = jnp.sqrt(s).astype(SINGLE)
+            K, _ = kernel.forward(Z, x.astype(SINGLE), t)
+            both = lax.dynamic_update_slice(both, W_m @ K, (0, 0))
+            both = lax.dynamic_update_slice(both, y * t, (U, 0))
+            return (sums + (both[:U] @ both.T).astype(DOUBLE), both), None
+
+        start = (jnp.zeros((U, U + P), DOUBLE), jnp.zeros((U + P, B), SINGLE))
+        return lax.scan(add_block, start, (X, s_m, Y))[0][0]
+
+    with _exactly():
+        sums: Array = lax.map(one, (kernels, W, weights))
+    return sums[:, :, :U], sums[:, :, U:]
+
+
+# --------------------------------------------------------------------------------- small matrices
+
+
+def _whiten(kernels: Kernel, Z: Array, levels: Array) -> tuple[Array, Array, Array, Array]:
+    """Return W, L⁻¹, C and ½ log|C| of every process, from rounded kernels and inputs."""
+    eye = jnp.eye(Z.shape[0], dtype=DOUBLE)
+
+    def one(component: tuple[Kernel, Array]) -> tuple[Array, Array, Array, Array]:
+        kernel, level = component
+        K = kernel.gram(_doubled(Z))
+        K = K + level * jnp.mean(jnp.diagonal(K)) * eye
+        L = lax.linalg.cholesky(K, symmetrize_input=False)
+        L_inverse = solve_triangular(L, eye, lower=True)
+        W = L_inverse.astype(SINGLE)
+        exact = _doubled(W)
+        WL = exact @ L
+        half_log_det = jnp.sum(jnp.log(jnp.diagonal(WL)))
+        return W, L_inverse, WL @ WL.T, half_log_det
+
+    result: tuple[Array, Array, Array, Array] = lax.map(one, (_doubled(kernels), levels))
+    return result
+
+
+class _Attempt(NamedTuple):
+    tries: Array
+    sound: Array  # (G,)
+    whitened: Whitened
+
+
+def whiten_all(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    beta: Array,
+    jitter: Array,
+    mesh: Mesh | None,
+) -> Whitened:
+    """Make a pass; raise the jitter tenfold and make another where B came out unsound."""
+    kernels, Z = _rounded(kernels, Z)
+    U, P, G = Z.shape[0], Y.shape[1], T.shape[1]
+    eye = jnp.eye(U, dtype=DOUBLE)
+    everywhere = on_own_rows(
+        lambda *arguments: added_up(_sums(*arguments), mesh),
+        mesh,
+        by_row=(False, False, False, True, True, True),
+        results=(False, False),
+    )
+
+    def unsound(attempt: _Attempt) -> Array:
+        return (attempt.tries <= JITTER_TRIES) & ~jnp.all(attempt.sound)
+
+    def once(attempt: _Attempt) -> _Attempt:
+        # Before the first try nothing is sound and nothing is to be raised.
+        failed = (attempt.tries > 0) & ~attempt.sound
+        levels = attempt.whitened.jitter * jnp.where(failed, 10.0, 1.0)
+        W, L_inverse, C, half_log_det_C = _whiten(kernels, Z, levels)
+        phi, psi = everywhere(kernels, Z, W, X, T, Y)
+
+        def one(component: tuple[Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            C_m, phi_m, psi_m = component
+            L_B = lax.linalg.cholesky(C_m + beta * 0.5 * (phi_m + phi_m.T), symmetrize_input=False)
+            L_B_inverse = solve_triangular(L_B, eye, lower=True)
+            alpha = L_B_inverse.T @ (L_B_inverse @ (beta * psi_m))
+            pivots = jnp.diagonal(L_B)
+            return L_B_inverse, alpha, jnp.sum(jnp.log(pivots)), jnp.min(pivots**2)
+
+        L_B_inverse, alpha, half_log_det_B, smallest = lax.map(one, (C, phi, psi))
+        whitened = Whitened(
+            W, L_inverse, phi, psi, L_B_inverse, alpha, half_log_det_B - half_log_det_C, levels
+        )
+        # NaN compares as false.
+        return _Attempt(attempt.tries + 1, smallest >= _SMALLEST_PIVOT, whitened)
+
+    square = jnp.full((G, U, U), jnp.nan, DOUBLE)
+    tall = jnp.full((G, U, P), jnp.nan, DOUBLE)
+    levels = jnp.maximum(jitter, LEAST_JITTER)
+    nothing = Whitened(
+        square.astype(SINGLE), square, square, tall, square, tall, square[:, 0, 0], levels
+    )
+    start = _Attempt(jnp.zeros((), jnp.int32), jnp.zeros(G, bool), nothing)
+    return lax.while_loop(unsound, once, start).whitened
+
+
+def factors_of(whitened: Whitened) -> Factors:
+    """Return the factors of q(F) of every process: R⁻¹ = L_B⁻¹ W, α = Wᵀ α_w."""
+    w = whitened
+    W = _doubled(w.W)
+
+    def one(component: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        W_m, L_B_inverse, alpha = component
+        return L_B_inverse @ W_m, W_m.T @ alpha
+
+    R_inverse, alpha = lax.map(one, (W, w.L_B_inverse, w.alpha))
+    return Factors(w.L_inverse, R_inverse, alpha, w.half_log_det, w.jitter)
+
+
+# --------------------------------------------------------------------------------- the data term
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(7,))
+def collapsed_terms(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    beta: Array,
+    jitter: Array,
+    mesh: Mesh | None = None,
+) -> Array:
+    """Return Σ_m [−P/2 (log|A_m| − log|K_uu|) + ½ tr(W_mᵀA_m⁻¹W_m)].
+
+    The same as :func:`sgpmic.model.collapsed.collapsed_term` of the sums of
+    :func:`sgpmic.model.statistics.statistics`, for all processes; ``Y`` and ``jitter`` (G,) have
+    no derivative.
+    """
+    return _forward(kernels, Z, X, T, Y, beta, jitter, mesh)[0]
+
+
+def _forward(*arguments: Any) -> tuple[Array, Any]:
+    *inputs, beta, jitter, mesh = arguments
+    w = whiten_all(*inputs, beta, jitter, mesh)
+    value = -w.psi.shape[2] * jnp.sum(w.half_log_det) + 0.5 * beta * jnp.sum(w.psi * w.alpha)
+    return value, (*inputs, beta, w)
+
+
+def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
+    kernels, Z, X, T, Y, beta, w = residuals
+    P = Y.shape[1]
+    rounded_kernels, rounded_Z = _rounded(kernels, Z)
+
+    # K_uu's part, all in float64: ∂L/∂K_uu = P/2 (K_uu⁻¹ − A⁻¹) − ½ ααᵀ with A⁻¹ = R⁻ᵀR⁻¹.
+    def small(component: Any) -> Any:
+        kernel, f, W, L_B_inverse, alpha_w, phi, psi = component
+        outer = f.alpha @ f.alpha.T
+        dK = 0.5 * (P * (f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse) - outer)
+        # K_uu went in as K_uu + jitter · mean(diag K_uu) · I.
+        U = dK.shape[0]
+        dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
+        _, pull = jax.vjp(lambda k, points: k.gram(points), kernel, _doubled(rounded_Z))
+        d_kernel, dZ = pull(g * dK)
+        B_inverse = L_B_inverse.T @ L_B_inverse
+        d_beta = jnp.sum(alpha_w * psi) - 0.5 * (
+            P * jnp.sum(B_inverse * phi) + jnp.sum(alpha_w * (phi @ alpha_w))
+        )
+        # By V and E, for all rows: β [−P WᵀB⁻¹, α].
+        H = g * beta * jnp.concatenate([-P * _doubled(W).T @ B_inverse, f.alpha], axis=1)
+        return d_kernel, dZ, d_beta, H
+
+    d_kernels, dZ, d_beta, H = lax.map(
+        small,
+        (
+            _doubled(rounded_kernels),
+            factors_of(w),
+            w.W,
+            w.L_B_inverse,
+            w.alpha,
+            w.phi,
+            w.psi,
+        ),
+    )
+
+    def of_own_rows(*arguments: Any) -> Any:
+        d_kernels, dZ, dX, dT = _reverse(*arguments)
+        d_kernels, dZ = added_up((d_kernels, dZ), mesh)
+        return d_kernels, dZ, dX, dT
+
+    everywhere = on_own_rows(
+        of_own_rows,
+        mesh,
+        by_row=(False, False, True, True, True, *(False,) * 4),
+        results=(False, False, True, True),
+    )
+    from_rows, dZ_rows, dX, dT = everywhere(
+        rounded_kernels,
+        rounded_Z,
+        X,
+        T,
+        Y,
+        w.W,
+        H.astype(SINGLE),
+        w.alpha.astype(SINGLE),
+        w.L_B_inverse.astype(SINGLE),
+    )
+    d_kernels = jax.tree.map(jnp.add, d_kernels, from_rows)
+    return (
+        d_kernels,
+        jnp.sum(dZ, axis=0) + dZ_rows,
+        dX,
+        dT * (g * beta),
+        jnp.zeros_like(Y),
+        g * jnp.sum(d_beta),
+        jnp.zeros_like(w.jitter),
+    )
+
+
+collapsed_terms.defvjp(_forward, _backward)
+
+
+# ------------------------------------------------------------------ backwards, one device's rows
+
+
+def _reverse(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    W: Array,
+    H: Array,
+    alpha: Array,
+    L_B_inverse: Array,
+) -> tuple[Kernel, Array, Array, Array]:
+    """Return the derivatives by kernels, Z, X, and by T but for a factor of β."""
+    U, (n_blocks, P, B) = Z.shape[0], Y.shape
+    shape = X.shape
+    X, weights = _blocks(X, T, n_blocks)
+
+    def one(so_far: tuple[Array, Array], component: Any) -> Any:
+        kernel, W_m, H_m, alpha_m, L_B_inverse_m, s_m = component
+
+        def add_block(carry: Any, block: tuple[Array, Array, Array]) -> Any:
+            kernel_sum, Z_sum, both = carry
+            x, s, y = block
+            x = x.astype(SINGLE)
+            t = jnp.sqrt(s).astype(SINGLE)
+            K, saved = kernel.forward(Z, x, t)
+            V = W_m @ K
+            both = lax.dynamic_update_slice(both, V, (0, 0))
+            both = lax.dynamic_update_slice(both, y * t - alpha_m.T @ V, (U, 0))
+            d_kernel, dZ, dx = kernel.backward(Z, x, t, K, saved, H_m @ both)
+            kernel_sum = jax.tree.map(jnp.add, kernel_sum, _doubled(d_kernel))
+            # By s: β [f̄ᵀ(y − f̄/2) − P/2 vᵀB⁻¹v], without the weights, whose root has no
+            # derivative at s = 0. Where nobody asks for it, XLA drops it.
+            V = W_m @ cross(kernel, Z, x)
+            f = alpha_m.T @ V
+            ds = jnp.sum(f * (y - 0.5 * f), axis=0)
+            ds = ds - 0.5 * P * jnp.sum((L_B_inverse_m @ V) ** 2, axis=0)
+            return (kernel_sum, Z_sum + _doubled(dZ), both), (_doubled(dx), _doubled(ds))
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, DOUBLE), (kernel, Z))
+        start = (*zero, jnp.zeros((U + P, B), SINGLE))
+        (d_kernel, dZ, _), (dX, ds) = lax.scan(add_block, start, (X, s_m, Y))
+        return (so_far[0] + dZ, so_far[1] + dX), (d_kernel, ds)
+
+    with _exactly():
+        (dZ, dX), (d_kernels, dT) = lax.scan(
+            one,
+            (jnp.zeros(Z.shape, DOUBLE), jnp.zeros(X.shape, DOUBLE)),
+            (kernels, W, H, alpha, L_B_inverse, weights),
+        )
+    return d_kernels, dZ, dX.reshape(shape), dT.reshape(T.shape[1], -1).T
+
+
+# ------------------------------------------------------------------------------------ the E-step
+
+
+def log_likelihoods(
+    kernels: Kernel, Z: Array, beta: Array, factors: Factors, X: Array, Y: Array
+) -> Array:
+    """Return ⟨log p(y_n | f_n)⟩ of the rows at hand, (N, G): −β/2 (|e_n|² + P |L_B⁻¹v_n|²) + c."""
+    kernels, Z = _rounded(kernels, Z)
+    n_blocks, P, _ = Y.shape
+    X = X.reshape(n_blocks, -1, X.shape[1])
+    normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
+
+    def one(component: tuple[Kernel, Factors]) -> Array:
+        kernel, f = component
+        U = Z.shape[0]
+        W = f.L_inverse.astype(SINGLE)
+        # Lᵀα = α_w and (R⁻¹L)ᵀ = L_B⁻ᵀ
+        both = jnp.concatenate([f.R_inverse.T, f.alpha], axis=1)
+        to_rows = solve_triangular(_doubled(W), both, trans=1, lower=True).T.astype(SINGLE)
+
+        def block(_: None, rows_of_block: tuple[Array, Array]) -> tuple[None, Array]:
+            x, y = rows_of_block
+            found = to_rows @ (W @ cross(kernel, Z, x.astype(SINGLE)))
+            spread = jnp.sum((y - found[U:]) ** 2, axis=0) + P * jnp.sum(found[:U] ** 2, axis=0)
+            return None, normaliser - 0.5 * beta * _doubled(spread)
+
+        return lax.scan(block, None, (X, Y))[1].reshape(-1)
+
+    with _exactly():
+        result: Array = lax.map(one, (kernels, factors))
+    return result.T

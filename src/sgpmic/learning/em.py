@@ -227,9 +227,14 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
         data = data_term(processes, X, T, rows, state.jitter)
         return -(data + weighted_sum(state.S, log_densities(prior, X)))
 
-    careful = partial(scg.minimise, gradient_error=GRADIENT_ERROR if rows.single else None)
-    minimise = {"scg": careful, "lbfgs": lbfgs.minimise}[options.optimiser]
-    result = minimise(jax.value_and_grad(loss), (X, packed), max_steps=options.m_steps)
+    value_and_grad, start = jax.value_and_grad(loss), (X, packed)
+    if options.optimiser == "lbfgs":
+        result = lbfgs.minimise(value_and_grad, start, max_steps=options.m_steps)
+    else:
+        error = GRADIENT_ERROR if rows.single else None
+        result = scg.minimise(
+            value_and_grad, start, max_steps=options.m_steps, gradient_error=error
+        )
     X, packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight)

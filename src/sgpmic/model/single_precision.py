@@ -235,11 +235,19 @@ def collapsed_terms(
     return _forward(kernels, Z, X, T, Y, beta, jitter, mesh)[0]
 
 
-def _forward(*arguments: Any) -> tuple[Array, Any]:
-    *inputs, beta, jitter, mesh = arguments
-    w = whiten_all(*inputs, beta, jitter, mesh)
+def _forward(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    beta: Array,
+    jitter: Array,
+    mesh: Mesh | None,
+) -> tuple[Array, Any]:
+    w = whiten_all(kernels, Z, X, T, Y, beta, jitter, mesh)
     value = -w.psi.shape[2] * jnp.sum(w.half_log_det) + 0.5 * beta * jnp.sum(w.psi * w.alpha)
-    return value, (*inputs, beta, w)
+    return value, (kernels, Z, X, T, Y, beta, w)
 
 
 def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:

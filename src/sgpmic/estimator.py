@@ -132,9 +132,9 @@ default='fcm'
         Where to compute: a GPU where JAX finds one, or as told.
     precision : {'float64', 'float32'}, default='float64'
         In what the sums over the rows are made while learning. 'float32' keeps the data in half
-        the memory and is faster where float64 is slow; the bound it climbs differs by less than
-        0.001 a row, and ``jitter`` is at least 1e-6. Latent points, kernels, factorisations, and
-        everything after the last round, stay in float64.
+        the memory and is faster where float64 is slow; the bound it climbs is rounded, the more
+        so the smaller the noise, and ``jitter`` is at least 1e-6. Latent points, kernels,
+        factorisations, and everything after the last round, stay in float64.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None

@@ -254,13 +254,11 @@ def _squared_distances(A: Array, B: Array) -> Array:
     Through a matrix product also in few dimensions: inside a loop over blocks XLA vectorises the
     exponential that follows only when its argument comes out of a product. The rounding error is
     about 1e-16 |a||b|, far below what a kernel can feel. In float32 it would be 1e-7 |a||b|,
-    which a kernel does feel: there the differences themselves are squared.
+    which a kernel does feel: there the product, a thin one, is made in float64.
     """
     if A.dtype == jnp.float32:
-        r2 = jnp.zeros((A.shape[0], B.shape[0]), A.dtype)
-        for q in range(A.shape[1]):
-            r2 = r2 + (A[:, q][:, None] - B[:, q][None, :]) ** 2
-        return r2
+        double = _squared_distances(A.astype(jnp.float64), B.astype(jnp.float64))
+        return double.astype(A.dtype)
     r2 = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :] - 2.0 * (A @ B.T)
     return jnp.maximum(r2, 0.0)
 

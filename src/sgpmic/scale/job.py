@@ -126,6 +126,9 @@ def initialize(
         return None
     import jax
 
+    # A program that one process compiles and another takes from JAX's cache on disk was seen to
+    # make its sums in another order, which ends the job: everyone compiles for itself.
+    jax.config.update("jax_enable_compilation_cache", False)
     try:
         jax.distributed.initialize(
             job.coordinator,

@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench bench-peers clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,5 +41,15 @@ bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/fit_time.py
 
+# The libraries we compare with have an environment of their own; nothing else needs it.
+$(PEERS)/installed: benchmarks/peers-requirements.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --extra-index-url https://download.pytorch.org/whl/cpu -r $<
+	touch $@
+
+bench-peers: $(VENV)/installed-test $(PEERS)/installed
+	$(BIN)/python benchmarks/peers.py --python $(PEERS)/bin/python
+
 clean:
-	rm -rf $(VENV) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -51,9 +51,7 @@ def _polynomial_exp(x: Array) -> Array:
         p = p * r + coefficient
     # Times 2^n by adding n to the exponent bits.
     exponent = lax.shift_left(lax.bitcast_convert_type(n + _SHIFTER, jnp.int64), jnp.int64(52))
-    return lax.bitcast_convert_type(
-        lax.bitcast_convert_type(p, jnp.int64) + exponent, jnp.float64
-    )
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(p, jnp.int64) + exponent, jnp.float64)
 
 
 @jax.custom_jvp

@@ -14,6 +14,9 @@ from jax.sharding import Mesh
 
 #: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache.
 DEFAULT_BLOCK = 1024
+#: Unless asked otherwise, the rows of a block are a multiple of this: eight numbers fill a vector
+#: register and a cache line. Blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
+ALIGNMENT = 8
 
 
 @partial(
@@ -56,11 +59,15 @@ def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
     ----------
     n_rows : int
     block : int or None
-        The largest size of a block; None for the default.
+        The largest size of a block; None for the default, where several blocks are also aligned
+        (:data:`ALIGNMENT`).
     """
     largest = DEFAULT_BLOCK if block is None else block
     n_blocks = -(-n_rows // largest)
-    return n_blocks, -(-n_rows // n_blocks)
+    size = -(-n_rows // n_blocks)
+    if block is None and n_blocks > 1:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+    return n_blocks, size
 
 
 def make_rows(Y: Any, block: int | None = None) -> Rows:

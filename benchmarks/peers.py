@@ -5,8 +5,9 @@
 
 Each library is a process of its own, pinned to the same core, with one thread for BLAS,
 TensorFlow and Torch. They work in turns (one evaluation each, then again), so that a noisy
-machine disturbs all alike: the ratios are what counts. Results are lines of JSON on standard
-output. A peer that is not installed is named and skipped.
+machine disturbs all alike: the ratios are what counts. Seconds are processor time, the best of
+many. Results are lines of JSON on standard output. A peer that is not installed is named and
+skipped.
 
 What is compared, on the same Y, X, Z, kernel and noise:
 
@@ -63,7 +64,9 @@ def work(name: str, sizes: list[int], folder: Path) -> None:
     maker = WORKERS[name]
     try:
         worker = maker(*problem(*sizes))
-        first, (value, gradient) = timed(worker.evaluate, 0.0)
+        worker.move(0.0)
+        first, _ = timed(worker.evaluate)
+        value, gradient = worker.result()
     except ImportError as error:
         print(json.dumps({"missing": str(error)}), file=answers)
         return
@@ -78,7 +81,8 @@ def work(name: str, sizes: list[int], folder: Path) -> None:
         elif "reach" in order:
             answer = worker.reach(order["reach"])
         else:
-            answer = {"seconds": timed(worker.evaluate, 1e-9 * count)[0]}
+            worker.move(1e-9 * count)
+            answer = {"seconds": timed(worker.evaluate)[0]}
         print(json.dumps(answer), file=answers)
 
 

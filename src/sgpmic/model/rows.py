@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -76,12 +77,26 @@ def make_rows(Y: Any, block: int | None = None) -> Rows:
     n_blocks, size = block_shape(Y.shape[0], block)
     weight = np.zeros(n_blocks * size)
     weight[: Y.shape[0]] = 1.0
-    padded = pad_rows(Y, n_blocks * size).reshape(n_blocks, size, Y.shape[1])
+    # Straight into place: with ten million rows every copy of the table on the way would count.
+    blocked = _aligned_zeros((n_blocks, Y.shape[1], size))
+    whole = Y.shape[0] // size
+    blocked[:whole] = Y[: whole * size].reshape(whole, size, Y.shape[1]).transpose(0, 2, 1)
+    if whole < n_blocks:
+        rest = Y[whole * size :]
+        blocked[whole, :, : len(rest)] = rest.T
     return Rows(
-        jnp.asarray(np.ascontiguousarray(padded.transpose(0, 2, 1))),
+        jax.device_put(blocked),  # not jnp.asarray, which copies
         jnp.asarray(weight.reshape(n_blocks, size)),
-        jnp.asarray(np.einsum("bnp,bnp->bn", padded, padded)),
+        jnp.asarray(np.einsum("bpn,bpn->bn", blocked, blocked)),
     )
+
+
+def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Return zeros that begin at a cache line: JAX takes such an array as it is, without a copy."""
+    line = 64
+    memory = np.zeros(8 * math.prod(shape) + line, np.uint8)
+    start = -memory.ctypes.data % line
+    return memory[start : start + 8 * math.prod(shape)].view(np.float64).reshape(shape)
 
 
 def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:

@@ -37,8 +37,11 @@ test: $(VENV)/installed-test lint
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# Our own benchmarks, a few minutes; docs/performance.md explains them.
 bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/fit_time.py
 
 # The libraries we compare with have an environment of their own; nothing else needs it.
@@ -50,6 +53,7 @@ $(PEERS)/installed: benchmarks/peers-requirements.txt
 
 bench-peers: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/peers.py --python $(PEERS)/bin/python
+	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
 
 clean:
 	rm -rf $(VENV) $(PEERS) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

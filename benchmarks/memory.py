@@ -27,8 +27,8 @@ if __name__ == "__main__":
 import jax
 import jax.numpy as jnp
 import numpy as np
-from evaluation import M, P, Q, U, ours
 
+from evaluation import M, P, Q, U, ours
 from sgpmic._runtime import numerics
 from sgpmic.kernels import RBF, stack
 from sgpmic.model.rows import make_rows, pad_rows

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
@@ -111,8 +110,8 @@ class Alone:
         return block_shape(self.n_rows, block)
 
     def put(self, own: np.ndarray) -> jax.Array:
-        """Return the array on the device."""
-        return jnp.asarray(own)
+        """Return the array on the device, without a copy where that can be."""
+        return jax.device_put(own)
 
     def own_part(self, array: Any) -> np.ndarray:
         """Return the array."""

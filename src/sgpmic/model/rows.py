@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
 #: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache.
 DEFAULT_BLOCK = 1024
+#: Unless asked otherwise, the rows of a block are a multiple of this: eight numbers fill a vector
+#: register and a cache line. Blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
+ALIGNMENT = 8
 
 
 @partial(
@@ -57,11 +60,15 @@ def block_shape(n_rows: int, block: int | None = None) -> tuple[int, int]:
     ----------
     n_rows : int
     block : int or None
-        The largest size of a block; None for the default.
+        The largest size of a block; None for the default, where several blocks are also aligned
+        (:data:`ALIGNMENT`).
     """
     largest = DEFAULT_BLOCK if block is None else block
     n_blocks = -(-n_rows // largest)
-    return n_blocks, -(-n_rows // n_blocks)
+    size = -(-n_rows // n_blocks)
+    if block is None and n_blocks > 1:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+    return n_blocks, size
 
 
 def fill_blocks(
@@ -72,7 +79,8 @@ def fill_blocks(
     ``reduce``, where there is one, is applied to the rows of a block at a time.
     """
     N, P = Y.shape
-    blocked = np.zeros((n_blocks, P, size))
+    # Straight into place: with ten million rows every copy of the table on the way would count.
+    blocked = _aligned_zeros((n_blocks, P, size))
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
         blocked[number, :, : len(part)] = (part if reduce is None else reduce(part)).T
@@ -85,8 +93,17 @@ def fill_blocks(
 def make_rows(Y: Any, block: int | None = None) -> Rows:
     """Put a table ``Y`` (N, P) into blocks."""
     Y = np.asarray(Y, dtype=np.float64)
-    values, weight, norm2 = map(jnp.asarray, fill_blocks(Y, *block_shape(Y.shape[0], block)))
+    # Not jnp.asarray, which copies.
+    values, weight, norm2 = map(jax.device_put, fill_blocks(Y, *block_shape(Y.shape[0], block)))
     return Rows(values, weight, norm2)
+
+
+def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
+    """Return zeros that begin at a cache line: JAX takes such an array as it is, without a copy."""
+    line = 64
+    memory = np.zeros(8 * math.prod(shape) + line, np.uint8)
+    start = -memory.ctypes.data % line
+    return memory[start : start + 8 * math.prod(shape)].view(np.float64).reshape(shape)
 
 
 def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:

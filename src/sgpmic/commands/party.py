@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from sgpmic.io.tables import Table
     from sgpmic.scale import Job
 
-#: Seconds that a round may take before a process counts as stuck; by itself many times the
-#: longest round so far.
-STUCK_AFTER = "SGPMIC_STUCK_AFTER"
-
 
 def join_party(processes: int) -> Party:
     """Join the job this process was started in; or start the processes that are asked for.
@@ -46,7 +42,7 @@ def join_party(processes: int) -> Party:
             raise typer.Exit(launch(command, processes))
         party = Party(initialize())
     except JobError as error:
-        raise fail(str(error)) from None
+        raise fail(str(error), error.code) from None
     console.quiet = not party.speaks
     return party
 
@@ -152,11 +148,11 @@ class Party:
             yield
             return
         from sgpmic.scale import Watchdog, together
+        from sgpmic.scale.watchdog import stuck_after
 
-        limit = os.environ.get(STUCK_AFTER)
         with ExitStack() as stack:
             stack.enter_context(together(self.share[1]))
-            dog = stack.enter_context(Watchdog(float(limit) if limit else None))
+            dog = stack.enter_context(Watchdog(stuck_after(os.environ)))
             model.set_params(callbacks=[dog.beat, *(model.callbacks or [])])
             yield
 

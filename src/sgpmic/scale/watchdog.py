@@ -12,13 +12,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 #: Exit code of a process that ended because another one is lost: worth trying again.
 TRY_AGAIN = 75
+
+#: Seconds that a round may take before a process counts as stuck; by itself many times the
+#: longest round so far.
+STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 
 #: Longer than the start, with its compilation, of any job.
 FIRST_ROUND = 1800.0
@@ -26,7 +30,13 @@ FIRST_ROUND = 1800.0
 FACTOR, SHORTEST = 20.0, 120.0
 
 
-def end_process(message: str, code: int = TRY_AGAIN) -> None:
+def stuck_after(environ: Mapping[str, str]) -> float | None:
+    """Return the limit that the environment sets for a :class:`Watchdog`."""
+    limit = environ.get(STUCK_AFTER)
+    return float(limit) if limit else None
+
+
+def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
     """End now, without waiting for anybody: the runtime's own end waits for all processes."""
     if message:
         print(message, file=sys.stderr)

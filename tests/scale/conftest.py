@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.commands.helpers import said, sgpmic, values
 
-#: Of ``sgpmic fit``; enough rounds that there is a middle.
-OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 12, "starts": 2}
+#: Of ``sgpmic fit``.
+OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 6}
 
 
 @pytest.fixture(scope="session")
@@ -27,5 +27,3 @@ def plain(table: Path) -> Path:
     done = sgpmic("fit", table, *words, "--processes", 2, "--out", out)
     assert done.returncode == 0, said(done)
     return out
-
-

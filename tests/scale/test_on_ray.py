@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)
         patch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["SGPMIC_TEST_COMPILED"])
@@ -59,44 +59,39 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def kill_in_the_middle(out: Path, killed: list[str]) -> None:
-    """Kill the second actor as soon as there is a checkpoint, and later the first one's child."""
-    for what, process in (("actor", 1), ("child", 0)):
-        earlier = set((out / "checkpoint.sgpmic").glob("round-*"))
-        limit = time.monotonic() + 200
-        while not set((out / "checkpoint.sgpmic").glob("round-*")) - earlier:
-            if time.monotonic() > limit or (out / "run.json").exists():
-                return
-            time.sleep(0.005)
-        pid = child_of(out, process)
-        if pid is not None:
-            os.kill(parent_of(pid) if what == "actor" else pid, signal.SIGKILL)
-            killed.append(what)
-        # Until the next attempt has been begun, the old one may still write.
-        while child_of(out, process) == pid:
-            time.sleep(0.005)
+def kill_in_the_middle(out: Path, killed: list[int]) -> None:
+    """Kill the second worker as soon as there is a checkpoint."""
+    limit = time.monotonic() + 200
+    while not list((out / "checkpoint.sgpmic").glob("round-*")):
+        if time.monotonic() > limit:
+            return
+        time.sleep(0.005)
+    child = child_of(out, 1)
+    if child is not None and not (out / "run.json").exists():
+        os.kill(parent_of(child), signal.SIGKILL)
+        killed.append(child)
 
 
-def test_killed_workers_are_replaced_and_the_result_is_the_same(
+def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     cluster: None, table: Path, plain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, killed = tmp_path / "run", []
     killer = threading.Thread(target=kill_in_the_middle, args=(out, killed), daemon=True)
     killer.start()
-    model = fit_on_ray(table, out, n_workers=2, max_failures=2, **OPTIONS)
+    model = fit_on_ray(table, out, n_workers=2, max_failures=1, **OPTIONS)
     killer.join(10)
-    assert killed == ["actor", "child"]
-    assert [record.args[1:] for record in caplog.records if record.args] == [(1, 2), (2, 2)]
+    assert len(killed) == 1
+    assert "started again from its checkpoint (1 of 1 times)" in caplog.text
+    assert not Path(f"/proc/{killed[0]}").exists(), "the child has to end with its worker"
     assert model.lower_bound_ == SGPMIC.load(plain / "model.sgpmic").lower_bound_
     assert read_csv(out / "labels.csv") == read_csv(plain / "labels.csv")
-    assert child_of(out, 0) is child_of(out, 1) is None
 
 
 def test_what_cannot_be_used_is_said_at_once(cluster: None, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no option 'n_clusters'.*clusters"):
+    with pytest.raises(ValueError, match=r"no option 'n_clusters'.*clusters"):
         fit_on_ray(table, tmp_path / "run", n_workers=2, n_clusters=3)
     with pytest.raises(JobError, match="no room for 3 workers"):
         fit_on_ray(table, tmp_path / "run", n_workers=3, clusters=3, placement_timeout=0.5)
-    with pytest.raises(ValueError, match="absent.npy"):
+    with pytest.raises(ValueError, match=r"absent\.npy"):
         fit_on_ray(table.with_name("absent.npy"), tmp_path / "run", n_workers=1, clusters=3)
     assert not (tmp_path / "run").exists()

@@ -40,7 +40,8 @@ class DaskFit(NamedTuple):
     model : SGPMIC
         The fitted model, for new rows. Of the rows it was fitted to it knows a sample.
     labels, memberships, embedding : dask.array.Array
-        Of all rows, in the order and the chunks of the array that was given, on the workers.
+        Of all rows, on the workers, in the order of the table that was given and in its chunks
+        (but for those without rows).
     """
 
     model: SGPMIC
@@ -99,7 +100,7 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> DaskFit:
         fitted = _load(results[0])
         if names is not None:
             fitted.feature_names_in_ = np.array(names, dtype=object)
-        found = _collect(distributed, client, array, places, results, fitted)
+        found = _collect(distributed, client, places, results, fitted)
     finally:
         _tidy(client, places, results)
     for category, sentence in results[0].notes:
@@ -347,7 +348,6 @@ def _read_piece(folder: str, name: str, start: int, stop: int) -> Any:
 def _collect(
     distributed: Any,
     client: Any,
-    array: Any,
     places: list[_Place],
     results: list[_Result],
     model: SGPMIC,
@@ -363,8 +363,7 @@ def _collect(
     found, all_futures = [], []
     for name in RESULTS:
         shape, dtype = kinds[name]
-        # A chunk without rows was given to nobody.
-        pieces = [da.zeros((0, *shape), dtype=dtype) for _ in array.chunks[0]]
+        pieces: dict[int, Any] = {}
         for place, result in zip(places, results, strict=True):
             ends = np.cumsum(place.sizes)
             for number, size, end in zip(place.chunks, place.sizes, ends, strict=True):
@@ -379,7 +378,7 @@ def _collect(
                 )
                 all_futures.append(future)
                 pieces[number] = da.from_delayed(future, (size, *shape), dtype)
-        found.append(da.concatenate(pieces))
+        found.append(da.concatenate([pieces[number] for number in sorted(pieces)]))
     distributed.wait(all_futures)
     for future in all_futures:
         if future.status != "finished":

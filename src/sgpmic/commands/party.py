@@ -67,10 +67,19 @@ class Party:
 
         ``prepare`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
+        from sgpmic.scale import together
+        from sgpmic.scale.watchdog import is_loss
+
+        with together(self.share[1]):
+            return self._do(prepare, is_loss)
+
+    def _do(self, prepare: Callable[[], Any], is_loss: Callable[[BaseException], bool]) -> Any:
         result, sentence = None, None
         try:
             result = prepare()
         except (ValueError, TypeError, OSError) as error:
+            if not self.alone and is_loss(error):
+                raise
             sentence = " ".join(str(error).split())
         if sentence is not None and self.alone:
             raise fail(sentence)

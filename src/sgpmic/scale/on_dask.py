@@ -312,6 +312,8 @@ def _wait(client: Any, futures: list[Any], places: list[_Place], heard: dict[int
     while len(heard) < len(futures) and time.monotonic() < deadline:
         for process, future in enumerate(futures):
             if process not in heard and future.status != "pending":
+                if _went_with_its_worker(future):
+                    raise _lost(places[process])
                 # Raises what the task itself raised: no room on a disk, for example.
                 heard[process] = future.result()
                 if heard[process].ending.code != 0:
@@ -321,11 +323,21 @@ def _wait(client: Any, futures: list[Any], places: list[_Place], heard: dict[int
             looked, present = time.monotonic(), client.nthreads()
             for process, place in enumerate(places):
                 if place.address not in present and process not in heard:
-                    raise JobError(
-                        f"The Dask worker {place.address} was lost during the fit, and the "
-                        "processes beside the others were ended; call fit_dask again."
-                    )
+                    raise _lost(place)
         time.sleep(0.1)
+
+
+def _went_with_its_worker(future: Any) -> bool:
+    if future.status == "error":
+        return type(future.exception()).__name__ == "KilledWorker"
+    return future.status in ("cancelled", "lost")
+
+
+def _lost(place: _Place) -> JobError:
+    return JobError(
+        f"The Dask worker {place.address} was lost during the fit, and the processes beside the "
+        "others were ended; call fit_dask again."
+    )
 
 
 # ------------------------------------------------------------------------------- results

@@ -8,6 +8,7 @@ and start again from the checkpoint.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -108,6 +109,22 @@ class Watchdog:
         self._stopped.set()
 
 
+# How JAX's runtime begins what it has to say when it cannot reach another process.
+_LOST = re.compile("(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): ")
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether an error is JAX's of having lost another process.
+
+    Which class it has depends on where the loss is noticed: also a plain ValueError was seen.
+    """
+    import jax
+
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return True
+    return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
+
+
 @contextmanager
 def together(n_processes: int) -> Iterator[None]:
     """Let a failure inside end this process at once, so that the others find out in seconds.
@@ -120,18 +137,16 @@ def together(n_processes: int) -> Iterator[None]:
     if n_processes == 1:
         yield
         return
-    import jax
-
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        end_process(
-            "A process of the job was lost, and the others cannot go on without it "
-            f"({_first_line(error)}). Start the same command again with --resume."
-        )
     except KeyboardInterrupt:
         end_process("Stopped. The same command with --resume goes on from the checkpoint.", 130)
     except BaseException as error:
+        if is_loss(error):
+            end_process(
+                "A process of the job was lost, and the others cannot go on without it "
+                f"({_first_line(error)}). Start the same command again with --resume."
+            )
         # Whatever it is, leaving as usual would wait for processes that wait for this one.
         code = getattr(error, "exit_code", getattr(error, "code", None))
         if code is None:

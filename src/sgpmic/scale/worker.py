@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import sys
 import threading
 import warnings
@@ -28,20 +29,23 @@ RESULTS = ("labels", "memberships", "embedding")
 
 def main(words: list[str]) -> None:
     """Do what the words say."""
-    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    folder = Path(words[1]) if words[0] == "rows" else None
+    threading.Thread(target=_end_with_parent, args=[folder], name="parent", daemon=True).start()
     prepare_process()
     if words[0] == "fit":
         from sgpmic.cli import app
 
         app(words)
-    elif words[0] == "rows":
-        fit_rows(Path(words[1]))
+    elif folder is not None:
+        fit_rows(folder)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(folder: Path | None) -> None:
     # Not sys.stdin: a thread that waits with its lock held breaks the end of the interpreter.
     while os.read(0, 1):
         pass
+    if folder is not None:  # nobody is left to remove it
+        shutil.rmtree(folder, ignore_errors=True)
     end_process("The program that started this process is gone.")
 
 
@@ -56,7 +60,7 @@ def fit_rows(folder: Path) -> None:
     """
     from sgpmic import scale
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
-    from sgpmic.scale.watchdog import stuck_after
+    from sgpmic.scale.watchdog import is_loss, stuck_after
 
     try:
         job = scale.initialize()
@@ -76,6 +80,8 @@ def fit_rows(folder: Path) -> None:
         try:
             model.fit(table)
         except (ValueError, TypeError) as error:
+            if is_loss(error):
+                raise
             end_process(str(error), REFUSED)
         for name in RESULTS:
             np.save(folder / f"{name}.npy", getattr(model, f"{name}_"))

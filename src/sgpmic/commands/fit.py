@@ -25,8 +25,9 @@ from sgpmic.commands.options import (
     Force,
     IdColumn,
     LabelColumn,
-    choose_device,
+    check_device,
     dimensions,
+    name_device,
 )
 from sgpmic.commands.party import Party, join_party
 from sgpmic.io.run_folder import RunFolder, RunFolderError
@@ -96,8 +97,9 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). Interrupted, the same command with --resume goes on to the same result.
     """
-    choose_device(device)
+    name_device(device)
     party = join_party(processes)
+    party.do(lambda: check_device(device))
     from sgpmic.io.tables import read_table
 
     folder = RunFolder(out)

@@ -108,6 +108,7 @@ def fit_on_ray(
 def _import_ray() -> Any:
     try:
         import ray
+        import ray.exceptions  # any folder of that name, such as /tmp/ray, passes for the package
     except ImportError as error:
         raise ImportError(
             "fit_on_ray needs Ray, which is not installed: pip install 'sgpmic[ray]'."

@@ -335,7 +335,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
         table, crew = X if isinstance(X, SharedTable) else (X, None)
-        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=2)
+        least = 2 if crew is None or crew.n_processes == 1 else 1  # others have more
+        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
         crew = Alone(len(Y)) if crew is None else crew
         if crew.n_rows < self.n_clusters:
             raise ValueError(

@@ -12,7 +12,9 @@ that full EM makes in a pass over all rows. For every batch:
              + \log N(x_n|\bar x_m, C_m) + \log\pi_m\right],
 
    which is the standard variational bound with the best S put in; S is then its softmax, the
-   exact E-step. With one shared mapping the first term is the same for all m.
+   exact E-step. With one shared mapping the first term is the same for all m. The first epoch
+   leaves S as the E-steps before it did, as the first round of full EM does: q(F) has to learn
+   something first.
 2. **The mixture**, in closed form from its moments; the rows' old share of those is taken out and
    the new one put in (incremental EM, Neal and Hinton, 1998), which keeps them exact.
 3. **Z, the kernels and β**, by a few steps of the optimiser on the batch's own KL-corrected bound,
@@ -84,6 +86,7 @@ from sgpmic.model.mixture import (
     log_densities,
     mixture_of_moments,
     moments,
+    weighted_sum,
 )
 from sgpmic.model.rows import Rows, block_shape
 from sgpmic.model.statistics import statistics
@@ -163,9 +166,12 @@ def place_rows(
     factors: Factors,
     prior: LatentPrior,
     X: Array,
+    S: Array,
     pull: Array,
     batch: Rows,
     options: Options,
+    *,
+    keep_S: Array,
 ) -> _Placed:
     """Return the X and S of rows given q(F), and the most evaluations that a row took.
 
@@ -175,38 +181,44 @@ def place_rows(
         q(F) and the mixture.
     X : array of shape (B, Q)
         Where the rows are.
+    S : array of shape (B, M)
+        Their responsibilities.
     pull : array of shape (B, Q)
         A force on every row, besides its own objective.
     batch : Rows
     options : Options
+    keep_S : bool array
+        Whether S stays as it is, and X is found for it.
     """
     minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[options.optimiser]
     steps = min(options.m_steps, ROW_STEPS)
-    Q, (n_blocks, block) = X.shape[1], batch.weight.shape
+    n_blocks, block = batch.weight.shape
 
     def log_p(x: Array, y: Array) -> Array:
         """Return log p_nm for x (B, Q) and y (P, B)."""
         likelihoods = own_log_likelihoods(processes, factors, x, y[None])
         return log_densities(prior, x) + prior.log_weights + likelihoods
 
-    def one(start: Array, y: Array, force: Array) -> tuple[Array, Array]:
+    def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:
         def loss(x: Array) -> Array:
-            return -jax.nn.logsumexp(log_p(x[None], y[:, None])) - force @ x
+            values = log_p(x[None], y[:, None])[0]
+            value = jnp.where(keep_S, weighted_sum(s, values), jax.nn.logsumexp(values))
+            return -value - force @ x
 
         found = minimise(jax.value_and_grad(loss), start, max_steps=steps)
         return found.point, found.evaluations
 
-    def place_block(values: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, y, force = values
+    def place_block(values: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+        x, s, y, force = values
         made = jnp.zeros((), jnp.int32)
         if steps:
-            x, evaluations = jax.vmap(one, in_axes=(0, 1, 0))(x, y, force)
+            x, evaluations = jax.vmap(one, in_axes=(0, 0, 1, 0))(x, s, y, force)
             made = jnp.max(evaluations)
-        return x, jax.nn.softmax(log_p(x, y), axis=1), made
+        return x, jnp.where(keep_S, s, jax.nn.softmax(log_p(x, y), axis=1)), made
 
-    blocks = (X.reshape(n_blocks, block, Q), batch.Y, pull.reshape(n_blocks, block, Q))
-    new_X, new_S, made = lax.map(place_block, blocks)
-    new_S = new_S.reshape(n_blocks * block, -1) * batch.flat_weight[:, None]
+    X_blocks, S_blocks, forces = (a.reshape(n_blocks, block, -1) for a in (X, S, pull))
+    new_X, new_S, made = lax.map(place_block, (X_blocks, S_blocks, batch.Y, forces))
+    new_S = new_S.reshape(S.shape) * batch.flat_weight[:, None]
     return _Placed(new_X.reshape(X.shape), new_S, jnp.max(made))
 
 
@@ -258,7 +270,7 @@ def epoch(
         The rows of every batch (:func:`draw_batches`).
     first : bool array
         Whether this is the first epoch. It begins, as full EM does, with E-steps until the
-        assignments have settled, and its running sums forget faster.
+        assignments have settled, and learns the mapping for these; its running sums forget faster.
     options : Options
     """
     n_batches = numbers.shape[0]
@@ -298,7 +310,9 @@ def epoch(
         if options.fixes_scale:
             pull = _outward(old_X, carry.sums.moments)
         prior = factor_mixture(carry.mixture)
-        placed = place_rows(processes, factors, prior, old_X, pull, batch, options)
+        placed = place_rows(
+            processes, factors, prior, old_X, old_S, pull, batch, options, keep_S=first
+        )
         found = jnp.isfinite(jnp.sum(placed.X, axis=1) + jnp.sum(placed.S, axis=1))[:, None]
         new_X = jnp.where(found, placed.X, old_X) * weight[:, None]
         new_S = jnp.where(found, placed.S, old_S)

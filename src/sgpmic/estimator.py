@@ -129,6 +129,10 @@ default='fcm'
         Rows handled at a time. It changes speed and memory, not results.
     device : {'auto', 'cpu', 'gpu'}, default='auto'
         Where to compute: a GPU where JAX finds one, or as told.
+    batch_size : int or None, default=None
+        Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
+        epoch over random batches, and the bound may now and then fall from one to the next. Some
+        thousand rows, at least ``n_inducing``. None makes rounds of full EM.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None
@@ -232,6 +236,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         jitter: float = 1e-8,
         block_size: int | None = None,
         device: str = "auto",
+        batch_size: int | None = None,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -266,6 +271,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.jitter = jitter
         self.block_size = block_size
         self.device = device
+        self.batch_size = batch_size
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
@@ -343,6 +349,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 f"n_samples={crew.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
             )
+        if self.batch_size is not None and (crew.mesh is not None or crew.n_processes > 1):
+            raise ValueError(
+                "batch_size works on one device in one process: leave it out (None) where rows "
+                "are spread over several."
+            )
         rng = check_random_state(self.random_state)
         if crew.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(crew.agree(rng.randint(2**31 - 1, size=1)))
@@ -401,6 +412,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             settle_mixture=bool(self.settle_mixture),
             jitter=float(self.jitter),
             has_prior=self.prior_strength > 0,
+            batch_size=None if self.batch_size is None else int(self.batch_size),
         )
 
     def _start_settings(self, kernel: Kernel, n_components: int, units: Units) -> StartSettings:

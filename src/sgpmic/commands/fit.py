@@ -70,6 +70,13 @@ def fit(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Most rounds of EM; 20, or the paper's 2.")
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Learn in random batches of so many rows (some thousand): for large tables.",
+        ),
+    ] = None,
     as_published: Annotated[
         bool, typer.Option("--as-published", help="Every choice as in the paper.")
     ] = False,
@@ -109,6 +116,7 @@ def fit(
         "kernel": kernel,
         "n_inducing": inducing,
         "n_init": starts,
+        "batch_size": batch,
         "random_state": seed,
     }
     if rounds is not None:
@@ -145,6 +153,8 @@ def fit(
         return
 
     def prepare() -> sgpmic.SGPMIC:
+        if batch is not None and not party.alone:
+            raise ValueError("--batch works in one process: leave out --batch, or --processes.")
         model = _make_model(clusters, parameters, as_published, party.n_rows(data))
         if party.speaks:
             folder.check(force=force, resume=resume)

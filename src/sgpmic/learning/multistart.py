@@ -176,6 +176,7 @@ def learn(
             callbacks=stopping.callbacks,
             start=number,
             n_starts=len(starts),
+            seed=start.seed,
             keep=keep,
         )
     # One whose very first round gave numbers that are not finite has no history.

@@ -68,8 +68,15 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh)
+    return data_from_sums(processes, phi, psi, T, rows, jitter)
+
+
+def data_from_sums(
+    processes: Processes, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+) -> Array:
+    """Return the first line of the bound where the sums Φ and Ψ are at hand already."""
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
@@ -115,14 +122,20 @@ def factorise_all(
     processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> tuple[Factors, Array, Array]:
     """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh)
+    return factorise_sums(processes, phi, psi, jitter), phi, psi
+
+
+def factorise_sums(processes: Processes, phi: Array, psi: Array, jitter: Array | float) -> Factors:
+    """Return the factors of q(F) for every process from the sums Φ and Ψ."""
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    return lax.map(one, (kernels, phi, psi, _levels(jitter, phi))), phi, psi
+    factors: Factors = lax.map(one, (kernels, phi, psi, _levels(jitter, phi)))
+    return factors
 
 
 def divergence(processes: Processes, factors: Factors) -> Array:

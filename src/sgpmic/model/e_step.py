@@ -29,13 +29,14 @@ from sgpmic.model.statistics import on_own_rows
 def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     everywhere = on_own_rows(
-        _log_likelihoods, rows.mesh, by_row=(False, False, True, True), results=True
+        own_log_likelihoods, rows.mesh, by_row=(False, False, True, True), results=True
     )
     result: Array = everywhere(processes, factors, X, rows.Y)
     return result
 
 
-def _log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
+def own_log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
+    """Return the same of the rows at hand, Y in blocks (n_blocks, P, block)."""
     kernels, Z, beta = processes
     n_blocks, P, _ = Y.shape
     X_blocks = X.reshape(n_blocks, -1, X.shape[1])

@@ -312,7 +312,7 @@ class GPflowBayesian(Worker):
         self.start = tf.convert_to_tensor(X)
         names = self.model.trainable_variables
 
-        @tf.function
+        @tf.function  # type: ignore[untyped-decorator,unused-ignore]
         def evaluate() -> Any:
             with tf.GradientTape() as tape:
                 bound = self.model.maximum_log_likelihood_objective()

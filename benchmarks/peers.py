@@ -66,13 +66,14 @@ def work(name: str, sizes: list[int], folder: Path) -> None:
         worker = maker(*problem(*sizes))
         worker.move(0.0)
         first, _ = timed(worker.evaluate)
-        value, gradient = worker.result()
+        bound, gradient = worker.result()
     except ImportError as error:
         print(json.dumps({"missing": str(error)}), file=answers)
         return
-    np.savez(folder / f"{name}.npz", **{k: np.asarray(v) for k, v in gradient.items()})
+    arrays: dict[str, Any] = {key: np.asarray(value) for key, value in gradient.items()}
+    np.savez(folder / f"{name}.npz", **arrays)
     versions = {package: importlib.metadata.version(package) for package in maker.packages}
-    start = {"first_seconds": first, "bound": value, "versions": versions}
+    start = {"first_seconds": first, "bound": bound, "versions": versions}
     print(json.dumps(start), file=answers)
     for count, line in enumerate(sys.stdin, start=1):
         order = json.loads(line)

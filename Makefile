@@ -30,7 +30,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/mypy
 
 test: $(VENV)/installed-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --max-worker-restart=0
 
 # The documentation as a site: open site/index.html.
 docs: $(VENV)/installed-docs

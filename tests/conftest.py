@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,7 @@ _DEVICES = "--xla_force_host_platform_device_count=2"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
 
-# What one command run as a process has compiled serves the others. Not the tests themselves: after
-# many hundreds of programs in one process, JAX 0.10.1 was seen to abort while it stored one more.
+# What one command run as a process has compiled serves the others.
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 os.environ["SGPMIC_TEST_COMPILED"] = str(COMPILED)
 
@@ -27,6 +28,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled() -> Iterator[None]:
+    """Let go of what a module has compiled.
+
+    Every program takes some tens of memory maps, of which Linux allows a process 65 530: without
+    this, a process that runs half of all tests ends in an abort of the compiler.
+    """
+    yield
+    if "jax" in sys.modules:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

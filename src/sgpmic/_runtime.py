@@ -12,10 +12,12 @@ Two things have to be set around them:
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 from threadpoolctl import ThreadpoolController
@@ -59,3 +61,42 @@ def with_numerics(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **kwargs)
 
     return wrapped
+
+
+#: Our compiled programs, to be let go when a process has too many.
+_programs: list[Any] = []
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
+    """Decorate a function to be compiled, and remember it for :func:`leave_room`.
+
+    Parameters
+    ----------
+    **options
+        Of ``jax.jit``.
+    """
+
+    def compile_it(function: Callable[..., _R]) -> Callable[..., _R]:
+        program = jax.jit(function, **options)
+        _programs.append(program)
+        return program
+
+    return compile_it
+
+
+def leave_room() -> None:
+    """Let go of our compiled programs where the process has half the memory maps it may have.
+
+    A fit of a new shape compiles programs that take about a thousand maps, of which Linux allows
+    a process 65 530. Without this, the seventieth shape would end the process in an abort of the
+    compiler. A shape that comes again after that is compiled again.
+    """
+    try:
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        used = Path("/proc/self/maps").read_bytes().count(b"\n")
+    except (OSError, ValueError):  # another system, with other limits
+        return
+    if used > allowed // 2:
+        for program in _programs:
+            program.clear_cache()
+        gc.collect()

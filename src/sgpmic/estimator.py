@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._advice import advice
 from sgpmic._plots import PlotsMixin
-from sgpmic._runtime import double_precision
+from sgpmic._runtime import double_precision, leave_room
 from sgpmic._validation import check_parameters, check_whole_number, count_components
 from sgpmic.io.checkpoints import CheckpointFile, fit_marks
 from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
@@ -332,6 +332,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         check_parameters(self.get_params(deep=False))
+        leave_room()
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
         table, crew = X if isinstance(X, SharedTable) else (X, None)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,24 @@ def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> N
     assert em_round._cache_size() == 1
     quick_fit(table, max_iter=2, n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, init="pca", tol=0.1)
+    assert em_round._cache_size() == 1
+
+
+def test_many_shapes_do_not_use_up_the_memory_maps(
+    table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled programs are let go before Linux's limit is reached, and only then."""
+    em_round.clear_cache()
+    quick_fit(table, max_iter=1)
+    quick_fit(table[:-1], max_iter=1)
+    assert em_round._cache_size() == 2
+    read = Path.read_text
+
+    def scarce(path: Path, *arguments: Any, **options: Any) -> str:
+        return "1000" if path.name == "max_map_count" else read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", scarce)
+    quick_fit(table, max_iter=1)
     assert em_round._cache_size() == 1
 
 

@@ -25,6 +25,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
+from sgpmic._runtime import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import OptimiserResult, is_finite
@@ -255,7 +256,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     )
 
 
-@partial(jax.jit, static_argnames="options")
+@compiled(static_argnames="options")
 def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
     settled, count = settle(_in_place(state, rows), rows, options, options.e_steps)
@@ -287,7 +288,7 @@ def _in_place(state: State, rows: Rows) -> State:
     return placed._replace(parameters=placed.parameters._replace(X=X), S=S)
 
 
-@partial(jax.jit, static_argnames=("options", "strength"))
+@compiled(static_argnames=("options", "strength"))
 def first_state(
     X: Array,
     Z: Array,
@@ -345,7 +346,7 @@ class LastEStep(NamedTuple):
     masses: Array  # (M,) sums of the responsibilities
 
 
-@partial(jax.jit, static_argnames="options")
+@compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
     processes = processes_of(state.parameters)

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import compiled, with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.crew import Crew, own_rows
 from sgpmic.learning.em import Options, State, last_e_step
@@ -237,7 +237,7 @@ def sort_clusters(state: State, rows: Rows, options: Options) -> State:
     return state._replace(parameters=parameters, S=S, mixture=mixture)
 
 
-@jax.jit
+@compiled()
 def _sort_columns(S: Array, order: Array) -> Array:
     return S[:, order]
 

@@ -6,15 +6,12 @@ product does the same at a hundred times the speed, and on a GPU at many times t
 
 from __future__ import annotations
 
-from functools import partial
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import compiled, with_numerics
 from sgpmic.model.rows import pad_rows
 
 Floats = NDArray[np.float64]
@@ -23,7 +20,7 @@ Floats = NDArray[np.float64]
 BLOCK = 4096
 
 
-@partial(jax.jit, static_argnames="k")
+@compiled(static_argnames="k")
 def _nearest(sample: Array, rows: Array, k: int) -> tuple[Array, Array]:
     # |r − s|² but for |r|², which is the same for every s.
     ranks = jnp.sum(sample * sample, axis=1) - 2.0 * (rows @ sample.T)

@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
+from sgpmic._runtime import compiled
 from sgpmic.learning import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture
 from sgpmic.model.prediction import Posterior, log_joints
@@ -49,7 +50,7 @@ def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> 
     return jax.nn.logsumexp(log_joints(posterior, prior, x[None], y[None])[0])
 
 
-@jax.jit
+@compiled()
 def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[Array, Array]:
     """Project a block: candidates (B, k, Q), Y (B, P)."""
     prior = factor_mixture(posterior.mixture)
@@ -71,7 +72,7 @@ def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Array, x: A
     return -_log_joint(posterior, prior, x, y)
 
 
-@jax.jit
+@compiled()
 def _curvatures(posterior: Posterior, X: Array, Y: Array) -> Array:
     """Return −∇² log p(y, x) at every row's point, (B, Q, Q)."""
     prior = factor_mixture(posterior.mixture)
@@ -85,7 +86,7 @@ def _curvatures(posterior: Posterior, X: Array, Y: Array) -> Array:
     return jax.vmap(one)(X, Y)
 
 
-@jax.jit
+@compiled()
 def _log_joints_at(posterior: Posterior, X: Array, Y: Array) -> Array:
     """Return log p(y, x) at every row's point."""
     joints = log_joints(posterior, factor_mixture(posterior.mixture), X, Y)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import compiled, with_numerics
 from sgpmic.kernels import Kernel, stack
 from sgpmic.model.bound import Parts, Processes, data_term, factorise_all, latent_parts
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
@@ -39,7 +37,7 @@ class Evaluation:
     responsibilities: NDArray[np.float64]
 
 
-@partial(jax.jit, static_argnames="jitter")
+@compiled(static_argnames="jitter")
 def _one_process(
     kernel: Kernel, Z: Array, beta: Array, X: Array, t: Array, rows: Rows, jitter: float
 ) -> tuple[Array, Array]:
@@ -52,7 +50,7 @@ def _one_process(
     )
 
 
-@jax.jit
+@compiled()
 def _latent(mixture: Mixture, X: Array, S: Array) -> tuple[tuple[Array, Array, Array], Array]:
     prior = factor_mixture(mixture)
     return latent_parts(prior, X, S), log_densities(prior, X) + prior.log_weights

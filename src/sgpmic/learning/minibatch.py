@@ -45,7 +45,6 @@ x_n is (x_n − mean) / σ². Its linear approximation is added to the row's obj
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -55,6 +54,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
+from sgpmic._runtime import compiled
 from sgpmic.kernels import stacked_like
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import is_finite, select
@@ -256,7 +256,7 @@ def _standardised(
     return Parameters(centred / scale, (Z - mean) / scale, log_kernels, log_beta), moved
 
 
-@partial(jax.jit, static_argnames="options")
+@compiled(static_argnames="options")
 def epoch(
     state: State, rows: Rows, numbers: Array, first: Array, options: Options
 ) -> tuple[State, RoundInfo]:

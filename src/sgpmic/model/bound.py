@@ -19,10 +19,11 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from sgpmic.kernels import Kernel
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
+from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
 from sgpmic.model.rows import Rows
 from sgpmic.model.statistics import statistics
@@ -69,13 +70,13 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
         Relative jitter of every K_uu.
     """
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh, rows.room)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
         return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi, _levels(jitter, phi))))
+    collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
@@ -116,13 +117,13 @@ def factorise_all(
 ) -> tuple[Factors, Array, Array]:
     """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
     kernels, Z, beta = processes
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh, rows.room)
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    return lax.map(one, (kernels, phi, psi, _levels(jitter, phi))), phi, psi
+    return map_components(one, (kernels, phi, psi, _levels(jitter, phi))), phi, psi
 
 
 def divergence(processes: Processes, factors: Factors) -> Array:
@@ -142,7 +143,7 @@ def divergence(processes: Processes, factors: Factors) -> Array:
         quadratic = jnp.sum(f.alpha * (K @ f.alpha))
         return 0.5 * (P * (trace - U + 2.0 * f.half_log_det_B) + quadratic)
 
-    return jnp.sum(lax.map(one, (kernels, factors)))
+    return jnp.sum(map_components(one, (kernels, factors)))
 
 
 def standard_bound(

@@ -18,12 +18,11 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Processes
 from sgpmic.model.collapsed import Factors
-from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
 
 
@@ -42,7 +41,7 @@ def make_posterior(processes: Processes, factors: Factors, mixture: Mixture) -> 
     def loss(f: Factors) -> Array:
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
-    return Posterior(processes, factors.alpha, map_components(loss, factors), mixture)
+    return Posterior(processes, factors.alpha, lax.map(loss, factors), mixture)
 
 
 def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
@@ -57,7 +56,7 @@ def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss)
-    moments: tuple[Array, Array] = map_components(one, components)
+    moments: tuple[Array, Array] = lax.map(one, components)
     return moments
 
 

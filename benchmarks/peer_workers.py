@@ -159,6 +159,7 @@ class OursWithTrace(Ours):
         from sgpmic.kernels import stacked_like
         from sgpmic.learning import lbfgs, scg
 
+        kernel: Any
         kernel, Z, beta = self.start
         minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[optimiser]
         free = jnp.log(jnp.stack([kernel.variance[0], kernel.gamma[0], beta]))

@@ -56,6 +56,7 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     _check_number("covariance_floor", parameters["covariance_floor"], 0.0, open_interval=True)
     if parameters["block_size"] is not None:
         check_whole_number("block_size", parameters["block_size"], 1)
+    _check_batch_size(parameters["batch_size"], parameters["n_inducing"])
     for name, choices in _CHOICES.items():
         value = parameters[name]
         if isinstance(value, str):
@@ -93,6 +94,17 @@ def _check_number(name: str, value: Any, smallest: float, open_interval: bool = 
     if too_small or not np.isfinite(number):
         relation = "greater than" if open_interval else "at least"
         raise ValueError(f"{name} must be {relation} {smallest:g} and finite, got {value}.")
+
+
+def _check_batch_size(value: Any, n_inducing: int) -> None:
+    if value is None:
+        return
+    check_whole_number("batch_size", value, 1)
+    if value < n_inducing:
+        raise ValueError(
+            f"batch_size={value} is less than n_inducing={n_inducing}: a batch of so few rows "
+            "says too little about the mapping; use some thousand rows, or None for all at once."
+        )
 
 
 def _check_checkpoint(value: Any, warm_start: Any) -> None:

@@ -130,6 +130,10 @@ default='fcm'
         Rows handled at a time. It changes speed and memory, not results.
     device : {'auto', 'cpu', 'gpu'}, default='auto'
         Where to compute: a GPU where JAX finds one, or as told.
+    batch_size : int or None, default=None
+        Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
+        epoch over random batches, and the bound may now and then fall from one to the next. Some
+        thousand rows, at least ``n_inducing``, in float64. None makes rounds of full EM.
     precision : {'float64', 'float32'}, default='float64'
         In what the sums over the rows are made while learning. 'float32' keeps the data in half
         the memory and is faster where float64 is slow; the bound it climbs is rounded, the more
@@ -238,6 +242,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         jitter: float = 1e-8,
         block_size: int | None = None,
         device: str = "auto",
+        batch_size: int | None = None,
         precision: str = "float64",
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -273,6 +278,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.jitter = jitter
         self.block_size = block_size
         self.device = device
+        self.batch_size = batch_size
         self.precision = precision
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -343,12 +349,23 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
         table, crew = X if isinstance(X, SharedTable) else (X, None)
-        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=2)
+        least = 2 if crew is None or crew.n_processes == 1 else 1  # others have more
+        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
         crew = Alone(len(Y)) if crew is None else crew
         if crew.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={crew.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
+            )
+        if self.batch_size is not None and (crew.mesh is not None or crew.n_processes > 1):
+            raise ValueError(
+                "batch_size works on one device in one process: leave it out (None) where rows "
+                "are spread over several."
+            )
+        if self.batch_size is not None and self.precision == "float32":
+            raise ValueError(
+                "batch_size works with precision='float64': leave out one of batch_size and "
+                "precision='float32'."
             )
         rng = check_random_state(self.random_state)
         if crew.n_processes > 1 and not isinstance(self.random_state, Integral):
@@ -410,6 +427,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             settle_mixture=bool(self.settle_mixture),
             jitter=self._least_jitter(),
             has_prior=self.prior_strength > 0,
+            batch_size=None if self.batch_size is None else int(self.batch_size),
         )
 
     def _least_jitter(self) -> float:

@@ -42,6 +42,11 @@ def test_the_jitter_of_float32_is_no_cause_for_alarm(table: Floats) -> None:
     assert not [w for w in said if "jitter" in str(w.message)]
 
 
+def test_batches_are_made_in_float64(table: Floats) -> None:
+    with pytest.raises(ValueError, match="batch_size works with precision='float64'"):
+        SGPMIC(3, precision="float32", n_inducing=10, batch_size=30).fit(table)
+
+
 def test_other_precisions_are_refused(table: Floats) -> None:
     with pytest.raises(ValueError, match="'float64', 'float32'"):
         SGPMIC(3, precision="float16").fit(table)

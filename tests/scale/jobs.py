@@ -18,6 +18,7 @@ WORKER = Path(__file__).parent / "worker.py"
 BY_ROW = ("labels", "memberships", "embedding", "dX", "dT")
 
 Processes = list["subprocess.Popen[str]"]
+Found = dict[str, np.ndarray]
 
 
 def make_table(path: Path, n_rows: int = 301) -> Path:
@@ -45,7 +46,7 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     ]
 
 
-def finish(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
+def finish(processes: Processes, folder: Path) -> Found:
     """Wait for a job and return what its processes found, rows in their order."""
     for process in processes:
         _, errors = process.communicate(timeout=300)
@@ -57,6 +58,6 @@ def finish(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
     }
 
 
-def run(table: Path, folder: Path, n_processes: int, **settings: Any) -> dict[str, np.ndarray]:
+def run(table: Path, folder: Path, n_processes: int, **settings: Any) -> Found:
     """Run a job to its end."""
     return finish(start(table, folder, n_processes, **settings), folder)

@@ -76,18 +76,19 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
 
     n = 1 if job is None else job.n_processes
     process = 0 if job is None else job.process
+    if settings.pop("stuck", False):
+        with scale.together(n), scale.Watchdog(5.0):
+            if process == 1:
+                time.sleep(3600)
+            scale.read_share(table)  # waits for the others
     shared = scale.read_share(table)
     slow = settings.pop("seconds_per_round", 0.0)
-    stuck = settings.pop("stuck_process", None)
 
     def pause(progress: Any) -> None:
         time.sleep(slow)
-        if stuck == process and progress.round == 2:
-            time.sleep(3600)
 
-    limit = settings.pop("stuck_after", None)
     found = evaluate(shared) if settings.pop("evaluate", False) else {}
-    with scale.together(n), scale.Watchdog(limit) as dog:
+    with scale.together(n), scale.Watchdog() as dog:
         model = SGPMIC(**(SETTINGS | settings), callbacks=[dog.beat, pause]).fit(shared)
         state = model._state
         if n > 1:  # what has an entry a row stays beside its row

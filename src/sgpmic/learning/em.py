@@ -83,6 +83,9 @@ class Options:
         with now more and now less jitter would be two functions, and could fall.
     has_prior : bool
         Whether there is a conjugate prior; without one its terms are not even compiled.
+    batch_size : int or None
+        Rows in a batch; None makes rounds of full EM
+        (:mod:`sgpmic.learning.minibatch` makes the others).
     """
 
     shared: bool
@@ -95,6 +98,7 @@ class Options:
     settle_mixture: bool
     jitter: float
     has_prior: bool = False
+    batch_size: int | None = None
 
     @property
     def fixes_scale(self) -> bool:
@@ -145,9 +149,10 @@ def processes_of(parameters: Parameters) -> Processes:
     )
 
 
-def _log_prior(
+def log_prior_of(
     mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, options: Options
 ) -> Array:
+    """Return the log of the conjugate prior, 0 where there is none."""
     if not options.has_prior:
         return jnp.zeros((), mixture.means.dtype)
     return log_conjugate(mixture, conjugate, prior)
@@ -161,13 +166,13 @@ class _Settling(NamedTuple):
     jitter: Array
 
 
-def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
-    """Make the E-steps of a round; return the state and their number."""
+def settle(state: State, rows: Rows, options: Options, limit: int | Array) -> tuple[State, Array]:
+    """Make the E-steps of a round, ``limit`` at most; return the state and their number."""
     processes = processes_of(state.parameters)
     X = state.parameters.X
 
     def unsettled(carry: _Settling) -> Array:
-        return (carry.made < options.e_steps) & (carry.change > options.e_tolerance)
+        return (carry.made < limit) & (carry.change > options.e_tolerance)
 
     def once(carry: _Settling) -> _Settling:
         prior = factor_mixture(carry.mixture)
@@ -176,7 +181,7 @@ def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = _closed_forms(mixture, X, S, state.conjugate, options)
+            mixture = closed_forms(mixture, X, S, state.conjugate, options)
         jitter = carry.jitter if options.shared else info["factors"].jitter
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
@@ -191,9 +196,10 @@ def _settle(state: State, rows: Rows, options: Options) -> tuple[State, Array]:
     return state._replace(S=end.S, mixture=end.mixture, jitter=end.jitter), end.made
 
 
-def _closed_forms(
+def closed_forms(
     mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, options: Options
 ) -> Mixture:
+    """Return the mixture that is best for X and S."""
     return update_mixture(
         mixture, X, S, conjugate, kind=options.covariance_type, floor=options.covariance_floor
     )
@@ -211,7 +217,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     """Make an M-step."""
     mixture = state.mixture
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = _closed_forms(mixture, state.parameters.X, state.S, state.conjugate, options)
+        mixture = closed_forms(mixture, state.parameters.X, state.S, state.conjugate, options)
     prior = factor_mixture(mixture)
     T = process_weights(state.S, rows, shared=options.shared)
     # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
@@ -238,16 +244,16 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     X, packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight)
-    new_mixture = _closed_forms(mixture, X, state.S, state.conjugate, options)
+    new_mixture = closed_forms(mixture, X, state.S, state.conjugate, options)
 
     # The optimiser saw the data term and the latent densities; the rest of the bound is small.
     entropies = entropy(state.S)
     old_rest = entropies + weighted_sum(state.S, prior.log_weights[None, :])
-    old_rest = old_rest + _log_prior(mixture, prior, state.conjugate, options)
+    old_rest = old_rest + log_prior_of(mixture, prior, state.conjugate, options)
     new_prior = factor_mixture(new_mixture)
     latent, weights, _ = latent_parts(new_prior, X, state.S)
     data = -result.value - weighted_sum(state.S, log_densities(prior, X))
-    log_prior = _log_prior(new_mixture, new_prior, state.conjugate, options)
+    log_prior = log_prior_of(new_mixture, new_prior, state.conjugate, options)
     return _MStep(
         state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
         old_rest - result.start_value,
@@ -260,7 +266,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
 @compiled(static_argnames="options")
 def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
-    settled, count = _settle(_in_place(state, rows), rows, options)
+    settled, count = settle(_in_place(state, rows), rows, options, options.e_steps)
     step = _maximise(settled, rows, options)
     new = _in_place(step.state, rows)
     info = RoundInfo(
@@ -328,7 +334,7 @@ def first_state(
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    mixture = _closed_forms(flat, X, S, conjugate, options)
+    mixture = closed_forms(flat, X, S, conjugate, options)
     # A weakly typed scalar would make the second round a program of its own.
     log_beta = jnp.log(jnp.asarray(beta, X.dtype))
     parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)

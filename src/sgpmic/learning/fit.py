@@ -19,6 +19,7 @@ from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.checkpoint import Outcome
 from sgpmic.learning.crew import Crew, lay_out, own_rows
 from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
+from sgpmic.learning.minibatch import make_epoch
 from sgpmic.learning.start_values import StartValues
 from sgpmic.model.rows import Rows
 
@@ -101,9 +102,10 @@ def run_rounds(
     callbacks: Sequence[Callback],
     start: int,
     n_starts: int,
+    seed: int,
     keep: Callable[[], None] = lambda: None,
 ) -> None:
-    """Make rounds of EM until the objective settles.
+    """Make rounds of EM, or epochs over batches, until the objective settles.
 
     Parameters
     ----------
@@ -121,6 +123,8 @@ def run_rounds(
     callbacks : sequence of callables
     start, n_starts : int
         For the progress that callbacks are told.
+    seed : int
+        Of the order in which batches are drawn.
     keep : callable
         Called after every round, when ``outcome`` is up to date.
     """
@@ -129,7 +133,12 @@ def run_rounds(
     for number in range(made + 1, max_rounds + 1):
         if outcome.ended:
             break
-        new_state, info = em_round(outcome.state, rows, options)
+        if options.batch_size is None:
+            new_state, info = em_round(outcome.state, rows, options)
+        else:
+            new_state, info = make_epoch(
+                outcome.state, rows, options, n_rows=crew.n_rows, seed=seed, number=number
+            )
         record = _record(info, number, start, constant)
         record["seconds"] = time.perf_counter() - began
         if not (np.isfinite(record["bound"]) and bool(info.finite)):

@@ -19,11 +19,12 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from sgpmic.kernels import Kernel
 from sgpmic.model import single_precision
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
+from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
 from sgpmic.model.rows import Rows
 from sgpmic.model.statistics import statistics
@@ -69,31 +70,40 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
-    beta = processes.beta
-    collapsed = _collapsed(processes, X, T, rows, _levels(jitter, T))
+    if rows.single:
+        terms = single_precision.collapsed_terms(
+            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh
+        )
+        return _with_rest(terms, processes.beta, T, rows)
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
+    return data_from_sums(processes, phi, psi, T, rows, jitter)
+
+
+def data_from_sums(
+    processes: Processes, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+) -> Array:
+    """Return the first line of the bound where the sums Φ and Ψ are at hand already."""
+    kernels, Z, beta = processes
+
+    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
+        kernel, phi_m, psi_m, level = component
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
+
+    collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
+    return _with_rest(collapsed, beta, T, rows)
+
+
+def _with_rest(collapsed: Array, beta: Array, T: Array, rows: Rows) -> Array:
+    """Add to the collapsed terms what the data term has besides."""
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
     return normaliser - 0.5 * beta * squares + collapsed
 
 
-def _collapsed(processes: Processes, X: Array, T: Array, rows: Rows, levels: Array) -> Array:
-    """Return the sum of the processes' collapsed terms."""
-    kernels, Z, beta = processes
-    if rows.single:
-        return single_precision.collapsed_terms(kernels, Z, X, T, rows.Y, beta, levels, rows.mesh)
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
-
-    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
-        kernel, phi_m, psi_m, level = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
-
-    return jnp.sum(lax.map(one, (kernels, phi, psi, levels)))
-
-
-def _levels(jitter: Array | float, T: Array) -> Array:
+def _levels(jitter: Array | float, phi: Array) -> Array:
     """Return a jitter for each process."""
-    return jnp.broadcast_to(jnp.asarray(jitter, T.dtype), T.shape[1:])
+    return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
 def latent_parts(prior: LatentPrior, X: Array, S: Array) -> tuple[Array, Array, Array]:
@@ -127,18 +137,25 @@ def factorise_all(
 
     Passes in float32 give the whitened sums.
     """
-    kernels, Z, beta = processes
-    levels = _levels(jitter, T)
     if rows.single:
-        whitened = single_precision.whiten_all(kernels, Z, X, T, rows.Y, beta, levels, rows.mesh)
+        whitened = single_precision.whiten_all(
+            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh
+        )
         return single_precision.factors_of(whitened), whitened.phi, whitened.psi
-    phi, psi = statistics(kernels, Z, X, T, rows.Y, rows.mesh)
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
+    return factorise_sums(processes, phi, psi, jitter), phi, psi
+
+
+def factorise_sums(processes: Processes, phi: Array, psi: Array, jitter: Array | float) -> Factors:
+    """Return the factors of q(F) for every process from the sums Φ and Ψ."""
+    kernels, Z, beta = processes
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    return lax.map(one, (kernels, phi, psi, levels)), phi, psi
+    factors: Factors = map_components(one, (kernels, phi, psi, _levels(jitter, phi)))
+    return factors
 
 
 def divergence(processes: Processes, factors: Factors) -> Array:
@@ -158,7 +175,7 @@ def divergence(processes: Processes, factors: Factors) -> Array:
         quadratic = jnp.sum(f.alpha * (K @ f.alpha))
         return 0.5 * (P * (trace - U + 2.0 * f.half_log_det_B) + quadratic)
 
-    return jnp.sum(lax.map(one, (kernels, factors)))
+    return jnp.sum(map_components(one, (kernels, factors)))
 
 
 def standard_bound(

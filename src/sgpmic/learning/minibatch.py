@@ -1,0 +1,414 @@
+r"""EM in batches of rows, for tables where passes over all rows are too slow.
+
+A round is an epoch: every row is visited once, in batches drawn at random. What the rows share is
+learned many times an epoch instead of once; what belongs to a row is found by itself.
+
+Given q(F), rows are independent. It comes from running sums Φ and Ψ, the same two small matrices
+that full EM makes in a pass over all rows. For every batch:
+
+1. **X and S of its rows**, by maximising for each row
+
+   .. math:: \log \sum_m \exp\left[\langle\log p(y_n|f_m(x_n))\rangle_{q(F)}
+             + \log N(x_n|\bar x_m, C_m) + \log\pi_m\right],
+
+   which is the standard variational bound with the best S put in; S is then its softmax, the
+   exact E-step. With one shared mapping the first term is the same for all m. The first epoch
+   leaves S as the E-steps before it did, as the first round of full EM does: q(F) has to learn
+   something first.
+2. **The mixture**, in closed form from its moments; the rows' old share of those is taken out and
+   the new one put in (incremental EM, Neal and Hinton, 1998), which keeps them exact.
+3. **Z, the kernels and β**, by a few steps of the optimiser on the batch's own KL-corrected bound,
+   its rows weighted N/B, X and S fixed; of the way it went, half is gone (:data:`SHARE`), which
+   averages over the last few batches. The optimum for B rows costs about (number of
+   parameters) / 2B nats a row against the one for all rows. Adam with unbiased gradients was
+   tried and was far worse: thousands of small noisy steps, where curvature asks for a few long
+   ones.
+4. **The sums**, carried over to the new kernels (:mod:`sgpmic.model.transport`) and moved towards
+   the batch's, weighted N/B, by its share of the rows (stepwise EM, Cappé and Moulines, 2009).
+   Not by exchange of the batch's old share: as kernels have changed since, what is left would not
+   have to be positive definite. In the first epoch, which begins with kernels that have learned
+   nothing, they are the mean over the batches so far.
+
+An epoch begins with exact sums over all rows and ends with the objective of full EM, over all
+rows too: two passes of the cheap kind. Nothing is kept from epoch to epoch but the state that full
+EM has, and the order of the rows comes from the start's seed and the number of the epoch: so a
+checkpoint needs nothing else.
+
+The objective is not certain to rise. Each of these steps raises some bound for some rows, but
+what a batch teaches about Z, the kernels and β may not be true of the others.
+
+The scale of X (:mod:`sgpmic.model.mixture`) is restored once an epoch, with the kernels' length
+scales, so that no kernel value changes. In between it is kept from drifting: in terms of X as it
+stands, the objective of standardised points has an additional N Q log σ(X), whose derivative by
+x_n is (x_n − mean) / σ². Its linear approximation is added to the row's objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
+
+from sgpmic._runtime import compiled
+from sgpmic.kernels import stacked_like
+from sgpmic.learning import lbfgs, scg
+from sgpmic.learning._trees import OptimiserResult, is_finite, select
+from sgpmic.learning.em import (
+    Options,
+    Parameters,
+    RoundInfo,
+    State,
+    closed_forms,
+    log_prior_of,
+    processes_of,
+    settle,
+)
+from sgpmic.model.bound import (
+    Processes,
+    data_from_sums,
+    data_term,
+    factorise_sums,
+    latent_parts,
+    process_weights,
+)
+from sgpmic.model.collapsed import Factors
+from sgpmic.model.e_step import own_log_likelihoods
+from sgpmic.model.mixture import (
+    LatentPrior,
+    Mixture,
+    Moments,
+    factor_mixture,
+    log_densities,
+    mixture_of_moments,
+    moments,
+    weighted_sum,
+)
+from sgpmic.model.rows import Rows, block_shape
+from sgpmic.model.statistics import statistics
+from sgpmic.model.transport import transport
+
+#: Steps of the optimiser for the X of a batch, each row by itself, at most.
+ROW_STEPS = 5
+#: Steps of the optimiser for what the rows share, a batch, at most.
+SHARED_STEPS = 5
+#: Of the way that a batch wants to go with Z, the kernels and β.
+SHARE = 0.5
+#: Rows of a batch that go through the optimiser together.
+BLOCK = 512
+
+_MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
+    "scg": scg.minimise,
+    "lbfgs": lbfgs.minimise,
+}
+
+
+def draw_batches(
+    n_rows: int, batch_size: int, n_padded: int, seed: int, epoch: int
+) -> NDArray[np.int32]:
+    """Return the numbers of the rows in every batch of an epoch, in random order.
+
+    Parameters
+    ----------
+    n_rows : int
+    batch_size : int
+        Rows in a batch, at most.
+    n_padded : int
+        Stands where a batch has no row, as no row has this number.
+    seed, epoch : int
+        The order depends on them alone.
+
+    Returns
+    -------
+    numbers : array of shape (n_batches, n_blocks, block)
+        Batches of as equal a size as can be.
+    """
+    n_batches, size = block_shape(n_rows, batch_size)
+    n_blocks, block = block_shape(size, BLOCK)
+    numbers = np.full((n_batches, n_blocks * block), n_padded, np.int32)
+    order = np.random.default_rng([seed, epoch]).permutation(n_rows)
+    for batch, part in zip(numbers, np.array_split(order, n_batches), strict=True):
+        batch[: len(part)] = part
+    return numbers.reshape(n_batches, n_blocks, block)
+
+
+class _Sums(NamedTuple):
+    """What q(F) and the mixture are made of."""
+
+    phi: Array  # (G, U, U)
+    psi: Array  # (G, U, P)
+    moments: Moments
+
+
+class _Carry(NamedTuple):
+    X: Array
+    S: Array
+    packed: Array  # Z, log kernels, log β
+    sums: _Sums
+    mixture: Mixture
+    jitter: Array
+
+
+class _Effort(NamedTuple):
+    """What a batch took."""
+
+    accepted: Array
+    evaluations: Array
+
+
+class _Placed(NamedTuple):
+    X: Array
+    S: Array
+    evaluations: Array
+
+
+def place_rows(
+    processes: Processes,
+    factors: Factors,
+    prior: LatentPrior,
+    X: Array,
+    S: Array,
+    pull: Array,
+    batch: Rows,
+    options: Options,
+    *,
+    keep_S: Array,
+) -> _Placed:
+    """Return the X and S of rows given q(F), and the most evaluations that a row took.
+
+    Parameters
+    ----------
+    processes, factors, prior
+        q(F) and the mixture.
+    X : array of shape (B, Q)
+        Where the rows are.
+    S : array of shape (B, M)
+        Their responsibilities.
+    pull : array of shape (B, Q)
+        A force on every row, besides its own objective.
+    batch : Rows
+    options : Options
+    keep_S : bool array
+        Whether S stays as it is, and X is found for it.
+    """
+    minimise = _MINIMISERS[options.optimiser]
+    steps = min(options.m_steps, ROW_STEPS)
+    n_blocks, block = batch.weight.shape
+
+    def log_p(x: Array, y: Array) -> Array:
+        """Return log p_nm for x (B, Q) and y (P, B)."""
+        likelihoods = own_log_likelihoods(processes, factors, x, y[None])
+        return log_densities(prior, x) + prior.log_weights + likelihoods
+
+    def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:
+        def loss(x: Array) -> Array:
+            values = log_p(x[None], y[:, None])[0]
+            value = jnp.where(keep_S, weighted_sum(s, values), jax.nn.logsumexp(values))
+            return -value - force @ x
+
+        found = minimise(jax.value_and_grad(loss), start, max_steps=steps)
+        return found.point, found.evaluations
+
+    def place_block(values: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+        x, s, y, force = values
+        made = jnp.zeros((), jnp.int32)
+        if steps:
+            x, evaluations = jax.vmap(one, in_axes=(0, 0, 1, 0))(x, s, y, force)
+            made = jnp.max(evaluations)
+        return x, jnp.where(keep_S, s, jax.nn.softmax(log_p(x, y), axis=1)), made
+
+    X_blocks, S_blocks, forces = (a.reshape(n_blocks, block, -1) for a in (X, S, pull))
+    new_X, new_S, made = lax.map(place_block, (X_blocks, S_blocks, batch.Y, forces))
+    new_S = new_S.reshape(S.shape) * batch.flat_weight[:, None]
+    return _Placed(new_X.reshape(X.shape), new_S, jnp.max(made))
+
+
+def _outward(X: Array, sums: Moments) -> Array:
+    """Return the derivative of N Q log σ(X) by every row, from the moments of all rows."""
+    count = jnp.sum(sums.counts)
+    mean = jnp.sum(sums.firsts, axis=0) / count
+    mean_square = jnp.trace(jnp.sum(sums.seconds, axis=0)) / count
+    return (X - mean) * X.shape[1] / (mean_square - mean @ mean)
+
+
+def _take(rows: Rows, numbers: Array) -> tuple[Rows, Array]:
+    """Return some rows, (n_blocks, block) numbers, and where they are among all of them."""
+    weight = (numbers < rows.n_padded).astype(rows.Y.dtype)
+    at = jnp.where(weight > 0, numbers, 0)
+    size = rows.weight.shape[1]
+    Y = rows.Y[at // size, :, at % size].swapaxes(1, 2) * weight[:, None, :]
+    return Rows(Y, weight, jnp.sum(Y * Y, axis=1)), at.reshape(-1)
+
+
+def _standardised(
+    parameters: Parameters, mixture: Mixture, weight: Array
+) -> tuple[Parameters, Mixture]:
+    """Return X with mean 0 and variance 1, and everything else to go with it."""
+    X, Z, log_kernels, log_beta = parameters
+    count, Q = jnp.sum(weight), X.shape[1]
+    mean = jnp.sum(weight[:, None] * X, axis=0) / count
+    centred = (X - mean) * weight[:, None]
+    scale = jnp.sqrt(jnp.sum(centred**2) / (count * Q))
+    field = log_kernels.dimension_field  # of the dimension 1/x², for every kernel
+    log_kernels = stacked_like(
+        log_kernels, {field: getattr(log_kernels, field) + 2.0 * jnp.log(scale)}
+    )
+    moved = Mixture(mixture.weights, (mixture.means - mean) / scale, mixture.covariances / scale**2)
+    return Parameters(centred / scale, (Z - mean) / scale, log_kernels, log_beta), moved
+
+
+@compiled(static_argnames="options")
+def epoch(
+    state: State, rows: Rows, numbers: Array, first: Array, options: Options
+) -> tuple[State, RoundInfo]:
+    """Make one epoch.
+
+    Parameters
+    ----------
+    state : State
+    rows : Rows
+    numbers : array of shape (n_batches, n_blocks, block)
+        The rows of every batch (:func:`draw_batches`).
+    first : bool array
+        Whether this is the first epoch. It begins, as full EM does, with E-steps until the
+        assignments have settled, and learns the mapping for these; its running sums forget faster.
+    options : Options
+    """
+    n_batches = numbers.shape[0]
+    limit = jnp.where(first, options.e_steps, 0)
+    begun, settled_in = settle(state, rows, options, limit)
+    X, *small = begun.parameters
+    packed, unpack = ravel_pytree(tuple(small))
+    n_rows = jnp.sum(rows.weight)
+    minimise = _MINIMISERS[options.optimiser]
+
+    def processes_in(packed: Array) -> Processes:
+        return processes_of(Parameters(X, *unpack(packed)))
+
+    def objective(
+        parameters: Parameters, S: Array, mixture: Mixture, jitter: Array
+    ) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Return the objective over all rows, its prior and its sums."""
+        processes = processes_of(parameters)
+        T = process_weights(S, rows, shared=options.shared)
+        phi, psi = statistics(processes.kernels, processes.Z, parameters.X, T, rows.Y)
+        prior = factor_mixture(mixture)
+        data = data_from_sums(processes, phi, psi, T, rows, jitter)
+        log_prior = log_prior_of(mixture, prior, state.conjugate, options)
+        parts = latent_parts(prior, parameters.X, S)
+        return data + sum(parts) + log_prior, log_prior, (phi, psi)
+
+    def learn_batch(carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, _Effort]:
+        place, own_numbers = step
+        batch, at = _take(rows, own_numbers)
+        weight = batch.flat_weight
+        processes = processes_in(carry.packed)
+        factors = factorise_sums(processes, carry.sums.phi, carry.sums.psi, carry.jitter)
+
+        # 1. X and S of the batch. A row that gets lost stays where it was.
+        old_X, old_S = carry.X[at] * weight[:, None], carry.S[at] * weight[:, None]
+        pull = jnp.zeros_like(old_X)
+        if options.fixes_scale:
+            pull = _outward(old_X, carry.sums.moments)
+        prior = factor_mixture(carry.mixture)
+        placed = place_rows(
+            processes, factors, prior, old_X, old_S, pull, batch, options, keep_S=first
+        )
+        found = jnp.isfinite(jnp.sum(placed.X, axis=1) + jnp.sum(placed.S, axis=1))[:, None]
+        new_X = jnp.where(found, placed.X, old_X) * weight[:, None]
+        new_S = jnp.where(found, placed.S, old_S)
+
+        # 2. The mixture.
+        running: Moments = jax.tree.map(
+            lambda now, out, into: now - out + into,
+            carry.sums.moments,
+            moments(old_X, old_S),
+            moments(new_X, new_S),
+        )
+        mixture = mixture_of_moments(
+            carry.mixture,
+            running,
+            state.conjugate,
+            kind=options.covariance_type,
+            floor=options.covariance_floor,
+        )
+
+        # 3. Z, the kernels and β.
+        times = n_rows / jnp.sum(weight)
+        T = times * process_weights(new_S, batch, shared=options.shared)
+
+        def loss(packed: Array) -> Array:
+            return -data_term(processes_in(packed), new_X, T, batch, factors.jitter)
+
+        steps = min(options.m_steps, SHARED_STEPS)
+        result = minimise(jax.value_and_grad(loss), carry.packed, max_steps=steps)
+        # The whole table at once has no noise to be averaged.
+        share = SHARE if n_batches > 1 else 1.0
+        packed = carry.packed + share * (result.point - carry.packed)
+
+        # 4. The sums.
+        after = processes_in(packed)
+        carried = transport(processes, after, carry.sums.phi, carry.sums.psi)
+        own = statistics(after.kernels, after.Z, new_X, T, batch.Y)
+        rate = jnp.where(first, jnp.maximum(1.0 / times, 1.0 / (place + 1.0)), 1.0 / times)
+        phi, psi = (old + rate * (new - old) for old, new in zip(carried, own, strict=True))
+
+        # A batch whose numbers are not finite has taught nothing.
+        mixture = select(is_finite(mixture), mixture, carry.mixture)
+        shared = (packed, phi, psi, factors.jitter)
+        unlearned = (carry.packed, carry.sums.phi, carry.sums.psi, carry.jitter)
+        packed, phi, psi, jitter = select(is_finite(shared), shared, unlearned)
+        target = own_numbers.reshape(-1)  # where there is no row, beyond the last: dropped
+        new = _Carry(
+            carry.X.at[target].set(new_X, mode="drop"),
+            carry.S.at[target].set(new_S, mode="drop"),
+            packed,
+            _Sums(phi, psi, running),
+            mixture,
+            jitter,
+        )
+        return new, _Effort(result.accepted, placed.evaluations + result.evaluations)
+
+    bound_before, _, sums = objective(begun.parameters, begun.S, begun.mixture, begun.jitter)
+    start = _Carry(
+        X, begun.S, packed, _Sums(*sums, moments(X, begun.S)), begun.mixture, begun.jitter
+    )
+    places = jnp.arange(n_batches, dtype=X.dtype)
+    end, efforts = lax.scan(learn_batch, start, (places, numbers))
+
+    parameters, mixture = Parameters(end.X, *unpack(end.packed)), end.mixture
+    if options.fixes_scale:
+        parameters, mixture = _standardised(parameters, mixture, rows.flat_weight)
+    mixture = closed_forms(mixture, parameters.X, end.S, state.conjugate, options)
+    bound, log_prior, _ = objective(parameters, end.S, mixture, end.jitter)
+    new = State(parameters, end.S, mixture, state.conjugate, end.jitter)
+    info = RoundInfo(
+        bound_after_e=bound_before,
+        bound=bound,
+        prior=log_prior,
+        e_steps=settled_in + 1,
+        m_steps=jnp.sum(efforts.accepted),
+        evaluations=jnp.sum(efforts.evaluations) // n_batches,
+        largest_change=jnp.max(jnp.abs(new.S - state.S)),
+        cluster_sizes=jnp.sum(new.S, axis=0),
+        jitter=jnp.max(new.jitter),
+        finite=is_finite(new),
+    )
+    return new, info
+
+
+def make_epoch(
+    state: State, rows: Rows, options: Options, *, n_rows: int, seed: int, number: int
+) -> tuple[State, RoundInfo]:
+    """Make epoch ``number`` (from 1) of a start with this seed."""
+    assert options.batch_size is not None
+    numbers = draw_batches(n_rows, options.batch_size, rows.n_padded, seed, number)
+    result: tuple[State, RoundInfo] = epoch(
+        state, rows, jnp.asarray(numbers), jnp.asarray(number == 1), options
+    )
+    return result

@@ -136,9 +136,9 @@ default='fcm'
         thousand rows, at least ``n_inducing``, in float64. None makes rounds of full EM.
     precision : {'float64', 'float32'}, default='float64'
         In what the sums over the rows are made while learning. 'float32' keeps the data in half
-        the memory and is faster where float64 is slow; the bound it climbs is rounded, the more
-        so the smaller the noise, and ``jitter`` is at least 1e-6. Latent points, kernels,
-        factorisations, and everything after the last round, stay in float64.
+        the memory and is for devices where float64 is slow; the bound it climbs is rounded, by
+        about 1e-5 a row where the mapping fits, and ``jitter`` is at least 1e-6. Latent points,
+        kernels, factorisations, and everything after the last round, stay in float64.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None

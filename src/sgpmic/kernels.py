@@ -285,13 +285,17 @@ class RBF(Stationary):
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product: what is left to do for every entry is the
         # exponential. Its rounding error is that of _squared_distances.
-        root = jnp.sqrt(self.gamma)
+        kind = A.dtype
+        gamma: Any = self.gamma
+        if kind == jnp.float32:  # in float64, for the reason that is given there
+            A, B, gamma = (jnp.asarray(part, jnp.float64) for part in (A, B, gamma))
+        root = jnp.sqrt(gamma)
         scaled_A, scaled_B = A * root, B * root
         norm_A = -0.5 * jnp.sum(scaled_A * scaled_A, axis=1, keepdims=True)
         norm_B = -0.5 * jnp.sum(scaled_B * scaled_B, axis=1, keepdims=True)
         left = jnp.concatenate([scaled_A, norm_A, jnp.ones_like(norm_A)], axis=1)
         right = jnp.concatenate([scaled_B, jnp.ones_like(norm_B), norm_B], axis=1)
-        exponent = left @ right.T
+        exponent = (left @ right.T).astype(kind)
         exponent = jnp.where(exponent > 0.0, 0.0, exponent)  # NaN stays NaN
         return (self.variance * exp_nonpositive(exponent) + self.bias) * t, ()
 

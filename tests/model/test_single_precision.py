@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sgpmic._runtime import numerics
-from sgpmic.kernels import RBF, stack
+from sgpmic.kernels import RBF, cross, stack
 from sgpmic.model.bound import Processes, data_term, factorise_all
 from sgpmic.model.e_step import expected_log_likelihoods
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -78,6 +78,21 @@ def test_agrees_with_float64_where_k_uu_is_singular_but_for_the_jitter() -> None
     assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(single))
 
 
+def test_small_noise_around_a_mapping_that_fits() -> None:
+    # The sums alone, without the residuals, are off by several times as much.
+    beta, N = 1e5, 256
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 2))
+    Z = jnp.asarray(X[:25])
+    kernel = RBF(gamma=0.5, white=1e-3)
+    drawn = jnp.linalg.solve(jnp.linalg.cholesky(kernel.gram(Z)).T, rng.normal(size=(25, 4)))
+    Y = cross(kernel, Z, jnp.asarray(X)).T @ drawn + rng.normal(size=(N, 4)) / np.sqrt(beta)
+    processes = Processes(stack([kernel]), Z, jnp.asarray(beta))
+    double, single = in_both((processes, X, np.ones((N, 1)), np.asarray(Y)))
+    assert abs(float(single[0] - double[0])) < A_ROW * N
+    assert relative(single[1][0].beta, double[1][0].beta) < 1e-3
+
+
 def test_gradient_where_k_uu_is_sound() -> None:
     double, single = in_both(smooth(white=0.05, beta=4.0))
     assert abs(float(single[0] - double[0])) < 1e-5 * 256
@@ -117,7 +132,9 @@ def test_rows_on_two_devices() -> None:
 
 
 def test_data_are_kept_in_float32() -> None:
-    rows = make_rows(np.full((3, 2), 1 / 3), single=True)
+    rows = make_rows(np.full((3, 2), 1 / 3), room=2**30, single=True)
     assert rows.Y.dtype == jnp.float32
     assert rows.norm2.dtype == jnp.float64
+    assert rows.single
+    assert rows.room == 0
     np.testing.assert_allclose(rows.norm2[0], 2 * float(np.float32(1 / 3)) ** 2, rtol=1e-15)

@@ -22,6 +22,20 @@ made again. With the residuals :math:`e_n = y_n - \alpha_w^\top v_n` the derivat
 in which the large numbers have cancelled (in E) before they are multiplied by W's. What is left
 is the rounding of K_uf itself, 6e-8, times the norm of W, the root of 1 / jitter.
 
+The value takes a second pass, for what the rounding of the sums has done to it in first order.
+Where β is large, βΦ_w is rounded by more than is small beside C. But for any α_w,
+
+.. math:: \tfrac12\mathrm{tr}(W_m^\top A^{-1}W_m) - \tfrac\beta2\sum_n s_n|y_n|^2
+          = -\tfrac12\Big[\beta\sum_n s_n|e_n|^2 + \mathrm{tr}(\alpha_w^\top C\alpha_w)\Big]
+          + \tfrac12\mathrm{tr}(g^\top B^{-1}g), \quad
+          g = \beta\sum_n s_n v_n e_n^\top - C\alpha_w,
+
+where nothing large cancels and g, 0 for the exact α_w, is small: B's rounding does no harm. With
+:math:`\hat B = L_BL_B^\top`, the rounded B, the determinant is in the same order
+
+.. math:: \log|B| = \log|\hat B| + \mathrm{tr}(\hat B^{-1}C)
+          + \beta\sum_n s_n|L_B^{-1}v_n|^2 - U.
+
 K_uu is made from the rounded Z and kernel: a point that is elsewhere for both does no harm, one
 that is elsewhere for K_uf only is magnified by W.
 """
@@ -61,6 +75,7 @@ class Whitened(NamedTuple):
 
     W: Array  # (G, U, U) L⁻¹ in float32
     L_inverse: Array  # (G, U, U)
+    C: Array  # (G, U, U)
     phi: Array  # (G, U, U) Φ_w
     psi: Array  # (G, U, P) Ψ_w
     L_B_inverse: Array  # (G, U, U)
@@ -112,6 +127,55 @@ def _sums(kernels: Kernel, Z: Array, W: Array, X: Array, T: Array, Y: Array) -> 
     with _exactly():
         sums: Array = lax.map(one, (kernels, W, weights))
     return sums[:, :, :U], sums[:, :, U:]
+
+
+class _Residuals(NamedTuple):
+    """Sums over the rows that tell what the rounding of Φ_w and Ψ_w has done; float64."""
+
+    data: Array  # (G,) Σ s |y|²
+    error: Array  # (G,) Σ s |e|²
+    spread: Array  # (G,) Σ s |L_B⁻¹v|²
+    cross: Array  # (G, U, P) Σ s v eᵀ
+
+
+def _residuals(
+    kernels: Kernel,
+    Z: Array,
+    W: Array,
+    alpha: Array,
+    L_B_inverse: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+) -> _Residuals:
+    """Return the sums of the residuals of the rows at hand for α_w and L_B⁻¹ in float32."""
+    U, (n_blocks, P, _) = Z.shape[0], Y.shape
+    X, weights = _blocks(X, T, n_blocks)
+
+    def one(component: Any) -> _Residuals:
+        kernel, W_m, alpha_m, L_B_inverse_m, s_m = component
+        to_rows = jnp.concatenate([L_B_inverse_m, alpha_m.T])
+
+        def add_block(sums: _Residuals, block: tuple[Array, Array, Array]) -> Any:
+            x, s, y = block
+            V = W_m @ cross(kernel, Z, x.astype(SINGLE))
+            found = to_rows @ V
+            e = y - found[U:]
+            new = _Residuals(
+                jnp.sum(s * jnp.sum(_doubled(y) ** 2, axis=0)),
+                jnp.sum(s * jnp.sum(_doubled(e) ** 2, axis=0)),
+                jnp.sum(s * _doubled(jnp.sum(found[:U] ** 2, axis=0))),
+                _doubled(V @ (e * s.astype(SINGLE)).T),
+            )
+            return jax.tree.map(jnp.add, sums, new), None
+
+        zero = jnp.zeros((), DOUBLE)
+        start = _Residuals(zero, zero, zero, jnp.zeros((U, P), DOUBLE))
+        return lax.scan(add_block, start, (X, s_m, Y))[0]
+
+    with _exactly():
+        result: _Residuals = lax.map(one, (kernels, W, alpha, L_B_inverse, weights))
+    return result
 
 
 # --------------------------------------------------------------------------------- small matrices
@@ -184,7 +248,7 @@ def whiten_all(
 
         L_B_inverse, alpha, half_log_det_B, smallest = lax.map(one, (C, phi, psi))
         whitened = Whitened(
-            W, L_inverse, phi, psi, L_B_inverse, alpha, half_log_det_B - half_log_det_C, levels
+            W, L_inverse, C, phi, psi, L_B_inverse, alpha, half_log_det_B - half_log_det_C, levels
         )
         # NaN compares as false.
         return _Attempt(attempt.tries + 1, smallest >= _SMALLEST_PIVOT, whitened)
@@ -193,7 +257,7 @@ def whiten_all(
     tall = jnp.full((G, U, P), jnp.nan, DOUBLE)
     levels = jnp.maximum(jitter, LEAST_JITTER)
     nothing = Whitened(
-        square.astype(SINGLE), square, square, tall, square, tall, square[:, 0, 0], levels
+        square.astype(SINGLE), square, square, square, tall, square, tall, square[:, 0, 0], levels
     )
     start = _Attempt(jnp.zeros((), jnp.int32), jnp.zeros(G, bool), nothing)
     return lax.while_loop(unsound, once, start).whitened
@@ -246,18 +310,46 @@ def _forward(
     mesh: Mesh | None,
 ) -> tuple[Array, Any]:
     w = whiten_all(kernels, Z, X, T, Y, beta, jitter, mesh)
-    value = -w.psi.shape[2] * jnp.sum(w.half_log_det) + 0.5 * beta * jnp.sum(w.psi * w.alpha)
-    return value, (kernels, Z, X, T, Y, beta, w)
+    alpha = w.alpha.astype(SINGLE)
+    everywhere = on_own_rows(
+        lambda *arguments: added_up(tuple(_residuals(*arguments)), mesh),
+        mesh,
+        by_row=(*(False,) * 5, True, True, True),
+        results=(False,) * 4,
+    )
+    found = everywhere(*_rounded(kernels, Z), w.W, alpha, w.L_B_inverse.astype(SINGLE), X, T, Y)
+
+    def one(component: tuple[Array, Array, Array, Array, _Residuals]) -> Any:
+        alpha, L_B_inverse, C, phi, r = component
+        C_alpha = C @ alpha
+        half = L_B_inverse @ (beta * r.cross - C_alpha)
+        step = L_B_inverse.T @ half  # to the α_w that belongs to the rows as they are
+        quadratic = 0.5 * (
+            beta * (r.data - r.error) - jnp.sum(alpha * C_alpha) + jnp.sum(half * half)
+        )
+        log_det = 0.5 * (
+            jnp.sum((L_B_inverse @ C) * L_B_inverse) + beta * r.spread - alpha.shape[0]
+        )
+        error = r.error - 2.0 * jnp.sum(step * r.cross) + jnp.sum(step * (phi @ step))
+        d_beta = 0.5 * (r.data - error - alpha.shape[1] * r.spread)
+        return alpha + step, quadratic, log_det, d_beta
+
+    alpha, quadratic, log_det, d_beta = lax.map(
+        one, (_doubled(alpha), w.L_B_inverse, w.C, w.phi, _Residuals(*found))
+    )
+    w = w._replace(alpha=alpha, half_log_det=w.half_log_det + log_det)
+    value = jnp.sum(quadratic) - Y.shape[1] * jnp.sum(w.half_log_det)
+    return value, (kernels, Z, X, T, Y, w, beta, jnp.sum(d_beta))
 
 
 def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
-    kernels, Z, X, T, Y, beta, w = residuals
+    kernels, Z, X, T, Y, w, beta, d_beta = residuals
     P = Y.shape[1]
     rounded_kernels, rounded_Z = _rounded(kernels, Z)
 
     # K_uu's part, all in float64: ∂L/∂K_uu = P/2 (K_uu⁻¹ − A⁻¹) − ½ ααᵀ with A⁻¹ = R⁻ᵀR⁻¹.
     def small(component: Any) -> Any:
-        kernel, f, W, L_B_inverse, alpha_w, phi, psi = component
+        kernel, f, W, L_B_inverse = component
         outer = f.alpha @ f.alpha.T
         dK = 0.5 * (P * (f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse) - outer)
         # K_uu went in as K_uu + jitter · mean(diag K_uu) · I.
@@ -266,23 +358,17 @@ def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
         _, pull = jax.vjp(lambda k, points: k.gram(points), kernel, _doubled(rounded_Z))
         d_kernel, dZ = pull(g * dK)
         B_inverse = L_B_inverse.T @ L_B_inverse
-        d_beta = jnp.sum(alpha_w * psi) - 0.5 * (
-            P * jnp.sum(B_inverse * phi) + jnp.sum(alpha_w * (phi @ alpha_w))
-        )
         # By V and E, for all rows: β [−P WᵀB⁻¹, α].
         H = g * beta * jnp.concatenate([-P * _doubled(W).T @ B_inverse, f.alpha], axis=1)
-        return d_kernel, dZ, d_beta, H
+        return d_kernel, dZ, H
 
-    d_kernels, dZ, d_beta, H = lax.map(
+    d_kernels, dZ, H = lax.map(
         small,
         (
             _doubled(rounded_kernels),
             factors_of(w),
             w.W,
             w.L_B_inverse,
-            w.alpha,
-            w.phi,
-            w.psi,
         ),
     )
 
@@ -315,7 +401,7 @@ def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
         dX,
         dT * (g * beta),
         jnp.zeros_like(Y),
-        g * jnp.sum(d_beta),
+        g * d_beta,
         jnp.zeros_like(w.jitter),
     )
 

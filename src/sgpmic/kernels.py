@@ -299,6 +299,9 @@ class RBF(Stationary):
         exponent = jnp.where(exponent > 0.0, 0.0, exponent)  # NaN stays NaN
         return (self.variance * exp_nonpositive(exponent) + self.bias) * t, ()
 
+    def _correlation(self, r2: Array) -> Array:
+        return exp_nonpositive(-0.5 * r2)  # for the wide pass, which has the distances
+
     # dc/dr² = −½ c, and variance · c · t is already there in K: no second exponential.
     def _distance_gradient(self, t: Array | float, K: Array, r2: Array, dK: Array) -> Array:
         return -0.5 * (K - self.bias * t) * dK

@@ -159,6 +159,7 @@ class OursWithTrace(Ours):
         from sgpmic.kernels import stacked_like
         from sgpmic.learning import lbfgs, scg
 
+        kernel: Any
         kernel, Z, beta = self.start
         minimise = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}[optimiser]
         free = jnp.log(jnp.stack([kernel.variance[0], kernel.gamma[0], beta]))
@@ -248,7 +249,9 @@ class GPy(Worker):
         }
 
     def optimise(self, iterations: int) -> Report:
-        seconds, bound = timed(self._optimised, iterations)
+        # The best of three, as ours.
+        runs = [timed(self._optimised, iterations) for _ in range(3)]
+        seconds, bound = min(runs)
         return {"seconds": seconds, "iterations": iterations, "bound": bound}
 
     def _optimised(self, iterations: int) -> float:

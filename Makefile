@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench bench-peers clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,9 +37,23 @@ test: $(VENV)/installed-test lint
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# Our own benchmarks, a few minutes; docs/performance.md explains them.
 bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/fit_time.py
 
+# The libraries we compare with have an environment of their own; nothing else needs it.
+$(PEERS)/installed: benchmarks/peers-requirements.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --extra-index-url https://download.pytorch.org/whl/cpu -r $<
+	touch $@
+
+bench-peers: $(VENV)/installed-test $(PEERS)/installed
+	$(BIN)/python benchmarks/peers.py --python $(PEERS)/bin/python
+	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
+
 clean:
-	rm -rf $(VENV) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

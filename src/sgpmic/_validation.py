@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._runtime import DEVICES
 from sgpmic.learning import embeddings, inducing, memberships, starts
 from sgpmic.learning.crew import Alone, Crew
 from sgpmic.model.mixture import COVARIANCE_TYPES
@@ -28,6 +29,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "isomap_pieces": embeddings.PIECES,
     "optimizer": OPTIMIZERS,
     "selection": starts.SELECTIONS,
+    "device": DEVICES,
 }
 _MAY_BE_ARRAY = ("init", "init_memberships")
 _WHOLE_NUMBERS = {

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._advice import advice
 from sgpmic._plots import PlotsMixin
-from sgpmic._runtime import double_precision, leave_room
+from sgpmic._runtime import double_precision, leave_room, on_chosen_device
 from sgpmic._validation import check_parameters, check_whole_number, count_components
 from sgpmic.io.checkpoints import CheckpointFile, fit_marks
 from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
@@ -127,6 +127,8 @@ default='fcm'
         when a factorisation fails.
     block_size : int or None, default=None
         Rows handled at a time. It changes speed and memory, not results.
+    device : {'auto', 'cpu', 'gpu'}, default='auto'
+        Where to compute: a GPU where JAX finds one, or as told.
     batch_size : int or None, default=None
         Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
         epoch over random batches, and the bound may now and then fall from one to the next. Some
@@ -233,6 +235,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         covariance_floor: float = 1e-4,
         jitter: float = 1e-8,
         block_size: int | None = None,
+        device: str = "auto",
         batch_size: int | None = None,
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -267,6 +270,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.covariance_floor = covariance_floor
         self.jitter = jitter
         self.block_size = block_size
+        self.device = device
         self.batch_size = batch_size
         self.warm_start = warm_start
         self.checkpoint = checkpoint
@@ -315,6 +319,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
+    @on_chosen_device
     def fit(self, X: ArrayLike | SharedTable, y: object = None) -> Self:
         """Learn embedding and clustering of the rows of ``X``.
 
@@ -336,7 +341,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
         table, crew = X if isinstance(X, SharedTable) else (X, None)
-        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=2)
+        least = 2 if crew is None or crew.n_processes == 1 else 1  # others have more
+        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
         crew = Alone(len(Y)) if crew is None else crew
         if crew.n_rows < self.n_clusters:
             raise ValueError(
@@ -517,6 +523,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return Y
 
+    @on_chosen_device
     def transform(self, X: ArrayLike) -> Floats:
         """Return the latent points of rows.
 
@@ -531,6 +538,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y = self._check_rows(X)
         return self._fitted.place(Y)[0]
 
+    @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the probability of every cluster for every row.
 
@@ -559,6 +567,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
         return labels
 
+    @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
         """Return labels, memberships, latent points and log densities of rows at once.
 
@@ -577,6 +586,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y = self._check_rows(X)
         return self._fitted.assess(Y)
 
+    @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
         """Return the rows that latent points stand for.
 
@@ -599,6 +609,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         return self._fitted.decode(points)
 
+    @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of every row under the model.
 
@@ -630,6 +641,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return float(self.score_samples(X).mean())
 
+    @on_chosen_device
     def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
         """Draw rows from the model.
 
@@ -671,7 +683,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         names = getattr(self, "feature_names_in_", None)
         stored = StoredModel(
             fitted=self._fitted,
-            parameters=self.get_params(deep=False),
+            # Where it was fitted says nothing about where it will be used.
+            parameters=self.get_params(deep=False) | {"device": "auto"},
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
             history=self.history_,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -26,6 +27,17 @@ def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> N
     quick_fit(table, max_iter=2, n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, init="pca", tol=0.1)
     assert em_round._cache_size() == 1
+
+
+def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
+    anywhere = quick_fit(table, max_iter=1)
+    model = quick_fit(table, max_iter=1, device="cpu")
+    np.testing.assert_array_equal(model.embedding_, anywhere.embedding_)
+    model.save(tmp_path / "m.sgpmic")
+    assert SGPMIC.load(tmp_path / "m.sgpmic").device == "auto"
+    if not any(device.platform == "gpu" for device in jax.devices()):
+        with pytest.raises(ValueError, match="JAX finds none here"):
+            model.set_params(device="gpu").transform(table)
 
 
 def test_many_shapes_do_not_use_up_the_memory_maps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from sgpmic.learning.em import (
     last_e_step,
     processes_of,
 )
+from sgpmic.learning.fitted import sort_clusters
 from support import dense, mixtures
 from support.random_problems import Sizes, our_problem, random_problem
 
@@ -147,6 +149,41 @@ def test_no_round_lowers_the_objective(case: str) -> None:
         assert last > first + 1.0  # it has learned something
     # Neither another round nor another start of the same shape compiles anything again.
     assert compilations() == before + 1
+
+
+def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
+    """What an earlier round had to add to K_uu is added in this one too, from the start."""
+    raised = 1e-3
+    problem, state = begin("rbf", BASE, 0.0, 0)
+    rows = our_problem(problem, BLOCK).rows
+    new, info = em_round(state._replace(jitter=np.full(SIZES.M, raised)), rows, BASE)
+    assert float(info.jitter) == raised
+    np.testing.assert_array_equal(new.jitter, raised)
+    here = dense_view(problem, new)
+    # A stationary kernel's diagonal is constant, so jitter is the same as more white noise.
+    whiter = tuple(
+        replace(k, white=k.white + raised * (k.variance + k.bias + k.white)) for k in here.kernels
+    )
+    with_jitter = dense.bound(replace(here, kernels=whiter))
+    assert float(info.bound) == pytest.approx(with_jitter, rel=1e-9)
+    assert abs(dense.bound(here) - with_jitter) > 1e-6 * abs(with_jitter)
+
+
+def test_clusters_are_sorted_by_the_labels_that_users_see() -> None:
+    """Those of the last E-step, not the responsibilities that the round left; empty ones last."""
+    shared = options(shared=True)
+    problem, state = begin("rbf", shared, 0.0, 1)
+    rows = our_problem(problem, BLOCK).rows
+    S = last_e_step(state, rows, shared).S
+    sizes = np.bincount(np.argmax(S[: SIZES.N], axis=1), minlength=2)
+    assert sizes[0] != sizes[1]
+    for order in ([0, 1], [1, 0]):
+        mixture = type(state.mixture)(*(np.asarray(a)[order] for a in state.mixture))
+        # Stale responsibilities that say the opposite of what the mixture says.
+        stale = np.asarray(S)[:, order][:, ::-1]
+        found = sort_clusters(state._replace(mixture=mixture, S=stale), rows, shared)
+        after = np.argmax(last_e_step(found, rows, shared).S[: SIZES.N], axis=1)
+        assert list(np.bincount(after, minlength=2)) == sorted(sizes, reverse=True)
 
 
 def test_the_last_e_step_is_the_dense_one() -> None:

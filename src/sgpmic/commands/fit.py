@@ -25,8 +25,9 @@ from sgpmic.commands.options import (
     Force,
     IdColumn,
     LabelColumn,
-    choose_device,
+    check_device,
     dimensions,
+    name_device,
 )
 from sgpmic.commands.party import Party, join_party
 from sgpmic.io.run_folder import RunFolder, RunFolderError
@@ -103,8 +104,9 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). Interrupted, the same command with --resume goes on to the same result.
     """
-    choose_device(device)
+    name_device(device)
     party = join_party(processes)
+    party.do(lambda: check_device(device))
     from sgpmic.io.tables import read_table
 
     folder = RunFolder(out)
@@ -143,9 +145,9 @@ def fit(
 
     data = party.do(read)
     party.do(lambda: party.meet(data.values, folder.checkpoint if resume else None))
-    data = replace(data, digest=party.digest(data))
+    data = replace(data, digest=party.do(lambda: party.digest(data)))
     asked = {"n_clusters": clusters, **parameters} | {k: options[k] for k in _ASKED}
-    if resume and party.hears(folder.is_complete):
+    if resume and party.do(lambda: party.hears(folder.is_complete)):
         party.do(lambda: _say_finished(folder, data, asked) if party.speaks else None)
         party.part()
         return
@@ -174,7 +176,7 @@ def fit(
         raise fail(
             "Stopped. What was learned is kept; the same command with --resume goes on.", 130
         ) from None
-    _summarise(model, data, notes, folder, party)
+    party.do(lambda: _summarise(model, data, notes, folder, party))
     party.part()
 
 
@@ -241,6 +243,7 @@ def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any], party: Pa
     from sgpmic.commands.results import standardized
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
     from sgpmic.io.model_file import ModelFileError
+    from sgpmic.scale.watchdog import is_loss
 
     values, options["scaling"] = standardized(
         data.values, options["standardize"], party.total, party.n_rows(data)
@@ -257,6 +260,8 @@ def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any], party: Pa
             f"The checkpoint {model.checkpoint} cannot be written: {error.strerror or error}."
         ) from None
     except (ModelFileError, ValueError, TypeError) as error:
+        if not party.alone and is_loss(error):
+            raise
         raise fail(_one_line(error)) from None
     model.set_params(callbacks=None)
     # Others, such as JAX's about its cache of compiled programs, say nothing about the data.

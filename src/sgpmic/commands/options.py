@@ -49,12 +49,25 @@ def dimensions(words: str) -> int | float:
 
 
 def choose_device(name: str) -> None:
+    """Tell JAX, which must not be imported yet, where to compute; check that it can."""
+    name_device(name)
+    check_device(name)
+
+
+def name_device(name: str) -> None:
     """Tell JAX, which must not be imported yet, where to compute."""
     platforms = {"auto": None, "cpu": "cpu", "gpu": "cuda"}
     if name not in platforms:
         raise fail(f"--device {name}: there are auto, cpu and gpu.")
     if platforms[name] is not None:
         os.environ["JAX_PLATFORMS"] = str(platforms[name])
+
+
+def check_device(name: str) -> None:
+    """Stop where there is no GPU and one is asked for.
+
+    This starts JAX, which a process of a job must not do before it has joined the others.
+    """
     if name == "gpu":
         import jax
 

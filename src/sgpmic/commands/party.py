@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from sgpmic.io.tables import Table
     from sgpmic.scale import Job
 
-#: Seconds that a round may take before a process counts as stuck; by itself many times the
-#: longest round so far.
-STUCK_AFTER = "SGPMIC_STUCK_AFTER"
-
 
 def join_party(processes: int) -> Party:
     """Join the job this process was started in; or start the processes that are asked for.
@@ -46,7 +42,7 @@ def join_party(processes: int) -> Party:
             raise typer.Exit(launch(command, processes))
         party = Party(initialize())
     except JobError as error:
-        raise fail(str(error)) from None
+        raise fail(str(error), error.code) from None
     console.quiet = not party.speaks
     return party
 
@@ -71,10 +67,19 @@ class Party:
 
         ``prepare`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
+        from sgpmic.scale import together
+        from sgpmic.scale.watchdog import is_loss
+
+        with together(self.share[1]):
+            return self._do(prepare, is_loss)
+
+    def _do(self, prepare: Callable[[], Any], is_loss: Callable[[BaseException], bool]) -> Any:
         result, sentence = None, None
         try:
             result = prepare()
         except (ValueError, TypeError, OSError) as error:
+            if not self.alone and is_loss(error):
+                raise
             sentence = " ".join(str(error).split())
         if sentence is not None and self.alone:
             raise fail(sentence)
@@ -152,11 +157,11 @@ class Party:
             yield
             return
         from sgpmic.scale import Watchdog, together
+        from sgpmic.scale.watchdog import stuck_after
 
-        limit = os.environ.get(STUCK_AFTER)
         with ExitStack() as stack:
             stack.enter_context(together(self.share[1]))
-            dog = stack.enter_context(Watchdog(float(limit) if limit else None))
+            dog = stack.enter_context(Watchdog(stuck_after(os.environ)))
             model.set_params(callbacks=[dog.beat, *(model.callbacks or [])])
             yield
 

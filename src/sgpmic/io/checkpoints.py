@@ -119,7 +119,14 @@ def restore_outcome(described: dict[str, Any], state: State) -> Outcome:
 
 
 #: Parameters that do not change what is learned.
-_WITHOUT_EFFECT = ("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start")
+_WITHOUT_EFFECT = (
+    "checkpoint",
+    "checkpoint_every",
+    "verbose",
+    "callbacks",
+    "warm_start",
+    "device",
+)
 
 
 def fit_marks(Y: np.ndarray, parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -29,8 +29,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
-import safetensors.numpy
-from safetensors import SafetensorError
 
 __all__ = ["FORMAT", "ModelFileError", "read_model", "write_model"]
 
@@ -167,6 +165,8 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
             f"{path} was not written because its header cannot be put into JSON ({error}): "
             "pass simpler values"
         ) from error
+    import safetensors.numpy  # when there is a file: learning needs none
+
     return safetensors.numpy.save(plain, metadata={_ENTRY: text})
 
 
@@ -344,6 +344,9 @@ def _check_length(name: str, table: dict[str, Any], found: int) -> None:
 
 def _decode(name: str, content: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of a safetensors file, as writable copies."""
+    import safetensors.numpy
+    from safetensors import SafetensorError
+
     try:
         views = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:

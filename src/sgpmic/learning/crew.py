@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from sgpmic.learning.checkpoint import Keeper
-from sgpmic.model.rows import Rows, block_shape, fill_blocks, pad_rows
+from sgpmic.model.rows import Rows, block_shape, fill_blocks, pad_rows, room_on
 
 Floats = NDArray[np.float64]
 _T = TypeVar("_T")
@@ -49,6 +48,10 @@ class Crew(Protocol):
     @property
     def mesh(self) -> Mesh | None:
         """The devices, None for a single one."""
+
+    @property
+    def room(self) -> int:
+        """What the devices have for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
 
     def layout(self, block: int | None) -> tuple[int, int]:
         """Return this process's number of blocks and the size of a block."""
@@ -106,13 +109,18 @@ class Alone:
         """None: there is one device."""
         return None
 
+    @property
+    def room(self) -> int:
+        """What the device has for the pass over the rows."""
+        return room_on()
+
     def layout(self, block: int | None) -> tuple[int, int]:
         """Return the number of blocks and their size."""
-        return block_shape(self.n_rows, block)
+        return block_shape(self.n_rows, block, wide=self.room > 0)
 
     def put(self, own: np.ndarray) -> jax.Array:
-        """Return the array on the device."""
-        return jnp.asarray(own)
+        """Return the array on the device, without a copy where that can be."""
+        return jax.device_put(own)
 
     def own_part(self, array: Any) -> np.ndarray:
         """Return the array."""
@@ -169,7 +177,7 @@ def lay_out_rows(own: np.ndarray, crew: Crew, block: int | None, reduce: Any) ->
         Applied to some rows at a time on their way: no second table is made.
     """
     values, weight, norm2 = map(crew.put, fill_blocks(own, *crew.layout(block), reduce))
-    return Rows(values, weight, norm2, crew.mesh)
+    return Rows(values, weight, norm2, crew.mesh, crew.room)
 
 
 def lay_out(own: np.ndarray, crew: Crew, rows: Rows) -> jax.Array:

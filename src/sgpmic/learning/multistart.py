@@ -17,7 +17,7 @@ from sgpmic.learning.fit import Callback, initial_state, run_rounds
 from sgpmic.learning.fitted import Units, scale_kernels
 from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import Start, agreements, choose
-from sgpmic.model.rows import Rows
+from sgpmic.model.rows import Rows, pad_rows
 
 Floats = NDArray[np.float64]
 
@@ -153,6 +153,8 @@ def learn(
         Keeps learning after every round; what it has kept already is gone on from.
     """
     starts, outcomes = _where_it_was(starts, options, settings, keeper)
+    for outcome in outcomes:
+        outcome.state = _in_these_places(outcome.state, rows, crew)
     for number, start in enumerate(starts):
         if number >= len(outcomes):
             notes: tuple[str, ...] = ()
@@ -208,3 +210,15 @@ def _where_it_was(
         return starts, []
     seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
     return seeded, snapshot.outcomes
+
+
+def _in_these_places(state: State, rows: Rows, crew: Crew) -> State:
+    """Return a state that may come from another device, where the padding was another."""
+    if crew.mesh is not None or len(state.S) == rows.n_padded:
+        return state
+
+    def moved(array: Any) -> Any:
+        return pad_rows(np.asarray(array)[: crew.n_rows], rows.n_padded)
+
+    parameters = state.parameters._replace(X=moved(state.parameters.X))
+    return state._replace(parameters=parameters, S=moved(state.S))

@@ -19,10 +19,11 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from sgpmic.kernels import Kernel
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
+from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
 from sgpmic.model.rows import Rows
 from sgpmic.model.statistics import statistics
@@ -68,7 +69,7 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
-    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh)
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
     return data_from_sums(processes, phi, psi, T, rows, jitter)
 
 
@@ -82,7 +83,7 @@ def data_from_sums(
         kernel, phi_m, psi_m, level = component
         return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    collapsed = jnp.sum(lax.map(one, (kernels, phi, psi, _levels(jitter, phi))))
+    collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
@@ -122,7 +123,7 @@ def factorise_all(
     processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> tuple[Factors, Array, Array]:
     """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from."""
-    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh)
+    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
     return factorise_sums(processes, phi, psi, jitter), phi, psi
 
 
@@ -134,7 +135,7 @@ def factorise_sums(processes: Processes, phi: Array, psi: Array, jitter: Array |
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    factors: Factors = lax.map(one, (kernels, phi, psi, _levels(jitter, phi)))
+    factors: Factors = map_components(one, (kernels, phi, psi, _levels(jitter, phi)))
     return factors
 
 
@@ -155,7 +156,7 @@ def divergence(processes: Processes, factors: Factors) -> Array:
         quadratic = jnp.sum(f.alpha * (K @ f.alpha))
         return 0.5 * (P * (trace - U + 2.0 * f.half_log_det_B) + quadratic)
 
-    return jnp.sum(lax.map(one, (kernels, factors)))
+    return jnp.sum(map_components(one, (kernels, factors)))
 
 
 def standard_bound(

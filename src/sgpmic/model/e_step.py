@@ -12,6 +12,7 @@ above that.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
+from sgpmic.model import wide_pass
 from sgpmic.model.bound import Processes, factorise_all, process_weights
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
@@ -28,9 +30,8 @@ from sgpmic.model.statistics import on_own_rows
 
 def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
-    everywhere = on_own_rows(
-        own_log_likelihoods, rows.mesh, by_row=(False, False, True, True), results=True
-    )
+    function = own_log_likelihoods if rows.room == 0 else partial(_wide_log_likelihoods, rows.room)
+    everywhere = on_own_rows(function, rows.mesh, by_row=(False, False, True, True), results=True)
     result: Array = everywhere(processes, factors, X, rows.Y)
     return result
 
@@ -57,6 +58,25 @@ def own_log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Arr
 
     result: Array = lax.map(one, (kernels, factors))
     return result.T
+
+
+def _wide_log_likelihoods(
+    room: int, processes: Processes, factors: Factors, X: Array, Y: Array
+) -> Array:
+    """As :func:`own_log_likelihoods`, for all processes and many rows at once."""
+    kernels, Z, beta = processes
+    U, P = Z.shape[0], Y.shape[1]
+    normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
+    both = jnp.concatenate([factors.R_inverse, factors.alpha.transpose(0, 2, 1)], axis=1)
+
+    def part(X: Array, Y: Array) -> Array:
+        K = wide_pass.kernel_matrices(kernels, Z, wide_pass.rows_last(X, Y))
+        found = jnp.einsum("gvu,ugc->gvc", both, K.reshape(*K.shape[:2], -1))
+        residual = Y.transpose(1, 0, 2).reshape(P, -1) - found[:, U:]
+        spread = jnp.sum(residual**2, axis=1) + P * jnp.sum(found[:, :U] ** 2, axis=1)
+        return normaliser - 0.5 * beta * spread
+
+    return wide_pass.over_parts(part, X, Y, U, both.shape[0], room)
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:

@@ -24,8 +24,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from sgpmic.model.components import map_components
+
 COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
 
+#: Up to this many latent dimensions what every row needs is written out dimension by dimension.
+WRITTEN_OUT = 6
 #: A cluster with less weight than this keeps its mean and covariance: it has no data to learn from.
 EMPTY = 1e-9
 
@@ -64,7 +68,7 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
         log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
         return solve_triangular(factor, eye, lower=True), log_det
 
-    whiteners, log_dets = lax.map(one, mixture.covariances)  # looped: see model/statistics.py
+    whiteners, log_dets = map_components(one, mixture.covariances)
     # A weight of exactly 0 has log −∞, which is right for log densities (softmax gives 0) and is
     # kept out of sums by ``weighted_sum``.
     return LatentPrior(
@@ -77,13 +81,24 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
 
 def log_densities(prior: LatentPrior, X: Array) -> Array:
     """Return log N(x_n | x̄_m, C_m), shape (N, M)."""
+    Q = X.shape[1]
+    if Q > WRITTEN_OUT:
 
-    def one(component: tuple[Array, Array, Array]) -> Array:
-        mean, whitener, log_normaliser = component
-        standard = (X - mean) @ whitener.T
-        return log_normaliser - 0.5 * jnp.sum(standard * standard, axis=1)
+        def one(component: tuple[Array, Array, Array]) -> Array:
+            mean, whitener, log_normaliser = component
+            standard = (X - mean) @ whitener.T
+            return log_normaliser - 0.5 * jnp.sum(standard * standard, axis=1)
 
-    return lax.map(one, (prior.means, prior.whiteners, prior.log_normalisers)).T
+        return lax.map(one, (prior.means, prior.whiteners, prior.log_normalisers)).T
+    # Written out it is one operation for all clusters, and fuses with what follows.
+    centred = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
+    squares = jnp.zeros((), X.dtype)
+    for q in range(Q):
+        standard = prior.whiteners[:, q, 0, None] * centred[0]
+        for r in range(1, q + 1):  # whiteners are lower triangular
+            standard = standard + prior.whiteners[:, q, r, None] * centred[r]
+        squares = squares + standard * standard
+    return (prior.log_normalisers[:, None] - 0.5 * squares).T
 
 
 def weighted_sum(S: Array, values: Array) -> Array:
@@ -124,7 +139,7 @@ def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: float) -
     if kind == "tied":
         pooled = jnp.tensordot(counts, scatter, axes=1) / jnp.sum(counts)
         return jnp.broadcast_to(_clip_eigenvalues(pooled, floor), (M, Q, Q))
-    return lax.map(lambda C: _clip_eigenvalues(C, floor), scatter)
+    return map_components(lambda C: _clip_eigenvalues(C, floor), scatter)
 
 
 def _clip_eigenvalues(C: Array, floor: float) -> Array:
@@ -136,13 +151,32 @@ def _clip_eigenvalues(C: Array, floor: float) -> Array:
 
 def within_scatter(X: Array, S: Array, means: Array, counts: Array) -> Array:
     """Return every cluster's covariance around its mean, (M, Q, Q)."""
+    scatter: Array = lax.platform_dependent(
+        X, S, means, cpu=_scatter_by_products, default=_scatter_written_out
+    )
+    return scatter / jnp.maximum(counts, EMPTY)[:, None, None]
 
-    def one(component: tuple[Array, Array, Array]) -> Array:
-        s, mean, count = component
+
+def _scatter_by_products(X: Array, S: Array, means: Array) -> Array:
+    def one(component: tuple[Array, Array]) -> Array:
+        s, mean = component
         D = X - mean
-        return (D * s[:, None]).T @ D / jnp.maximum(count, EMPTY)
+        return (D * s[:, None]).T @ D
 
-    return lax.map(one, (S.T, means, counts))
+    return lax.map(one, (S.T, means))
+
+
+def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
+    # A product of so few columns by as many keeps little of a GPU busy.
+    Q = X.shape[1]
+    centred = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
+    entries = {
+        (q, r): jnp.sum(S.T * centred[q] * centred[r], axis=1)
+        for q in range(Q)
+        for r in range(q + 1)
+    }
+    rows = [jnp.stack([entries[max(q, r), min(q, r)] for r in range(Q)], axis=1) for q in range(Q)]
+    return jnp.stack(rows, axis=1)
 
 
 def pooled_scatter(X: Array, S: Array) -> Array:

@@ -16,7 +16,8 @@ the sums,
           \mathrm{diag}(s), \qquad
           \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n,
 
-block by block (:mod:`sgpmic.model.row_pass`). Where the rows lie on several devices, each makes
+block by block on a CPU (:mod:`sgpmic.model.row_pass`), many rows at once on a GPU
+(:mod:`sgpmic.model.wide_pass`). Where the rows lie on several devices, each makes
 the pass over its own, and one all-reduce forwards and one backwards adds up what is small: what
 has one entry a row never leaves its device.
 """
@@ -33,7 +34,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
 from sgpmic.kernels import Kernel
-from sgpmic.model import row_pass
+from sgpmic.model import row_pass, wide_pass
 
 #: The mesh's one axis.
 ROWS = "rows"
@@ -74,9 +75,15 @@ def added_up(tree: Any, mesh: Mesh | None) -> Any:
     return unpack(jax.lax.psum(packed, ROWS))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def statistics(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None = None
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    mesh: Mesh | None = None,
+    room: int = 0,
 ) -> tuple[Array, Array]:
     """Return the sums Φ and Ψ of every Gaussian process.
 
@@ -94,39 +101,69 @@ def statistics(
         The data, as in :class:`sgpmic.model.rows.Rows`. A constant: it has no derivative.
     mesh : Mesh or None
         The devices that the rows are spread over; None for one device.
+    room : int
+        As in :class:`sgpmic.model.rows.Rows`.
 
     Returns
     -------
     phi : array of shape (G, U, U)
     psi : array of shape (G, U, P)
     """
+    phi, psi, _ = _sums(kernels, Z, X, T, Y, mesh, room, keep=False)
+    return phi, psi
 
-    def of_own_rows(*arguments: Any) -> Any:
-        return added_up(row_pass.sums(*arguments), mesh)
+
+def _sums(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    mesh: Mesh | None,
+    room: int,
+    *,
+    keep: bool,
+) -> tuple[Array, Array, Any]:
+    """Return the sums of all rows, and what each device keeps of its own for the way back."""
+
+    def of_own_rows(kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array) -> Any:
+        if room == 0:
+            return *added_up(row_pass.sums(kernels, Z, X, T, Y), mesh), None
+        phi, psi, kept = wide_pass.sums(kernels, Z, X, T, Y, room, keep=keep)
+        # An axis of length 1, of which every device has its part.
+        return *added_up((phi, psi), mesh), None if kept is None else kept[None]
 
     everywhere = on_own_rows(
-        of_own_rows, mesh, by_row=(False, False, True, True, True), results=(False, False)
+        of_own_rows, mesh, by_row=(False, False, True, True, True), results=(False, False, True)
     )
-    sums: tuple[Array, Array] = everywhere(kernels, Z, X, T, Y)
-    return sums
+    result: tuple[Array, Array, Any] = everywhere(kernels, Z, X, T, Y)
+    return result
 
 
 def _forward(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None
+    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, room: int
 ) -> tuple[Any, Any]:
-    return statistics(kernels, Z, X, T, Y, mesh), (kernels, Z, X, T, Y)
+    phi, psi, kept = _sums(kernels, Z, X, T, Y, mesh, room, keep=True)
+    return (phi, psi), (kernels, Z, X, T, Y, kept)
 
 
-def _reverse(mesh: Mesh | None, residuals: Any, cotangents: tuple[Array, Array]) -> Any:
-    def of_own_rows(*arguments: Any) -> Any:
-        d_kernels, dZ, dX, dT = row_pass.reverse(*arguments)
+def _reverse(mesh: Mesh | None, room: int, residuals: Any, cotangents: tuple[Array, Array]) -> Any:
+    def of_own_rows(
+        kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, kept: Any, *by_sums: Any
+    ) -> Any:
+        G_phi, G_psi = by_sums
+        if room == 0:
+            d_kernels, dZ, dX, dT = row_pass.reverse(kernels, Z, X, T, Y, G_phi, G_psi)
+        else:
+            kept = None if kept is None else kept[0]
+            d_kernels, dZ, dX, dT = wide_pass.reverse(kernels, Z, X, T, Y, kept, G_phi, G_psi, room)
         d_kernels, dZ = added_up((d_kernels, dZ), mesh)
         return d_kernels, dZ, dX, dT
 
     everywhere = on_own_rows(
         of_own_rows,
         mesh,
-        by_row=(False, False, True, True, True, False, False),
+        by_row=(False, False, True, True, True, True, False, False),
         results=(False, False, True, True),
     )
     return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[4])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision
 from sgpmic.learning.checkpoint import Keeper
-from sgpmic.model.rows import block_shape
+from sgpmic.model.rows import block_shape, room_on
 from sgpmic.model.statistics import ROWS
 
 _T = TypeVar("_T")
@@ -59,6 +59,11 @@ class SpreadRows:
     def _beside_rows(self) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(ROWS))
 
+    @cached_property
+    def room(self) -> int:
+        """What every device has for the pass over the rows."""
+        return room_on(self.mesh.local_devices[0])
+
     def layout(self, block: int | None) -> tuple[int, int]:
         """Return this process's number of blocks and the size of a block."""
         per_process: dict[int, int] = {}
@@ -67,7 +72,7 @@ class SpreadRows:
         most = max(
             -(-int(self.counts[process]) // n_devices) for process, n_devices in per_process.items()
         )
-        n_blocks, size = block_shape(most, block)
+        n_blocks, size = block_shape(most, block, wide=self.room > 0)
         return n_blocks * self._n_local, size
 
     def put(self, own: np.ndarray) -> jax.Array:

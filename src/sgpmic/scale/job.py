@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from sgpmic.scale.watchdog import TRY_AGAIN
 
 #: Set by our own launchers and recipes, on every process.
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
@@ -23,6 +26,15 @@ HEARTBEAT = 30
 
 class JobError(RuntimeError):
     """A job that cannot be joined or has lost a process, in one sentence."""
+
+    #: What a program that ends because of it should end with.
+    code = 2
+
+
+class NotMetError(JobError):
+    """The processes have not found each other, which may be otherwise the next time."""
+
+    code = TRY_AGAIN
 
 
 class Job(NamedTuple):
@@ -65,7 +77,10 @@ def find_job(environ: Mapping[str, str]) -> Job | None:
                     f"Under mpirun on several machines, say where to meet: mpirun -x {COORDINATOR}"
                     "=HOST:PORT, with the machine of the first process and a free port."
                 )
-            coordinator = f"127.0.0.1:{61440 + os.getppid() % 4096}"
+            # The number of the job, and not that of the parent process, which is another one for
+            # each process where mpirun starts a shell script.
+            name = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid", "")
+            coordinator = f"127.0.0.1:{61440 + zlib.crc32(name.encode()) % 4096}"
         return _job(environ["OMPI_COMM_WORLD_RANK"], size, coordinator)
     return None
 
@@ -126,6 +141,9 @@ def initialize(
         return None
     import jax
 
+    # A program that one process compiles and another takes from JAX's cache on disk was seen to
+    # make its sums in another order, which ends the job: everyone compiles for itself.
+    jax.config.update("jax_enable_compilation_cache", False)
     try:
         jax.distributed.initialize(
             job.coordinator,
@@ -136,7 +154,7 @@ def initialize(
             initialization_timeout=300,
         )
     except RuntimeError as error:
-        raise JobError(
+        raise NotMetError(
             f"Process {job.process} of {job.n_processes} cannot join the others at "
             f"{job.coordinator}: {str(error).splitlines()[0]}"
         ) from error

@@ -15,11 +15,28 @@ from sgpmic.scale import job
 PATIENCE = 10.0
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a port that nobody listens on, at an address of this machine."""
+    family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family) as probe:
+        probe.bind(address)
         return int(probe.getsockname()[1])
+
+
+def meeting_point(host: str) -> str:
+    """Return ``HOST:PORT`` for a coordinator at an address of this machine."""
+    return f"[{host}]:{free_port(host)}" if ":" in host else f"{host}:{free_port(host)}"
+
+
+def usable_cores() -> list[int]:
+    """Return the cores this process may run on; nothing where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def share_out(cores: Sequence[int], place: int, n_processes: int) -> dict[str, str]:
+    """Return the variable that keeps one of several processes to its share of the cores."""
+    mine = cores[place * len(cores) // n_processes : (place + 1) * len(cores) // n_processes]
+    return {job.CORES: ",".join(map(str, mine))} if mine else {}
 
 
 def environments(n_processes: int) -> list[dict[str, str]]:
@@ -28,21 +45,16 @@ def environments(n_processes: int) -> list[dict[str, str]]:
     The cores are shared out evenly where there are enough.
     """
     coordinator = f"127.0.0.1:{free_port()}"
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    found = []
-    for process in range(n_processes):
-        variables = {
+    cores = usable_cores()
+    return [
+        {
             job.COORDINATOR: coordinator,
             job.PROCESSES: str(n_processes),
             job.PROCESS: str(process),
+            **share_out(cores, process, n_processes),
         }
-        mine = cores[
-            process * len(cores) // n_processes : (process + 1) * len(cores) // n_processes
-        ]
-        if mine:
-            variables[job.CORES] = ",".join(map(str, mine))
-        found.append(variables)
-    return found
+        for process in range(n_processes)
+    ]
 
 
 def launch(command: Sequence[str], n_processes: int) -> int:

@@ -8,17 +8,22 @@ and start again from the checkpoint.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 #: Exit code of a process that ended because another one is lost: worth trying again.
 TRY_AGAIN = 75
+
+#: Seconds that a round may take before a process counts as stuck; by itself many times the
+#: longest round so far.
+STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 
 #: Longer than the start, with its compilation, of any job.
 FIRST_ROUND = 1800.0
@@ -26,7 +31,13 @@ FIRST_ROUND = 1800.0
 FACTOR, SHORTEST = 20.0, 120.0
 
 
-def end_process(message: str, code: int = TRY_AGAIN) -> None:
+def stuck_after(environ: Mapping[str, str]) -> float | None:
+    """Return the limit that the environment sets for a :class:`Watchdog`."""
+    limit = environ.get(STUCK_AFTER)
+    return float(limit) if limit else None
+
+
+def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
     """End now, without waiting for anybody: the runtime's own end waits for all processes."""
     if message:
         print(message, file=sys.stderr)
@@ -98,6 +109,22 @@ class Watchdog:
         self._stopped.set()
 
 
+# How JAX's runtime begins what it has to say when it cannot reach another process.
+_LOST = re.compile("(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): ")
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether an error is JAX's of having lost another process.
+
+    Which class it has depends on where the loss is noticed: also a plain ValueError was seen.
+    """
+    import jax
+
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return True
+    return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
+
+
 @contextmanager
 def together(n_processes: int) -> Iterator[None]:
     """Let a failure inside end this process at once, so that the others find out in seconds.
@@ -110,18 +137,16 @@ def together(n_processes: int) -> Iterator[None]:
     if n_processes == 1:
         yield
         return
-    import jax
-
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        end_process(
-            "A process of the job was lost, and the others cannot go on without it "
-            f"({_first_line(error)}). Start the same command again with --resume."
-        )
     except KeyboardInterrupt:
         end_process("Stopped. The same command with --resume goes on from the checkpoint.", 130)
     except BaseException as error:
+        if is_loss(error):
+            end_process(
+                "A process of the job was lost, and the others cannot go on without it "
+                f"({_first_line(error)}). Start the same command again with --resume."
+            )
         # Whatever it is, leaving as usual would wait for processes that wait for this one.
         code = getattr(error, "exit_code", getattr(error, "code", None))
         if code is None:

@@ -1,0 +1,29 @@
+"""A table, and its fit by two plain processes, which other ways to start them must agree with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.commands.helpers import said, sgpmic, values
+
+#: Of ``sgpmic fit``.
+OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 6}
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "t.npy"
+    np.save(path, values()[np.random.RandomState(0).permutation(60)])
+    return path
+
+
+@pytest.fixture(scope="session")
+def plain(table: Path) -> Path:
+    """Return the folder of an undisturbed run with two processes."""
+    out = table.parent / "plain"
+    words = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
+    done = sgpmic("fit", table, *words, "--processes", 2, "--out", out)
+    assert done.returncode == 0, said(done)
+    return out

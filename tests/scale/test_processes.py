@@ -1,0 +1,206 @@
+"""However many devices and processes share the rows, the answer is the same.
+
+And a process that is killed or stuck ends the job in seconds, and a checkpoint lets it go on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tests.scale.jobs import BY_ROW, Found, Processes, make_table, run, start
+from tests.scale.worker import SETTINGS, evaluate
+
+from sgpmic import SGPMIC, scale
+from sgpmic._runtime import numerics
+from sgpmic.io.model_file import ModelFileError
+from sgpmic.learning.crew import Alone, SharedTable
+from sgpmic.learning.em import em_round
+from sgpmic.scale.watchdog import TRY_AGAIN
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_table(tmp_path_factory.mktemp("table") / "t.npy")
+
+
+@pytest.fixture(scope="module")
+def two(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What two processes find, undisturbed."""
+    return run(table, tmp_path_factory.mktemp("two"), 2, evaluate=True)
+
+
+@pytest.fixture(scope="module")
+def plain(table: Path) -> Found:
+    """What one process on one device finds, without any mesh."""
+    Y = np.load(table)
+    model = SGPMIC(**SETTINGS).fit(Y)
+    return {
+        **evaluate(SharedTable(Y, Alone(len(Y)))),
+        "labels": model.labels_,
+        "memberships": model.memberships_,
+        "embedding": model.embedding_,
+        "bound": np.asarray(model.lower_bound_),
+        "bounds": np.asarray(model.history_["bound"]),
+    }
+
+
+def same(found: Found, expected: Found) -> None:
+    """Compare evaluations to 1e-11, and whole fits, whose line searches amplify rounding."""
+    for name in ("value", "dX", "dT", "d_gamma", "d_variance", "dZ"):
+        scale_ = np.abs(expected[name]).max()
+        np.testing.assert_allclose(
+            found[name], expected[name], rtol=1e-11, atol=1e-11 * scale_, err_msg=name
+        )
+    assert np.array_equal(found["labels"], expected["labels"])
+    np.testing.assert_allclose(found["bounds"], expected["bounds"], rtol=1e-6)
+    np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-4)
+
+
+def test_two_processes(two: Found, plain: Found) -> None:
+    """They assert themselves that what has an entry a row stays beside its row."""
+    assert {len(two[name]) for name in BY_ROW} == {301}
+    same(two, plain)
+
+
+def test_four_processes(table: Path, plain: Found, tmp_path: Path) -> None:
+    same(run(table, tmp_path, 4, evaluate=True), plain)
+
+
+def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
+    shared = scale.share(np.load(table))
+    assert shared.crew.mesh.size == 2
+    model = SGPMIC(**SETTINGS).fit(shared)
+    found = {
+        **evaluate(shared),
+        "labels": model.labels_,
+        "embedding": model.embedding_,
+        "bounds": np.asarray(model.history_["bound"]),
+    }
+    same(found, plain)
+
+
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
+    """In the compiled round, optimiser and all, no array is gathered from the devices."""
+    shared = scale.share(np.load(table))
+    model = SGPMIC(**(SETTINGS | {"mapping": mapping, "max_iter": 1, "optimizer": "scg"}))
+    seen = []
+
+    def look(progress: object) -> None:
+        seen.append(jax.tree.map(lambda leaf: leaf.sharding, progress._labels.args[0]))  # type: ignore[attr-defined]
+
+    model.set_params(callbacks=[look]).fit(shared)
+    (shardings,) = seen
+    assert not shardings.S.is_fully_replicated
+    assert shardings.S == shardings.parameters.X
+    small = jax.tree.leaves((shardings.mixture, shardings.parameters[1:], shardings.conjugate))
+    assert all(sharding.is_fully_replicated for sharding in small)
+    from sgpmic.learning.crew import lay_out_rows
+
+    with numerics():
+        rows = lay_out_rows(shared.values, shared.crew, 64, lambda part: part)
+        program = em_round.lower(model._state, rows, model._options()).compile().as_text()
+    assert "all-reduce" in program
+    assert "all-gather" not in program
+
+
+def test_the_saved_model_remembers_rows_of_all_processes(table: Path) -> None:
+    """Two devices stand in for processes here: the rows that are remembered are in order."""
+    Y = np.load(table)
+    shared = scale.share(Y)
+    model = SGPMIC(**(SETTINGS | {"max_iter": 1})).fit(shared)
+    np.testing.assert_array_equal(model.predict(Y), model.labels_)
+    numbers = np.array([300, 0, 7])
+    np.testing.assert_array_equal(shared.crew.rows_at(Y, numbers), Y[numbers])
+
+
+def test_a_process_without_rows_is_named() -> None:
+    with pytest.raises(ValueError, match="Process 0 of 1 has no rows"):
+        scale.share(np.zeros((0, 3)))
+
+
+# ------------------------------------------------------------------------------------ faults
+
+
+def wait_for(path: Path, processes: Processes) -> None:
+    ends = time.monotonic() + 200
+    while not path.exists():
+        assert all(process.poll() is None for process in processes), processes[0].stderr.read()  # type: ignore[union-attr]
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the checkpoint of a job of which one process was killed after two rounds."""
+    folder = tmp_path_factory.mktemp("killed")
+    checkpoint = folder / "checkpoint"
+    processes = start(table, folder, 2, checkpoint=str(checkpoint), seconds_per_round=0.5)
+    wait_for(checkpoint / "round-000002", processes)
+    os.kill(processes[1].pid, signal.SIGKILL)
+    began = time.monotonic()
+    _, errors = processes[0].communicate(timeout=60)
+    took = time.monotonic() - began
+    assert processes[0].returncode == TRY_AGAIN, errors
+    assert took < 10.0
+    assert "A process of the job was lost" in errors
+    assert "--resume" in errors
+    processes[1].communicate()
+    return checkpoint
+
+
+@pytest.mark.parametrize("n_processes", [2, 1, 3])
+def test_a_killed_process(
+    table: Path, two: Found, broken_off: Path, n_processes: int, tmp_path: Path
+) -> None:
+    """The others end; as many go on to the very same result, more or fewer to the same labels."""
+    checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
+    found = run(table, tmp_path, n_processes, checkpoint=str(checkpoint))
+    assert np.array_equal(found["labels"], two["labels"])
+    if n_processes == 2:
+        for name, values in found.items():
+            assert np.array_equal(values, two[name]), name
+    else:
+        np.testing.assert_allclose(found["bounds"], two["bounds"], rtol=1e-6)
+    # What was broken off was gone on with: the newest checkpoint is the last round's.
+    assert [p.name for p in sorted(checkpoint.iterdir())] == ["round-000004"]
+
+
+def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
+    """One that is alive and does nothing is found: by itself, and by those that wait for it."""
+    processes = start(table, tmp_path, 2, stuck=True)
+    for process in processes:
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == TRY_AGAIN, errors
+        assert "stuck" in errors or "lost" in errors
+
+
+def test_other_data_are_not_gone_on_with(broken_off: Path, tmp_path: Path) -> None:
+    from tests.scale.worker import SETTINGS
+
+    from sgpmic import SGPMIC, scale
+
+    checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
+    other = make_table(tmp_path / "other.npy", n_rows=300)
+    model = SGPMIC(**SETTINGS, checkpoint=checkpoint)
+    with pytest.raises(ModelFileError, match="with other data"):
+        model.fit(scale.share(np.load(other)))
+
+
+def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) -> None:
+    from tests.scale.worker import SETTINGS
+
+    from sgpmic import SGPMIC, scale
+
+    checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
+    (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
+    lost.unlink()
+    with pytest.raises(ModelFileError, match="lacks rows"):
+        SGPMIC(**SETTINGS, checkpoint=checkpoint).fit(scale.share(np.load(table)))

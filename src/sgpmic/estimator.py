@@ -397,7 +397,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             tol=self.tol,
             max_iter=self.max_iter,
         ):
-            warnings.warn(sentence, category, stacklevel=2)
+            # Past the method that chooses the device, to the line of the user's that called it.
+            warnings.warn(sentence, category, stacklevel=3)
         return self
 
     def _options(self) -> Options:

@@ -278,6 +278,9 @@ class RBF(Stationary):
 
     name: ClassVar[str] = "rbf"
 
+    def _correlation(self, r2: Array) -> Array:
+        return exp_nonpositive(-0.5 * r2)
+
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product: what is left to do for every entry is the
         # exponential. Its rounding error is that of _squared_distances.

@@ -126,7 +126,8 @@ default='fcm'
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
         when a factorisation fails.
     block_size : int or None, default=None
-        Rows handled at a time. It changes speed and memory, not results.
+        Rows handled at a time. It changes speed and memory, and results by rounding alone, which
+        line searches amplify.
     device : {'auto', 'cpu', 'gpu'}, default='auto'
         Where to compute: a GPU where JAX finds one, or as told.
     batch_size : int or None, default=None

@@ -480,7 +480,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 "set_params(warm_start=False) first, or make a new estimator."
             )
         # Blocks and the prior's strength may have changed since.
-        X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
+        with double_precision():
+            X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
         jitter: Any = np.full(n_processes, float(self.jitter))
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(

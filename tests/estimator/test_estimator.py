@@ -150,8 +150,7 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
             joint = log_joints(posterior, factor_mixture(posterior.mixture), grid, row)
         integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)
         expected = integral + units.log_volume
-        # How far off the approximation is depends on the fit; 1.3 has been seen.
-        assert fitted.score_samples(y[None])[0] == pytest.approx(expected, abs=1.5)
+        assert fitted.score_samples(y[None])[0] == pytest.approx(expected, abs=0.5)
 
 
 def test_strange_rows_have_low_density(fitted: SGPMIC, table: Floats) -> None:

@@ -167,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", default="iris,wine,wdbc,digits,arcs,curved")
     parser.add_argument("--peers", default=".venv-peers/bin/python", help="a Python with UMAP")
-    parser.add_argument("--out", type=Path, default=Path("docs/performance"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for two fits")
     parser.add_argument("--method", help=argparse.SUPPRESS)
     parser.add_argument("--data", help=argparse.SUPPRESS)

@@ -250,7 +250,9 @@ class GPy(Worker):
         }
 
     def optimise(self, iterations: int) -> Report:
-        seconds, bound = timed(self._optimised, iterations)
+        # The best of three, as ours.
+        runs = [timed(self._optimised, iterations) for _ in range(3)]
+        seconds, bound = min(runs)
         return {"seconds": seconds, "iterations": iterations, "bound": bound}
 
     def _optimised(self, iterations: int) -> float:

@@ -127,7 +127,8 @@ default='fcm'
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
         when a factorisation fails.
     block_size : int or None, default=None
-        Rows handled at a time. It changes speed and memory, not results.
+        Rows handled at a time. It changes speed and memory, and results by rounding alone, which
+        line searches amplify.
     device : {'auto', 'cpu', 'gpu'}, default='auto'
         Where to compute: a GPU where JAX finds one, or as told.
     batch_size : int or None, default=None
@@ -412,7 +413,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             tol=self.tol,
             max_iter=self.max_iter,
         ):
-            warnings.warn(sentence, category, stacklevel=2)
+            # Past the method that chooses the device, to the line of the user's that called it.
+            warnings.warn(sentence, category, stacklevel=3)
         return self
 
     def _options(self) -> Options:
@@ -497,7 +499,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 "set_params(warm_start=False) first, or make a new estimator."
             )
         # Blocks and the prior's strength may have changed since.
-        X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
+        with double_precision():
+            X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
         jitter: Any = np.full(n_processes, self._least_jitter())
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(

@@ -11,8 +11,7 @@ started from has it on the diagonal). The start values are the paper's:
 
 Why the derivatives are written by hand: :func:`cross` is evaluated for every row and inducing
 point, forwards and backwards, and its derivative reduces to two thin matrix products once
-:math:`\partial L/\partial r^2` is known. They are also free of the 0/0 that automatic
-differentiation meets in :math:`\sqrt{r^2}` at :math:`r = 0`.
+:math:`\partial L/\partial r^2` is known.
 """
 
 from __future__ import annotations
@@ -268,6 +267,12 @@ def _squared_distances(A: Array, B: Array) -> Array:
     return jnp.maximum(r2, 0.0)
 
 
+def _root(r2: Array) -> Array:
+    """Return √r², with derivative 0 at 0: what it is multiplied by there goes to 0 faster."""
+    apart = r2 > 0.0
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, r2, 1.0)), 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class RBF(Stationary):
     """Squared exponential: k = variance · exp(−½ Σ_q γ_q (a_q − b_q)²) + bias.
@@ -281,6 +286,9 @@ class RBF(Stationary):
     """
 
     name: ClassVar[str] = "rbf"
+
+    def _correlation(self, r2: Array) -> Array:
+        return exp_nonpositive(-0.5 * r2)
 
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product: what is left to do for every entry is the
@@ -299,9 +307,6 @@ class RBF(Stationary):
         exponent = jnp.where(exponent > 0.0, 0.0, exponent)  # NaN stays NaN
         return (self.variance * exp_nonpositive(exponent) + self.bias) * t, ()
 
-    def _correlation(self, r2: Array) -> Array:
-        return exp_nonpositive(-0.5 * r2)  # for the wide pass, which has the distances
-
     # dc/dr² = −½ c, and variance · c · t is already there in K: no second exponential.
     def _distance_gradient(self, t: Array | float, K: Array, r2: Array, dK: Array) -> Array:
         return -0.5 * (K - self.bias * t) * dK
@@ -317,11 +322,11 @@ class Matern32(Stationary):
     name: ClassVar[str] = "matern32"
 
     def _correlation(self, r2: Array) -> Array:
-        t = jnp.sqrt(3.0 * r2)
+        t = _root(3.0 * r2)
         return (1.0 + t) * exp_nonpositive(-t)
 
     def _slope(self, r2: Array) -> Array:
-        return -1.5 * exp_nonpositive(-jnp.sqrt(3.0 * r2))  # finite at r = 0
+        return -1.5 * exp_nonpositive(-_root(3.0 * r2))  # finite at r = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,11 +336,11 @@ class Matern52(Stationary):
     name: ClassVar[str] = "matern52"
 
     def _correlation(self, r2: Array) -> Array:
-        t = jnp.sqrt(5.0 * r2)
+        t = _root(5.0 * r2)
         return (1.0 + t + t * t / 3.0) * exp_nonpositive(-t)
 
     def _slope(self, r2: Array) -> Array:
-        t = jnp.sqrt(5.0 * r2)
+        t = _root(5.0 * r2)
         return -(5.0 / 6.0) * (1.0 + t) * exp_nonpositive(-t)
 
 

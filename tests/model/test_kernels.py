@@ -231,6 +231,31 @@ def test_derivative_of_the_gram_matrix(kind: str) -> None:
     )
 
 
+@every_kind
+@with_and_without_ard
+@pytest.mark.parametrize("role", ["first", "second"])
+def test_second_derivatives_in_a_loop(kind: str, ard: bool, role: str) -> None:
+    """The curvature that densities are made of; every process in turn, as predictions do it."""
+    A, B = points()
+    rng = np.random.default_rng(8)
+    dK = rng.normal(size=(4, 5))
+    kernels = stack([our_kernel(random_kernel(kind, rng, 3, ard=ard)) for _ in range(2)])
+    start = jnp.asarray(A if role == "first" else B)
+
+    def value(moving: jax.Array) -> jax.Array:
+        pair = (moving, jnp.asarray(B)) if role == "first" else (jnp.asarray(A), moving)
+        return jnp.sum(jax.lax.map(lambda k: jnp.sum(dK * cross(k, *pair) ** 2), kernels))
+
+    found = jax.jit(jax.jacrev(jax.grad(value)))(start)
+    gradient, h = jax.jit(jax.grad(value)), 1e-5
+    for index in np.ndindex(start.shape):
+        step = np.zeros(start.shape)
+        step[index] = h
+        differences = (gradient(start + step) - gradient(start - step)) / (2.0 * h)
+        # Matérn 3/2 has no third derivative where points coincide, hence h itself.
+        np.testing.assert_allclose(found[index], differences, rtol=1e-6, atol=100 * h)
+
+
 # ------------------------------------------------------------------------------------ validation
 
 

@@ -296,7 +296,9 @@ def epoch(
         """Return the objective over all rows, its prior and its sums."""
         processes = processes_of(parameters)
         T = process_weights(S, rows, shared=options.shared)
-        phi, psi = statistics(processes.kernels, processes.Z, parameters.X, T, rows.Y)
+        phi, psi = statistics(
+            processes.kernels, processes.Z, parameters.X, T, rows.Y, rows.mesh, rows.room
+        )
         prior = factor_mixture(mixture)
         data = data_from_sums(processes, phi, psi, T, rows, jitter)
         log_prior = log_prior_of(mixture, prior, state.conjugate, options)

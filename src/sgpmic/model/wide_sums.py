@@ -8,22 +8,29 @@ a product of what is there already, they are one hand-written kernel on an NVIDI
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-try:
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import triton as plgpu
-except ImportError:  # pragma: no cover  (a JAX without it, or without this part of it)
-    plgpu = None  # type: ignore[assignment]
-
 #: Of the hand-written kernel: inducing points and rows at a time, and warps; the fastest of seven
 #: on an H200.
 POINTS, ROWS, WARPS = 2, 1024, 4
+
+
+@cache
+def _can_be_hand_written() -> bool:
+    """Return whether JAX has what the hand-written kernel is written in.
+
+    Asked when there is a GPU's pass to make: importing it takes time and adds to JAX's settings.
+    """
+    try:
+        from jax.experimental.pallas import triton
+    except ImportError:  # pragma: no cover
+        return False
+    return hasattr(triton, "load")
 
 
 class RowSums(NamedTuple):
@@ -51,7 +58,7 @@ def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) 
     bias : array of shape (G,)
     """
     arguments = (both, dK, t, x, Z, bias)
-    if plgpu is None or not hasattr(plgpu, "load"):  # pragma: no cover
+    if not _can_be_hand_written():  # pragma: no cover
         return _rbf_plainly(*arguments)
     result: RowSums = lax.platform_dependent(*arguments, cuda=hand_written, default=_rbf_plainly)
     return result
@@ -87,6 +94,9 @@ def hand_written(
 
     ``interpret`` runs it without a GPU, slowly.
     """
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plgpu
+
     G, U, C = dK.shape
     Q = Z.shape[1]
     points, rows = (math.gcd(U, 4), math.gcd(C, 8)) if interpret else (POINTS, ROWS)

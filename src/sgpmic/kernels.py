@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from sgpmic._fast_exp import exp_nonpositive
 
@@ -257,14 +257,28 @@ def _squared_distances(A: Array, B: Array) -> Array:
 
     Through a matrix product also in few dimensions: inside a loop over blocks XLA vectorises the
     exponential that follows only when its argument comes out of a product. The rounding error is
-    about 1e-16 |a||b|, far below what a kernel can feel. In float32 it would be 1e-7 |a||b|,
-    which a kernel does feel: there the product, a thin one, is made in float64.
+    about 1e-16 |a||b|, far below what a kernel can feel. In float32 it would be 1e-7 |a||b|, which
+    a kernel does feel: there the product, a thin one, is made in float64, or where that is slow
+    there are differences instead.
     """
     if A.dtype == jnp.float32:
-        double = _squared_distances(A.astype(jnp.float64), B.astype(jnp.float64))
-        return double.astype(A.dtype)
+        single: Array = lax.platform_dependent(
+            A, B, cpu=_distances_by_doubles, default=_distances_by_differences
+        )
+        return single
     r2 = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :] - 2.0 * (A @ B.T)
     return jnp.maximum(r2, 0.0)
+
+
+def _distances_by_doubles(A: Array, B: Array) -> Array:
+    return _squared_distances(A.astype(jnp.float64), B.astype(jnp.float64)).astype(A.dtype)
+
+
+def _distances_by_differences(A: Array, B: Array) -> Array:
+    r2 = jnp.zeros((), A.dtype)
+    for q in range(A.shape[1]):
+        r2 = r2 + (A[:, q, None] - B[None, :, q]) ** 2
+    return r2
 
 
 def _root(r2: Array) -> Array:
@@ -293,17 +307,15 @@ class RBF(Stationary):
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product: what is left to do for every entry is the
         # exponential. Its rounding error is that of _squared_distances.
-        kind = A.dtype
-        gamma: Any = self.gamma
-        if kind == jnp.float32:  # in float64, for the reason that is given there
-            A, B, gamma = (jnp.asarray(part, jnp.float64) for part in (A, B, gamma))
-        root = jnp.sqrt(gamma)
+        if A.dtype == jnp.float32:  # not as one product, for the reason that is given there
+            return super().forward(A, B, t)[0], ()
+        root = jnp.sqrt(self.gamma)
         scaled_A, scaled_B = A * root, B * root
         norm_A = -0.5 * jnp.sum(scaled_A * scaled_A, axis=1, keepdims=True)
         norm_B = -0.5 * jnp.sum(scaled_B * scaled_B, axis=1, keepdims=True)
         left = jnp.concatenate([scaled_A, norm_A, jnp.ones_like(norm_A)], axis=1)
         right = jnp.concatenate([scaled_B, jnp.ones_like(norm_B), norm_B], axis=1)
-        exponent = (left @ right.T).astype(kind)
+        exponent = left @ right.T
         exponent = jnp.where(exponent > 0.0, 0.0, exponent)  # NaN stays NaN
         return (self.variance * exp_nonpositive(exponent) + self.bias) * t, ()
 

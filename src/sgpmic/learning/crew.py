@@ -180,10 +180,10 @@ def lay_out_rows(
     single : bool
         Whether to keep them, and to make passes over them, in float32.
     """
-    shape = crew.layout(usual_block(block, single=single))
+    shape = crew.layout(usual_block(block, single=single, wide=crew.room > 0))
     arrays = fill_blocks(own, *shape, reduce, single=single)
     values, weight, norm2 = map(crew.put, arrays)
-    return Rows(values, weight, norm2, crew.mesh, 0 if single else crew.room, single)
+    return Rows(values, weight, norm2, crew.mesh, crew.room, single)
 
 
 def lay_out(own: np.ndarray, crew: Crew, rows: Rows) -> jax.Array:

@@ -72,7 +72,7 @@ def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Arra
     """
     if rows.single:
         terms = single_precision.collapsed_terms(
-            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh
+            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh, rows.room
         )
         return _with_rest(terms, processes.beta, T, rows)
     phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
@@ -139,7 +139,7 @@ def factorise_all(
     """
     if rows.single:
         whitened = single_precision.whiten_all(
-            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh
+            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh, rows.room
         )
         return single_precision.factors_of(whitened), whitened.phi, whitened.psi
     phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)

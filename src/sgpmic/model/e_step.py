@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model import single_precision, wide_pass
+from sgpmic.model import single_pass, wide_pass
 from sgpmic.model.bound import Processes, factorise_all, process_weights
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
@@ -32,7 +32,7 @@ def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, r
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     function = own_log_likelihoods
     if rows.single:
-        function = _in_single
+        function = partial(_in_single, rows.room)
     elif rows.room > 0:
         function = partial(_wide_log_likelihoods, rows.room)
     everywhere = on_own_rows(function, rows.mesh, by_row=(False, False, True, True), results=True)
@@ -40,8 +40,8 @@ def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, r
     return result
 
 
-def _in_single(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
-    return single_precision.log_likelihoods(*processes, factors, X, Y)
+def _in_single(room: int, processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
+    return single_pass.log_likelihoods(*processes, factors, X, Y, room=room)
 
 
 def own_log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:

@@ -54,8 +54,7 @@ class Rows:
     #: How many bytes the pass may take where it goes over many rows at once, as on a GPU
     #: (:mod:`sgpmic.model.wide_pass`); 0 for block by block, as on a CPU.
     room: int = 0
-    #: Whether passes are made in float32 (:mod:`sgpmic.model.single_precision`), block by block on
-    #: every device: ``room`` says nothing then.
+    #: Whether passes are made in float32 (:mod:`sgpmic.model.single_precision`).
     single: bool = False
 
     @property
@@ -74,9 +73,9 @@ class Rows:
         return self.weight.reshape(-1)
 
 
-def usual_block(block: int | None, *, single: bool) -> int | None:
+def usual_block(block: int | None, *, single: bool, wide: bool) -> int | None:
     """Return the largest size of a block: what was asked for, or what suits the precision."""
-    return SINGLE_BLOCK if block is None and single else block
+    return SINGLE_BLOCK if block is None and single and not wide else block
 
 
 def room_on(device: Any = None) -> int:
@@ -149,13 +148,11 @@ def make_rows(
 ) -> Rows:
     """Put a table ``Y`` (N, P) into blocks; ``room`` as the device has it, or as given.
 
-    ``single`` is for passes in float32, which take no room.
+    ``single`` is for passes in float32.
     """
     Y = np.asarray(Y, dtype=np.float64)
-    if single:
-        room = 0
     room = room_on() if room is None else room
-    shape = block_shape(Y.shape[0], usual_block(block, single=single), wide=room > 0)
+    shape = block_shape(Y.shape[0], usual_block(block, single=single, wide=room > 0), wide=room > 0)
     # Not jnp.asarray, which copies.
     values, weight, norm2 = map(jax.device_put, fill_blocks(Y, *shape, single=single))
     return Rows(values, weight, norm2, room=room, single=single)

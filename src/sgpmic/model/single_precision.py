@@ -42,7 +42,6 @@ that is elsewhere for K_uf only is magnified by W.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,12 +51,11 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 from jax.sharding import Mesh
 
-from sgpmic.kernels import Kernel, cross
+from sgpmic.kernels import Kernel
+from sgpmic.model import single_pass
 from sgpmic.model.collapsed import JITTER_TRIES, Factors
+from sgpmic.model.single_pass import DOUBLE, SINGLE, Residuals, doubled, rounded
 from sgpmic.model.statistics import added_up, on_own_rows
-
-SINGLE = jnp.float32
-DOUBLE = jnp.float64
 
 #: The least relative jitter: W is at most a thousand then, and a row is whitened to 1e-4.
 LEAST_JITTER = 1e-6
@@ -65,9 +63,6 @@ LEAST_JITTER = 1e-6
 GRADIENT_ERROR = 1e-5
 #: Below this a pivot of B, at least 1 but for rounding, is not believed.
 _SMALLEST_PIVOT = 0.5
-
-#: A GPU would otherwise multiply float32 matrices with 10 bits.
-_exactly = partial(jax.default_matmul_precision, "highest")
 
 
 class Whitened(NamedTuple):
@@ -84,100 +79,6 @@ class Whitened(NamedTuple):
     jitter: Array  # (G,) the relative jitter that was used
 
 
-def _rounded(kernels: Kernel, Z: Array) -> tuple[Kernel, Array]:
-    """Return kernels and inducing inputs in float32; positive numbers stay positive."""
-    smallest = float(jnp.finfo(SINGLE).tiny)
-    return jax.tree.map(lambda p: jnp.maximum(p, smallest).astype(SINGLE), kernels), Z.astype(
-        SINGLE
-    )
-
-
-def _doubled(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.astype(DOUBLE), tree)
-
-
-def _blocks(X: Array, T: Array, n_blocks: int) -> tuple[Array, Array]:
-    """Return X (n_blocks, block, Q) and the weights (G, n_blocks, block)."""
-    return X.reshape(n_blocks, -1, X.shape[1]), T.T.reshape(T.shape[1], n_blocks, -1)
-
-
-# ------------------------------------------------------------------- forwards, one device's rows
-
-
-def _sums(kernels: Kernel, Z: Array, W: Array, X: Array, T: Array, Y: Array) -> tuple[Array, Array]:
-    """Return Φ_w and Ψ_w of the rows at hand: products in float32, added up in float64."""
-    U, (n_blocks, P, B) = Z.shape[0], Y.shape
-    X, weights = _blocks(X, T, n_blocks)
-
-    def one(component: tuple[Kernel, Array, Array]) -> Array:
-        kernel, W_m, s_m = component
-
-        def add_block(carry: tuple[Array, Array], block: tuple[Array, Array, Array]) -> Any:
-            sums, both = carry
-            x, s, y = block
-            t = jnp.sqrt(s).astype(SINGLE)
-            K, _ = kernel.forward(Z, x.astype(SINGLE), t)
-            both = lax.dynamic_update_slice(both, W_m @ K, (0, 0))
-            both = lax.dynamic_update_slice(both, y * t, (U, 0))
-            return (sums + (both[:U] @ both.T).astype(DOUBLE), both), None
-
-        start = (jnp.zeros((U, U + P), DOUBLE), jnp.zeros((U + P, B), SINGLE))
-        return lax.scan(add_block, start, (X, s_m, Y))[0][0]
-
-    with _exactly():
-        sums: Array = lax.map(one, (kernels, W, weights))
-    return sums[:, :, :U], sums[:, :, U:]
-
-
-class _Residuals(NamedTuple):
-    """Sums over the rows that tell what the rounding of Φ_w and Ψ_w has done; float64."""
-
-    data: Array  # (G,) Σ s |y|²
-    error: Array  # (G,) Σ s |e|²
-    spread: Array  # (G,) Σ s |L_B⁻¹v|²
-    cross: Array  # (G, U, P) Σ s v eᵀ
-
-
-def _residuals(
-    kernels: Kernel,
-    Z: Array,
-    W: Array,
-    alpha: Array,
-    L_B_inverse: Array,
-    X: Array,
-    T: Array,
-    Y: Array,
-) -> _Residuals:
-    """Return the sums of the residuals of the rows at hand for α_w and L_B⁻¹ in float32."""
-    U, (n_blocks, P, _) = Z.shape[0], Y.shape
-    X, weights = _blocks(X, T, n_blocks)
-
-    def one(component: Any) -> _Residuals:
-        kernel, W_m, alpha_m, L_B_inverse_m, s_m = component
-        to_rows = jnp.concatenate([L_B_inverse_m, alpha_m.T])
-
-        def add_block(sums: _Residuals, block: tuple[Array, Array, Array]) -> Any:
-            x, s, y = block
-            V = W_m @ cross(kernel, Z, x.astype(SINGLE))
-            found = to_rows @ V
-            e = y - found[U:]
-            new = _Residuals(
-                jnp.sum(s * jnp.sum(_doubled(y) ** 2, axis=0)),
-                jnp.sum(s * jnp.sum(_doubled(e) ** 2, axis=0)),
-                jnp.sum(s * _doubled(jnp.sum(found[:U] ** 2, axis=0))),
-                _doubled(V @ (e * s.astype(SINGLE)).T),
-            )
-            return jax.tree.map(jnp.add, sums, new), None
-
-        zero = jnp.zeros((), DOUBLE)
-        start = _Residuals(zero, zero, zero, jnp.zeros((U, P), DOUBLE))
-        return lax.scan(add_block, start, (X, s_m, Y))[0]
-
-    with _exactly():
-        result: _Residuals = lax.map(one, (kernels, W, alpha, L_B_inverse, weights))
-    return result
-
-
 # --------------------------------------------------------------------------------- small matrices
 
 
@@ -187,17 +88,17 @@ def _whiten(kernels: Kernel, Z: Array, levels: Array) -> tuple[Array, Array, Arr
 
     def one(component: tuple[Kernel, Array]) -> tuple[Array, Array, Array, Array]:
         kernel, level = component
-        K = kernel.gram(_doubled(Z))
+        K = kernel.gram(doubled(Z))
         K = K + level * jnp.mean(jnp.diagonal(K)) * eye
         L = lax.linalg.cholesky(K, symmetrize_input=False)
         L_inverse = solve_triangular(L, eye, lower=True)
         W = L_inverse.astype(SINGLE)
-        exact = _doubled(W)
+        exact = doubled(W)
         WL = exact @ L
         half_log_det = jnp.sum(jnp.log(jnp.diagonal(WL)))
         return W, L_inverse, WL @ WL.T, half_log_det
 
-    result: tuple[Array, Array, Array, Array] = lax.map(one, (_doubled(kernels), levels))
+    result: tuple[Array, Array, Array, Array] = lax.map(one, (doubled(kernels), levels))
     return result
 
 
@@ -216,13 +117,14 @@ def whiten_all(
     beta: Array,
     jitter: Array,
     mesh: Mesh | None,
+    room: int,
 ) -> Whitened:
     """Make a pass; raise the jitter tenfold and make another where B came out unsound."""
-    kernels, Z = _rounded(kernels, Z)
+    kernels, Z = rounded(kernels, Z)
     U, P, G = Z.shape[0], Y.shape[1], T.shape[1]
     eye = jnp.eye(U, dtype=DOUBLE)
     everywhere = on_own_rows(
-        lambda *arguments: added_up(_sums(*arguments), mesh),
+        lambda *arguments: added_up(single_pass.sums(*arguments, room=room), mesh),
         mesh,
         by_row=(False, False, False, True, True, True),
         results=(False, False),
@@ -266,7 +168,7 @@ def whiten_all(
 def factors_of(whitened: Whitened) -> Factors:
     """Return the factors of q(F) of every process: R⁻¹ = L_B⁻¹ W, α = Wᵀ α_w."""
     w = whitened
-    W = _doubled(w.W)
+    W = doubled(w.W)
 
     def one(component: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         W_m, L_B_inverse, alpha = component
@@ -279,7 +181,7 @@ def factors_of(whitened: Whitened) -> Factors:
 # --------------------------------------------------------------------------------- the data term
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(7,))
+@partial(jax.custom_vjp, nondiff_argnums=(7, 8))
 def collapsed_terms(
     kernels: Kernel,
     Z: Array,
@@ -289,6 +191,7 @@ def collapsed_terms(
     beta: Array,
     jitter: Array,
     mesh: Mesh | None = None,
+    room: int = 0,
 ) -> Array:
     """Return Σ_m [−P/2 (log|A_m| − log|K_uu|) + ½ tr(W_mᵀA_m⁻¹W_m)].
 
@@ -296,7 +199,7 @@ def collapsed_terms(
     :func:`sgpmic.model.statistics.statistics`, for all processes; ``Y`` and ``jitter`` (G,) have
     no derivative.
     """
-    return _forward(kernels, Z, X, T, Y, beta, jitter, mesh)[0]
+    return _forward(kernels, Z, X, T, Y, beta, jitter, mesh, room)[0]
 
 
 def _forward(
@@ -308,18 +211,19 @@ def _forward(
     beta: Array,
     jitter: Array,
     mesh: Mesh | None,
+    room: int,
 ) -> tuple[Array, Any]:
-    w = whiten_all(kernels, Z, X, T, Y, beta, jitter, mesh)
+    w = whiten_all(kernels, Z, X, T, Y, beta, jitter, mesh, room)
     alpha = w.alpha.astype(SINGLE)
     everywhere = on_own_rows(
-        lambda *arguments: added_up(tuple(_residuals(*arguments)), mesh),
+        lambda *arguments: added_up(tuple(single_pass.residuals(*arguments, room=room)), mesh),
         mesh,
         by_row=(*(False,) * 5, True, True, True),
         results=(False,) * 4,
     )
-    found = everywhere(*_rounded(kernels, Z), w.W, alpha, w.L_B_inverse.astype(SINGLE), X, T, Y)
+    found = everywhere(*rounded(kernels, Z), w.W, alpha, w.L_B_inverse.astype(SINGLE), X, T, Y)
 
-    def one(component: tuple[Array, Array, Array, Array, _Residuals]) -> Any:
+    def one(component: tuple[Array, Array, Array, Array, Residuals]) -> Any:
         alpha, L_B_inverse, C, phi, r = component
         C_alpha = C @ alpha
         half = L_B_inverse @ (beta * r.cross - C_alpha)
@@ -335,17 +239,17 @@ def _forward(
         return alpha + step, quadratic, log_det, d_beta
 
     alpha, quadratic, log_det, d_beta = lax.map(
-        one, (_doubled(alpha), w.L_B_inverse, w.C, w.phi, _Residuals(*found))
+        one, (doubled(alpha), w.L_B_inverse, w.C, w.phi, Residuals(*found))
     )
     w = w._replace(alpha=alpha, half_log_det=w.half_log_det + log_det)
     value = jnp.sum(quadratic) - Y.shape[1] * jnp.sum(w.half_log_det)
     return value, (kernels, Z, X, T, Y, w, beta, jnp.sum(d_beta))
 
 
-def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
+def _backward(mesh: Mesh | None, room: int, residuals: Any, g: Array) -> Any:
     kernels, Z, X, T, Y, w, beta, d_beta = residuals
     P = Y.shape[1]
-    rounded_kernels, rounded_Z = _rounded(kernels, Z)
+    rounded_kernels, rounded_Z = rounded(kernels, Z)
 
     # K_uu's part, all in float64: ∂L/∂K_uu = P/2 (K_uu⁻¹ − A⁻¹) − ½ ααᵀ with A⁻¹ = R⁻ᵀR⁻¹.
     def small(component: Any) -> Any:
@@ -355,17 +259,17 @@ def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
         # K_uu went in as K_uu + jitter · mean(diag K_uu) · I.
         U = dK.shape[0]
         dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
-        _, pull = jax.vjp(lambda k, points: k.gram(points), kernel, _doubled(rounded_Z))
+        _, pull = jax.vjp(lambda k, points: k.gram(points), kernel, doubled(rounded_Z))
         d_kernel, dZ = pull(g * dK)
         B_inverse = L_B_inverse.T @ L_B_inverse
         # By V and E, for all rows: β [−P WᵀB⁻¹, α].
-        H = g * beta * jnp.concatenate([-P * _doubled(W).T @ B_inverse, f.alpha], axis=1)
+        H = g * beta * jnp.concatenate([-P * doubled(W).T @ B_inverse, f.alpha], axis=1)
         return d_kernel, dZ, H
 
     d_kernels, dZ, H = lax.map(
         small,
         (
-            _doubled(rounded_kernels),
+            doubled(rounded_kernels),
             factors_of(w),
             w.W,
             w.L_B_inverse,
@@ -373,7 +277,7 @@ def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
     )
 
     def of_own_rows(*arguments: Any) -> Any:
-        d_kernels, dZ, dX, dT = _reverse(*arguments)
+        d_kernels, dZ, dX, dT = single_pass.reverse(*arguments, room=room)
         d_kernels, dZ = added_up((d_kernels, dZ), mesh)
         return d_kernels, dZ, dX, dT
 
@@ -407,91 +311,3 @@ def _backward(mesh: Mesh | None, residuals: Any, g: Array) -> Any:
 
 
 collapsed_terms.defvjp(_forward, _backward)
-
-
-# ------------------------------------------------------------------ backwards, one device's rows
-
-
-def _reverse(
-    kernels: Kernel,
-    Z: Array,
-    X: Array,
-    T: Array,
-    Y: Array,
-    W: Array,
-    H: Array,
-    alpha: Array,
-    L_B_inverse: Array,
-) -> tuple[Kernel, Array, Array, Array]:
-    """Return the derivatives by kernels, Z, X, and by T but for a factor of β."""
-    U, (n_blocks, P, B) = Z.shape[0], Y.shape
-    shape = X.shape
-    X, weights = _blocks(X, T, n_blocks)
-
-    def one(so_far: tuple[Array, Array], component: Any) -> Any:
-        kernel, W_m, H_m, alpha_m, L_B_inverse_m, s_m = component
-
-        def add_block(carry: Any, block: tuple[Array, Array, Array]) -> Any:
-            kernel_sum, Z_sum, both = carry
-            x, s, y = block
-            x = x.astype(SINGLE)
-            t = jnp.sqrt(s).astype(SINGLE)
-            K, saved = kernel.forward(Z, x, t)
-            V = W_m @ K
-            both = lax.dynamic_update_slice(both, V, (0, 0))
-            both = lax.dynamic_update_slice(both, y * t - alpha_m.T @ V, (U, 0))
-            d_kernel, dZ, dx = kernel.backward(Z, x, t, K, saved, H_m @ both)
-            kernel_sum = jax.tree.map(jnp.add, kernel_sum, _doubled(d_kernel))
-            # By s: β [f̄ᵀ(y − f̄/2) − P/2 vᵀB⁻¹v], without the weights, whose root has no
-            # derivative at s = 0. Where nobody asks for it, XLA drops it.
-            V = W_m @ cross(kernel, Z, x)
-            f = alpha_m.T @ V
-            ds = jnp.sum(f * (y - 0.5 * f), axis=0)
-            ds = ds - 0.5 * P * jnp.sum((L_B_inverse_m @ V) ** 2, axis=0)
-            return (kernel_sum, Z_sum + _doubled(dZ), both), (_doubled(dx), _doubled(ds))
-
-        zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, DOUBLE), (kernel, Z))
-        start = (*zero, jnp.zeros((U + P, B), SINGLE))
-        (d_kernel, dZ, _), (dX, ds) = lax.scan(add_block, start, (X, s_m, Y))
-        return (so_far[0] + dZ, so_far[1] + dX), (d_kernel, ds)
-
-    with _exactly():
-        (dZ, dX), (d_kernels, dT) = lax.scan(
-            one,
-            (jnp.zeros(Z.shape, DOUBLE), jnp.zeros(X.shape, DOUBLE)),
-            (kernels, W, H, alpha, L_B_inverse, weights),
-        )
-    return d_kernels, dZ, dX.reshape(shape), dT.reshape(T.shape[1], -1).T
-
-
-# ------------------------------------------------------------------------------------ the E-step
-
-
-def log_likelihoods(
-    kernels: Kernel, Z: Array, beta: Array, factors: Factors, X: Array, Y: Array
-) -> Array:
-    """Return ⟨log p(y_n | f_n)⟩ of the rows at hand, (N, G): −β/2 (|e_n|² + P |L_B⁻¹v_n|²) + c."""
-    kernels, Z = _rounded(kernels, Z)
-    n_blocks, P, _ = Y.shape
-    X = X.reshape(n_blocks, -1, X.shape[1])
-    normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
-
-    def one(component: tuple[Kernel, Factors]) -> Array:
-        kernel, f = component
-        U = Z.shape[0]
-        W = f.L_inverse.astype(SINGLE)
-        # Lᵀα = α_w and (R⁻¹L)ᵀ = L_B⁻ᵀ
-        both = jnp.concatenate([f.R_inverse.T, f.alpha], axis=1)
-        to_rows = solve_triangular(_doubled(W), both, trans=1, lower=True).T.astype(SINGLE)
-
-        def block(_: None, rows_of_block: tuple[Array, Array]) -> tuple[None, Array]:
-            x, y = rows_of_block
-            found = to_rows @ (W @ cross(kernel, Z, x.astype(SINGLE)))
-            spread = jnp.sum((y - found[U:]) ** 2, axis=0) + P * jnp.sum(found[:U] ** 2, axis=0)
-            return None, normaliser - 0.5 * beta * _doubled(spread)
-
-        return lax.scan(block, None, (X, Y))[1].reshape(-1)
-
-    with _exactly():
-        result: Array = lax.map(one, (kernels, factors))
-    return result.T

@@ -124,7 +124,7 @@ class SpreadRows:
 
         marks = spread_marks(own, self, parameters)
         single = parameters["precision"] == "float32"
-        block = usual_block(parameters["block_size"], single=single)
+        block = usual_block(parameters["block_size"], single=single, wide=self.room > 0)
         return ShardedCheckpoint(path, self, marks, every, block)
 
     @property

@@ -6,6 +6,7 @@ lines. A part that fails is reported, and the next one runs.
 
 - ``evaluation``: value and gradient of the bound at N=1,000,000, P=50, M=U/10=10, float64, as the
   package chooses and in other blocks, parts and tiles; and what else a round of EM is made of.
+- ``float32``: the same in float32 (``benchmarks/precision.py`` has the accuracy).
 - ``fit``: a whole fit of such a table, the start included; target 60 s.
 - ``per-cluster``: the same with one Gaussian process a cluster.
 - ``large``: a fit of N=10,000,000, P=20, M=5, U=50, its time and its peak memory; target 10 min.
@@ -38,7 +39,7 @@ from jax import Array
 from sgpmic import SGPMIC
 from sgpmic._runtime import compiled, numerics, on_device
 from sgpmic.kernels import RBF, stack
-from sgpmic.model import wide_sums
+from sgpmic.model import wide_operand, wide_pass, wide_sums
 from sgpmic.model.bound import Processes, data_term
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
@@ -109,8 +110,10 @@ class Problem:
         self.kernels = stack([RBF(gamma=0.5 + 1.5 * m / max(1, G - 1)) for m in range(G)])
         self.G, self.Q = G, Q
 
-    def arguments(self, block: int | None = None, room: int | None = None) -> tuple[Any, ...]:
-        rows = make_rows(self.Y, block, room)
+    def arguments(
+        self, block: int | None = None, room: int | None = None, *, single: bool = False
+    ) -> tuple[Any, ...]:
+        rows = make_rows(self.Y, block, room, single=single)
         X, S = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (self.X, self.S))
         logs = jax.tree.map(lambda leaf: jnp.log(jnp.asarray(leaf)), self.kernels)
         mixture = Mixture(
@@ -178,14 +181,15 @@ def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
 
 
 @contextmanager
-def plain_sums() -> Iterator[None]:
-    """Have no hand-written sums."""
-    before = wide_sums.rbf_sums
+def nothing_by_hand() -> Iterator[None]:
+    """Leave to the compiler what is hand-written otherwise."""
+    sums, operand = wide_sums.rbf_sums, wide_pass.operand
     wide_sums.rbf_sums = wide_sums._rbf_plainly
+    wide_pass.operand = wide_operand._plainly
     try:
         yield
     finally:
-        wide_sums.rbf_sums = before
+        wide_sums.rbf_sums, wide_pass.operand = sums, operand
 
 
 def timed(function: Callable[..., Any], arguments: Any, repeats: int = 10) -> dict[str, Any]:
@@ -230,10 +234,10 @@ def evaluation() -> None:
                 found = timed(evaluate, arguments)
             error = difference(found.pop("result"), kept)
             tell("evaluation", f"tile {tile}", **found, difference=error)
-        with plain_sums():
+        with nothing_by_hand():
             found = timed(evaluate, arguments)
         error = difference(found.pop("result"), kept)
-        tell("evaluation", "no hand-written sums", **found, difference=error)
+        tell("evaluation", "nothing hand-written", **found, difference=error)
         small = dataclasses.replace(rows, room=8 * 2**30)
         found = timed(evaluate, (*arguments[:2], small, arguments[3]))
         error = difference(found.pop("result"), kept)
@@ -253,6 +257,18 @@ def evaluation() -> None:
         found = timed(evaluate, arguments, 3)
         error = abs(float(found.pop("result")[0]) - float(kept[0])) / abs(float(kept[0]))
         tell("evaluation", "the CPU's pass, blocks of 62592", **found, difference_of_value=error)
+
+
+def float32() -> None:
+    """Time the same in float32."""
+    problem = Problem(1_000_000, 50, 10, 100)
+    with numerics():
+        found = timed(evaluate, problem.arguments())
+        value = float(found.pop("result")[0])
+        tell("float32", "value and gradient in float64", **found)
+        found = timed(evaluate, problem.arguments(single=True))
+        error = abs(float(found.pop("result")[0]) - value) / 1_000_000
+        tell("float32", "in float32", **found, difference_a_row=error)
 
 
 class Watch:
@@ -370,6 +386,7 @@ def iris() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "evaluation": evaluation,
+    "float32": float32,
     "fit": fit,
     "per-cluster": per_cluster,
     "cpu": against_cpu,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import jax.numpy as jnp
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.metrics import adjusted_rand_score
@@ -71,11 +72,11 @@ def data_terms(model: SGPMIC, Y: np.ndarray, device: str) -> dict[str, float]:
     reduced = measure_units(Y, Alone(len(Y))).reduce(Y)
     with on_device(device), numerics():
         processes = processes_of(state.parameters)
-        jitter = np.maximum(state.jitter, LEAST_JITTER)
+        jitter = jnp.maximum(state.jitter, LEAST_JITTER)
         for single in (False, True):
             rows = make_rows(reduced, single=single)
             X, S = (
-                pad_rows(np.asarray(a)[: len(Y)], rows.n_padded)
+                jnp.asarray(pad_rows(np.asarray(a)[: len(Y)], rows.n_padded))
                 for a in (state.parameters.X, state.S)
             )
             T = process_weights(S, rows, shared=model.mapping == "shared")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 
-from sgpmic.model import wide_pass, wide_sums
+from sgpmic.model import wide_operand, wide_pass, wide_sums
 from sgpmic.model.bound import data_term
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import _scatter_by_products, _scatter_written_out, factor_mixture
@@ -80,12 +80,21 @@ def test_hand_written_sums(U: int, N: int) -> None:
     sizes = Sizes(N=N, P=3, Q=3, M=2, U=U)
     ours = example(sizes=sizes)
     kernels, Z, _ = ours.processes
-    rows = wide_pass._rows(ours.X, ours.S, ours.rows.Y)
-    both = wide_pass._operand(kernels, Z, rows)
+    rows = wide_operand.wide_rows(ours.X, ours.S, ours.rows.Y)
+    both = wide_operand.operand(kernels, Z, rows)
     dK = jnp.asarray(np.random.default_rng(2).normal(size=(2, U, ours.rows.n_padded)))
     arguments = (both, dK, rows.t, rows.x, Z, kernels.bias)
     found = jax.jit(partial(wide_sums.hand_written, interpret=True))(*arguments)
     close(found, jax.jit(wide_sums.rbf_sums)(*arguments))
+
+
+@pytest.mark.parametrize("ard", [False, True])
+def test_hand_written_operand(ard: bool) -> None:
+    ours = example(ard=ard, sizes=Sizes(N=23, P=3, Q=3, M=2, U=7))
+    kernels, Z, _ = ours.processes
+    rows = wide_operand.wide_rows(ours.X, ours.S, ours.rows.Y)
+    found = jax.jit(partial(wide_operand.hand_written, interpret=True))(kernels, Z, rows)
+    close(found, jax.jit(wide_operand.operand)(kernels, Z, rows))
 
 
 @jax.jit

@@ -26,6 +26,7 @@ from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.rows import Rows
 from sgpmic.model.statistics import on_own_rows
+from sgpmic.model.wide_operand import kernel_matrices, rows_last
 
 
 def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
@@ -78,7 +79,7 @@ def _wide_log_likelihoods(
     both = jnp.concatenate([factors.R_inverse, factors.alpha.transpose(0, 2, 1)], axis=1)
 
     def part(X: Array, Y: Array) -> Array:
-        K = wide_pass.kernel_matrices(kernels, Z, wide_pass.rows_last(X, Y))
+        K = kernel_matrices(kernels, Z, rows_last(X, Y))
         found = jnp.einsum("gvu,ugc->gvc", both, K.reshape(*K.shape[:2], -1))
         residual = Y.transpose(1, 0, 2).reshape(P, -1) - found[:, U:]
         spread = jnp.sum(residual**2, axis=1) + P * jnp.sum(found[:, :U] ** 2, axis=1)

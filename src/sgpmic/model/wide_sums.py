@@ -21,8 +21,8 @@ POINTS, ROWS, WARPS = 2, 1024, 4
 
 
 @cache
-def _can_be_hand_written() -> bool:
-    """Return whether JAX has what the hand-written kernel is written in.
+def can_be_hand_written() -> bool:
+    """Return whether JAX has what hand-written kernels are written in.
 
     Asked when there is a GPU's pass to make: importing it takes time and adds to JAX's settings.
     """
@@ -58,7 +58,7 @@ def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) 
     bias : array of shape (G,)
     """
     arguments = (both, dK, t, x, Z, bias)
-    if not _can_be_hand_written():  # pragma: no cover
+    if not can_be_hand_written():  # pragma: no cover
         return _rbf_plainly(*arguments)
     result: RowSums = lax.platform_dependent(*arguments, cuda=hand_written, default=_rbf_plainly)
     return result

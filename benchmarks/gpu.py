@@ -39,7 +39,7 @@ from jax import Array
 from sgpmic import SGPMIC
 from sgpmic._runtime import compiled, numerics, on_device
 from sgpmic.kernels import RBF, stack
-from sgpmic.model import wide_operand, wide_pass, wide_sums
+from sgpmic.model import wide_operand, wide_sums
 from sgpmic.model.bound import Processes, data_term
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
@@ -183,13 +183,13 @@ def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
 @contextmanager
 def nothing_by_hand() -> Iterator[None]:
     """Leave to the compiler what is hand-written otherwise."""
-    sums, operand = wide_sums.rbf_sums, wide_pass.operand
+    sums, operand = wide_sums.rbf_sums, wide_operand.operand
     wide_sums.rbf_sums = wide_sums._rbf_plainly
-    wide_pass.operand = wide_operand._plainly
+    wide_operand.operand = wide_operand._plainly
     try:
         yield
     finally:
-        wide_sums.rbf_sums, wide_pass.operand = sums, operand
+        wide_sums.rbf_sums, wide_operand.operand = sums, operand
 
 
 def timed(function: Callable[..., Any], arguments: Any, repeats: int = 10) -> dict[str, Any]:

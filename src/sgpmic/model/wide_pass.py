@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import RBF, Kernel, Linear, Stationary, _like
-from sgpmic.model import wide_sums
-from sgpmic.model.wide_operand import WideRows, operand, spread, squared_distances, wide_rows
+from sgpmic.model import wide_operand, wide_sums
+from sgpmic.model.wide_operand import WideRows, spread, squared_distances, wide_rows
 from sgpmic.model.wide_sums import RowSums
 
 #: The share of the room that one part of the rows may take where they do not go through at once.
@@ -91,11 +91,11 @@ def sums(
     (n, P, b), U, G = Y.shape, Z.shape[0], T.shape[1]
     parts = count_parts(n, b, U, P, G, room)
     if parts == 1:
-        both = operand(kernels, Z, wide_rows(X, T, Y))
+        both = wide_operand.operand(kernels, Z, wide_rows(X, T, Y))
         return *_products(both, U), both if keep else None
 
     def add(so_far: tuple[Array, Array], part: tuple[Array, Array, Array]) -> Any:
-        phi, psi = _products(operand(kernels, Z, wide_rows(*part)), U)
+        phi, psi = _products(wide_operand.operand(kernels, Z, wide_rows(*part)), U)
         return (so_far[0] + phi, so_far[1] + psi), None
 
     zero = (jnp.zeros((G, U, U), Z.dtype), jnp.zeros((G, U, P), Z.dtype))
@@ -204,7 +204,7 @@ def reverse(
 
     def add(so_far: tuple[Kernel, Array], part: tuple[Array, Array, Array]) -> Any:
         rows = wide_rows(*part)
-        both = operand(kernels, Z, rows)
+        both = wide_operand.operand(kernels, Z, rows)
         d_kernels, dZ, dX = _reverse_ofwide_rows(kernels, Z, rows, both, G_phi, G_psi)
         return jax.tree.map(jnp.add, so_far, (d_kernels, dZ)), dX.T
 
@@ -222,7 +222,9 @@ def _by_weights(
 
     def part(X: Array, Y: Array) -> Array:
         # Without the weights, whose root has no derivative at 0.
-        both = operand(kernels, Z, wide_rows(X, jnp.ones((X.shape[0], T.shape[1]), X.dtype), Y))
+        both = wide_operand.operand(
+            kernels, Z, wide_rows(X, jnp.ones((X.shape[0], T.shape[1]), X.dtype), Y)
+        )
         return jnp.sum(_flat(both)[:U] * _times_both(G_phi, G_psi, both).transpose(1, 0, 2), axis=0)
 
     return over_parts(part, X, Y, U, T.shape[1], room)

@@ -222,9 +222,8 @@ def _by_weights(
 
     def part(X: Array, Y: Array) -> Array:
         # Without the weights, whose root has no derivative at 0.
-        both = wide_operand.operand(
-            kernels, Z, wide_rows(X, jnp.ones((X.shape[0], T.shape[1]), X.dtype), Y)
-        )
+        ones = jnp.ones((X.shape[0], T.shape[1]), X.dtype)
+        both = wide_operand.operand(kernels, Z, wide_rows(X, ones, Y))
         return jnp.sum(_flat(both)[:U] * _times_both(G_phi, G_psi, both).transpose(1, 0, 2), axis=0)
 
     return over_parts(part, X, Y, U, T.shape[1], room)

@@ -1,6 +1,6 @@
 """One, two and four processes: value and gradient of the bound, rows spread over them.
 
-``python benchmarks/processes.py [--rows 400000] [--processes 1 2]``. Every process is kept to its
+``python benchmarks/processes.py [--rows 400000] [--processes 1 2 4]``. Every process is kept to its
 share of the cores; one process by itself to one core, so that what is compared is work on one core
 with work on several. The runs take turns, and the best of each counts.
 """
@@ -8,6 +8,7 @@ with work on several. The runs take turns, and the best of each counts.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import subprocess
@@ -84,9 +85,10 @@ def main() -> None:
     """Compare numbers of processes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--out", help="a file for the times, as CSV")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -101,6 +103,11 @@ def main() -> None:
     base = best[min(best)]
     for n, seconds in best.items():
         print(f"{n} processes: {seconds:.3f} s, {base / seconds:.2f} times as fast")
+    if options.out:
+        with open(options.out, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["rows", "processes", "best"])
+            writer.writerows([options.rows, n, f"{seconds:.4f}"] for n, seconds in best.items())
 
 
 if __name__ == "__main__":

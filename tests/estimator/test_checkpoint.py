@@ -71,6 +71,22 @@ def test_an_interrupted_fit_ends_the_same(
     assert len(seen) == 8 - kept, "a finished fit has nothing left to learn"
 
 
+def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows lie in other blocks there, with other padding."""
+    place: dict[str, Any] = {"optimizer": "lbfgs", "m_steps": 4, "mapping": "per_cluster"}
+    expected = SGPMIC(**settings(**place)).fit(blobs())
+    place["checkpoint"] = tmp_path / "fit.ckpt"
+    with pytest.raises(Interrupted):
+        SGPMIC(**settings(callbacks=[stop_at(0, 3)], **place)).fit(blobs())
+    monkeypatch.setattr("sgpmic.learning.crew.room_on", lambda: 2**30)  # as a GPU has it
+    seen: list[int] = []
+    moved = SGPMIC(**settings(callbacks=[lambda p: seen.append(p.round)], **place)).fit(blobs())
+    assert seen == [3, 4]
+    np.testing.assert_array_equal(moved.labels_, expected.labels_)
+    np.testing.assert_allclose(moved.lower_bound_, expected.lower_bound_, rtol=1e-6)
+    assert moved.embedding_.shape == expected.embedding_.shape
+
+
 def test_a_start_that_had_settled_is_not_gone_on_with(tmp_path: Path) -> None:
     place = {"checkpoint": tmp_path / "fit.ckpt", "max_iter": 20, "tol": 0.2}
     first = SGPMIC(**settings(**place)).fit(blobs())

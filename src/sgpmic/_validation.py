@@ -38,6 +38,7 @@ _WHOLE_NUMBERS = {
     "n_clusters": 1,
     "n_inducing": 1,
     "n_init": 1,
+    "n_retries": 0,
     "n_neighbors": 1,
     "max_iter": 1,
     "m_steps": 0,

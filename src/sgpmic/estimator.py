@@ -116,6 +116,10 @@ default='fcm'
     n_init : int, default=1
         Number of starts: the one asked for and others of different kinds. A consensus takes
         three or more; of two, the first is kept.
+    n_retries : int, default=1
+        Number of further starts, of other kinds, that are made one after the other where all
+        have ended with a cluster that no row belongs to. Of fits with and without such a
+        cluster, one without is kept.
     selection : {'consensus', 'bound'}, default='consensus'
         Which start is kept: the one whose partition agrees best with those of all others
         (highest mean adjusted Rand index), or the one with the highest bound. The bound is not a
@@ -238,6 +242,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         settle_mixture: bool = True,
         tol: float = 1e-2,
         n_init: int = 1,
+        n_retries: int = 1,
         selection: str = "consensus",
         covariance_floor: float = 1e-4,
         jitter: float = 1e-8,
@@ -274,6 +279,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.settle_mixture = settle_mixture
         self.tol = tol
         self.n_init = n_init
+        self.n_retries = n_retries
         self.selection = selection
         self.covariance_floor = covariance_floor
         self.jitter = jitter
@@ -325,6 +331,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             "e_tol": 0.0,
             "settle_mixture": True,
             "tol": 0.0,
+            "n_retries": 0,
         }
         return cls(n_clusters, n_components, **(published | parameters))
 
@@ -379,9 +386,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
         n_components = count_components(self.n_components, Y, crew)
         options = self._options()
         going_on = self._last_state(rows, crew, n_components, kernel) if self.warm_start else None
-        starts = [Start("last fit", "last fit", 0)]
+        starts, n_spare = [Start("last fit", "last fit", 0)], 0
         if going_on is None:
-            starts = plan_starts(self.init, self.init_memberships, self.n_init, rng)
+            if isinstance(self.init, str) or isinstance(self.init_memberships, str):
+                n_spare = self.n_retries
+            starts = plan_starts(self.init, self.init_memberships, self.n_init + n_spare, rng)
         learned = learn(
             Y,
             crew,
@@ -394,6 +403,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.selection,
             going_on,
             self._keeper(Y, crew),
+            n_spare,
         )
         self._state = sort_clusters(learned.outcome.state, rows, options)
         self._adopt(*finish(self._state, rows, crew, options, Y, units, rng))

@@ -32,7 +32,6 @@ class FitDisplay:
             TextColumn("{task.fields[left]}"),
             console=console,
         )
-        self._n_starts = n_starts
         self._task = self._bar.add_task(
             "compiling", total=max_rounds * n_starts, words=f"round 0/{max_rounds}", left=""
         )
@@ -60,10 +59,12 @@ class FitDisplay:
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
         change = "" if progress.change == float("inf") else f" (change {progress.change:.1e})"
-        start = f"start {progress.start + 1}/{self._n_starts}, " if self._n_starts > 1 else ""
+        n_starts = progress.n_starts
+        start = f"start {progress.start + 1}/{n_starts}, " if n_starts > 1 else ""
         self._bar.update(
             self._task,
             description="learning",
+            total=total,
             completed=made,
             words=f"{start}round {progress.round}/{progress.max_rounds}, "
             f"bound {progress.bound:.2f}{change}, sizes {' · '.join(sizes)}{more}",

@@ -129,8 +129,9 @@ def learn(
     selection: str,
     going_on: State | None = None,
     keeper: Keeper | None = None,
+    n_spare: int = 0,
 ) -> Learned:
-    """Learn from every start and choose a fit.
+    """Learn from every start and choose a fit, if possible one that has not lost a cluster.
 
     Parameters
     ----------
@@ -151,16 +152,23 @@ def learn(
         An earlier fit's state to go on from, instead of making ``starts``.
     keeper : Keeper or None
         Keeps learning after every round; what it has kept already is gone on from.
+    n_spare : int
+        The last so many ``starts`` are made only as long as all before them have lost a cluster.
     """
+    n_planned = len(starts) - n_spare
     starts, outcomes = _where_it_was(starts, options, settings, keeper)
     for outcome in outcomes:
         outcome.state = _in_these_places(outcome.state, rows, crew)
     for number, start in enumerate(starts):
+        if number >= n_planned and any(_is_whole(o, settings, crew) for o in outcomes[:number]):
+            break
         if number >= len(outcomes):
             notes: tuple[str, ...] = ()
             state = going_on
             if state is None:
                 state, notes = begin(Y, crew, start, rows, options, settings)
+            if number >= n_planned:
+                notes = (start.as_spare(), *notes)
             outcomes.append(Outcome(state, bound=float("nan"), converged=False, notes=notes))
 
         def keep() -> None:
@@ -177,7 +185,7 @@ def learn(
             constant=crew.n_rows * units.log_volume,
             callbacks=stopping.callbacks,
             start=number,
-            n_starts=len(starts),
+            n_starts=max(n_planned, number + 1),
             seed=start.seed,
             keep=keep,
         )
@@ -190,12 +198,26 @@ def learn(
         )
     outcomes = [outcomes[i] for i in survivors]
     partitions = [own_rows(o.state.S, crew).argmax(axis=1) for o in outcomes]
+    sizes = [_sizes(partition, settings.n_clusters, crew) for partition in partitions]
     agreement = agreements(partitions, settings.n_clusters, crew)
+    eligible = np.array([each.min() > 0 for each in sizes])
+    if not eligible.any():  # spare starts have not helped
+        eligible = np.array(survivors) < n_planned
     bounds = np.array([o.bound for o in outcomes])
-    kept = choose(selection, bounds, agreement)
-    counted = [np.bincount(p, minlength=settings.n_clusters) for p in partitions]
-    sizes = [crew.total(counts.astype(np.float64)) for counts in counted]
+    kept = choose(selection, bounds, agreement, eligible if eligible.any() else ~eligible)
     return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement, sizes)
+
+
+def _sizes(partition: NDArray[np.int64], n_clusters: int, crew: Crew) -> Floats:
+    """Return how many rows of all processes every cluster has."""
+    return crew.total(np.bincount(partition, minlength=n_clusters).astype(np.float64))
+
+
+def _is_whole(outcome: Outcome, settings: StartSettings, crew: Crew) -> bool:
+    """Return whether every cluster has a row."""
+    partition = own_rows(outcome.state.S, crew).argmax(axis=1)
+    sizes = _sizes(partition, settings.n_clusters, crew)
+    return bool(outcome.history) and bool(sizes.min() > 0)
 
 
 def _where_it_was(

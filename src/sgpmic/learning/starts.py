@@ -8,7 +8,8 @@ mappings with free latent points can explain almost any partition, and the highe
 belong to poor ones. So the default is **consensus**: the fit whose partition agrees best with the
 partitions of all the other starts (highest mean adjusted Rand index; the earlier start wins a
 tie). A start that went astray agrees with nobody. ``bound`` keeps the highest bound, which is
-sensible where all starts are of one kind.
+sensible where all starts are of one kind. Either way a fit in which every cluster has rows goes
+before one that has lost a cluster.
 """
 
 from __future__ import annotations
@@ -42,11 +43,19 @@ class Start(NamedTuple):
             "memberships": self.memberships if isinstance(self.memberships, str) else "given",
         }
 
+    def as_spare(self) -> str:
+        """Return what to say of a fit from this start, where those before it lost a cluster."""
+        kind = self.describe()
+        return (
+            "A cluster ended without rows, so another start was made "
+            f"(init={kind['embedding']!r}, init_memberships={kind['memberships']!r})."
+        )
+
 
 def plan_starts(
-    embedding: Any, memberships: Any, n_init: int, random_state: np.random.RandomState
+    embedding: Any, memberships: Any, number: int, random_state: np.random.RandomState
 ) -> list[Start]:
-    """Return ``n_init`` starts, the one asked for first.
+    """Return a number of starts, the one asked for first.
 
     A given array is kept in every start. When all kinds have been used they come round again
     with other seeds.
@@ -63,7 +72,7 @@ def plan_starts(
         for j in range(len(embeddings))
         for i in range(len(groupings))
     ]
-    seeds = random_state.randint(np.iinfo(np.int32).max, size=n_init)
+    seeds = random_state.randint(np.iinfo(np.int32).max, size=number)
     return [Start(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
 
 
@@ -100,9 +109,14 @@ def rand_index(counts: NDArray[np.float64]) -> float:
     return 1.0 if most == expected else (together - expected) / (most - expected)
 
 
-def choose(selection: str, bounds: NDArray[np.float64], agreement: NDArray[np.float64]) -> int:
-    """Return the index of the fit to keep."""
-    scores = agreement if selection == "consensus" else bounds
+def choose(
+    selection: str,
+    bounds: NDArray[np.float64],
+    agreement: NDArray[np.float64],
+    eligible: NDArray[np.bool_],
+) -> int:
+    """Return the index of the fit to keep, one of the eligible."""
+    scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
     # Rounding must not decide a tie: the earlier start wins.
     close = np.flatnonzero(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max())))
     return int(close[0])

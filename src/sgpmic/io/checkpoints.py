@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,8 @@ class CheckpointFile:
         last = snapshot.outcomes[-1]
         if len(last.history) % self._every and not last.ended:
             return
-        arrays: dict[str, np.ndarray] = {}
-        described = []
-        for number, outcome in enumerate(snapshot.outcomes):
-            leaves = state_leaves(outcome.state)
-            arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
-            described.append(describe_outcome(outcome, len(leaves)))
+        states = [outcome.state for outcome in snapshot.outcomes]
+        described, arrays = describe_outcomes(snapshot.outcomes, states)
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,
@@ -91,7 +87,20 @@ def check_belongs(path: Path, wanted: Mapping[str, str], found: Mapping[str, str
         )
 
 
-def describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
+def describe_outcomes(
+    outcomes: Sequence[Outcome], states: Sequence[State]
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """Return what goes into a header about some starts, and the arrays of their ``states``."""
+    arrays: dict[str, np.ndarray] = {}
+    described = []
+    for number, (outcome, state) in enumerate(zip(outcomes, states, strict=True)):
+        leaves = state_leaves(state)
+        arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
+        described.append(_describe_outcome(outcome, len(leaves)))
+    return described, arrays
+
+
+def _describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
     """Return what a header says of a start."""
     return {
         "leaves": n_leaves,

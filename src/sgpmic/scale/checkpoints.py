@@ -26,12 +26,12 @@ import numpy as np
 from sgpmic._runtime import double_precision
 from sgpmic.io.checkpoints import (
     check_belongs,
-    describe_outcome,
+    describe_outcomes,
     restore_outcome,
     settings_marks,
 )
 from sgpmic.io.model_file import ModelFileError, read_model, write_model
-from sgpmic.learning.checkpoint import Outcome, Snapshot, state_from_leaves, state_leaves
+from sgpmic.learning.checkpoint import Outcome, Snapshot, state_from_leaves
 from sgpmic.learning.em import State
 from sgpmic.model.rows import pad_rows
 
@@ -105,12 +105,8 @@ class ShardedCheckpoint:
                 shutil.rmtree(older, ignore_errors=True)
 
     def _write_rest(self, path: Path, snapshot: Snapshot) -> None:
-        arrays: dict[str, np.ndarray] = {}
-        described = []
-        for i, outcome in enumerate(snapshot.outcomes):
-            leaves = state_leaves(_without_rows(outcome.state))
-            arrays |= {f"{i}.{place}": leaf for place, leaf in enumerate(leaves)}
-            described.append(describe_outcome(outcome, len(leaves)))
+        states = [_without_rows(outcome.state) for outcome in snapshot.outcomes]
+        described, arrays = describe_outcomes(snapshot.outcomes, states)
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,

@@ -109,8 +109,6 @@ def fit(
     name_device(device)
     party = join_party(processes)
     party.do(lambda: check_device(device))
-    from sgpmic.io.tables import read_table
-
     folder = RunFolder(out)
     began = time.perf_counter()
     parameters: dict[str, Any] = {
@@ -130,23 +128,15 @@ def fit(
         "table": str(table.resolve()),
         "device": device,
     }
-
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
-    def read() -> Table:
-        data = read_table(
-            table,
-            columns=listed(columns),
-            drop=listed(drop),
-            id_column=id_column,
-            label_column=label_column,
-            share=party.share,
-        )
-        if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
-            raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
-        return data
-
-    data = party.do(read)
+    selection = {
+        "columns": listed(columns),
+        "drop": listed(drop),
+        "id_column": id_column,
+        "label_column": label_column,
+    }
+    data = party.do(lambda: _read(table, selection, folder, party))
     party.do(lambda: party.meet(data.values, folder.checkpoint if resume else None))
     data = replace(data, digest=party.do(lambda: party.digest(data)))
     asked = {"n_clusters": clusters, **parameters} | {k: options[k] for k in _ASKED}
@@ -154,17 +144,8 @@ def fit(
         party.do(lambda: _say_finished(folder, data, asked) if party.speaks else None)
         party.part()
         return
-
-    def prepare() -> sgpmic.SGPMIC:
-        if batch is not None and not party.alone:
-            raise ValueError("--batch works in one process: leave out --batch, or --processes.")
-        model = _make_model(clusters, parameters, as_published, party.n_rows(data))
-        if party.speaks:
-            folder.check(force=force, resume=resume)
-            folder.prepare(resume=resume)
-        return model
-
-    model = party.do(prepare)
+    model = party.do(lambda: _make_model(clusters, parameters, as_published, data, party))
+    party.do(lambda: folder.make_ready(force=force, resume=resume) if party.speaks else None)
     if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     read_seconds = time.perf_counter() - began
@@ -186,20 +167,34 @@ def fit(
 _ASKED = ("as_published", "standardize")
 
 
+def _read(table: Path, selection: dict[str, Any], folder: RunFolder, party: Party) -> Table:
+    """Return this process's rows of the table."""
+    from sgpmic.io.tables import read_table
+
+    data = read_table(table, **selection, share=party.share)
+    if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
+        raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
+    return data
+
+
 def _make_model(
-    clusters: int, parameters: dict[str, Any], as_published: bool, n_rows: int
+    clusters: int, parameters: dict[str, Any], as_published: bool, data: Table, party: Party
 ) -> sgpmic.SGPMIC:
     """Return the estimator, or raise for what would make it fail later."""
     import sgpmic
     from sgpmic._validation import check_parameters
     from sgpmic.kernels import get_kernel
 
+    if parameters["batch_size"] is not None and not party.alone:
+        raise ValueError("--batch works in one process: leave out --batch, or --processes.")
     maker = sgpmic.SGPMIC.as_published if as_published else sgpmic.SGPMIC
     model: sgpmic.SGPMIC = maker(clusters, **parameters)
     check_parameters(model.get_params(deep=False))
     get_kernel(model.kernel)
-    if clusters > n_rows:
-        raise ValueError(f"-k {clusters}: the table has {n_rows} rows; ask for fewer clusters.")
+    if clusters > party.n_rows(data):
+        raise ValueError(
+            f"-k {clusters}: the table has {party.n_rows(data)} rows; ask for fewer clusters."
+        )
     return model
 
 

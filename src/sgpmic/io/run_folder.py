@@ -83,8 +83,15 @@ class RunFolder:
                 f"{self.path} is not empty; name another folder with --out, or add --force."
             )
 
-    def prepare(self, *, resume: bool) -> None:
-        """Make the folder, without the results of an earlier run unless it is gone on with."""
+    def make_ready(self, *, force: bool, resume: bool) -> None:
+        """Make the folder, without the results of an earlier run unless it is gone on with.
+
+        Parameters
+        ----------
+        force, resume : bool
+            As in :meth:`check`, which comes first.
+        """
+        self.check(force=force, resume=resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not resume:

@@ -17,9 +17,19 @@ _DEVICES = "--xla_force_host_platform_device_count=2"
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
 
-# What one command run as a process has compiled serves the others.
+# What one process has compiled serves the others: those of the tests themselves and those they
+# start. Most of a test's time is the compiler's. Jobs of several processes do without, see job.py.
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
-os.environ["SGPMIC_TEST_COMPILED"] = str(COMPILED)
+os.environ |= {
+    "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Loading a program makes XLA print errors about tuning flags that no processor has.
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+#: Of the memory maps that Linux allows a process, the share after which programs are let go.
+_MAPS = 0.25
 
 # ``from support import ...`` works whatever import mode pytest runs in.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -32,17 +42,25 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled() -> Iterator[None]:
-    """Let go of what a module has compiled.
+    """Let go of what was compiled, when a module ends and there is much of it.
 
     Every program takes some tens of memory maps, of which Linux allows a process 65 530: without
     this, a process that runs half of all tests ends in an abort of the compiler.
     """
     yield
-    if "jax" in sys.modules:
+    if "jax" in sys.modules and _share_of_maps() > _MAPS:
         import jax
 
         jax.clear_caches()
         gc.collect()
+
+
+def _share_of_maps() -> float:
+    try:
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
+    except (OSError, ValueError):  # another system, with other limits
+        return 1.0
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
+from typer.testing import CliRunner
 
 NAMES = ("height", "width", "depth")
 
@@ -23,10 +26,7 @@ def command(*arguments: object) -> list[str]:
 
 def environment() -> dict[str, str]:
     ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    return ours | {
-        "COLUMNS": "140",
-        "JAX_COMPILATION_CACHE_DIR": os.environ["SGPMIC_TEST_COMPILED"],
-    }
+    return ours | {"COLUMNS": "140"}
 
 
 def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -38,6 +38,15 @@ def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.Complet
         timeout=300,
         cwd=folder,
     )
+
+
+def here(*arguments: object) -> Any:
+    """Run a command in this process: for tests of what it does, not of how it is started."""
+    from sgpmic.cli import app
+
+    # A command may say where JAX computes, which is not for the tests that follow.
+    with mock.patch.dict(os.environ):
+        return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

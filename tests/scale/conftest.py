@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +22,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def plain(table: Path) -> Path:
-    """Return the folder of an undisturbed run with two processes."""
-    out = table.parent / "plain"
+def plain(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of an undisturbed run with two processes.
+
+    Where tests run in several processes themselves, the first that needs it makes it for all.
+    """
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    out = place / "plain"
     words = [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
-    done = sgpmic("fit", table, *words, "--processes", 2, "--out", out)
-    assert done.returncode == 0, said(done)
+    with (place / "plain.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (out / "run.json").exists():
+            done = sgpmic("fit", table, *words, "--processes", 2, "--out", out, "--force")
+            assert done.returncode == 0, said(done)
     return out

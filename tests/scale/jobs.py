@@ -34,7 +34,6 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     """Start a job of ``worker.py``."""
     folder.mkdir(exist_ok=True)
     ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    ours["TF_CPP_MIN_LOG_LEVEL"] = "3"
     command = [sys.executable, str(WORKER), str(table), str(folder), json.dumps(settings)]
     # One process finds no job in its environment, and so is by itself.
     variables = environments(n_processes) if n_processes > 1 else [{}]
@@ -46,12 +45,9 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     ]
 
 
-def finish(processes: Processes, folder: Path) -> Found:
-    """Wait for a job and return what its processes found, rows in their order."""
-    for process in processes:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-    parts = [np.load(folder / f"{number}.npz") for number in range(len(processes))]
+def collect(folder: Path, n_processes: int, suffix: str = "") -> Found:
+    """Return what the processes of a job found, rows in their order."""
+    parts = [np.load(folder / f"{number}{suffix}.npz") for number in range(n_processes)]
     return {
         name: np.concatenate([part[name] for part in parts]) if name in BY_ROW else parts[0][name]
         for name in parts[0].files
@@ -60,4 +56,7 @@ def finish(processes: Processes, folder: Path) -> Found:
 
 def run(table: Path, folder: Path, n_processes: int, **settings: Any) -> Found:
     """Run a job to its end."""
-    return finish(start(table, folder, n_processes, **settings), folder)
+    for process in start(table, folder, n_processes, **settings):
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    return collect(folder, n_processes)

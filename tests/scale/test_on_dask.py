@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ SETTINGS: dict[str, Any] = {
 def client() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["SGPMIC_TEST_COMPILED"])
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.skipif(
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["SGPMIC_TEST_COMPILED"])
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(
             address="local",

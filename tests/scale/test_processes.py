@@ -10,11 +10,12 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
-from tests.scale.jobs import BY_ROW, Found, Processes, make_table, run, start
+from tests.scale.jobs import BY_ROW, Found, Processes, collect, make_table, run, start
 from tests.scale.worker import SETTINGS, evaluate
 
 from sgpmic import SGPMIC, scale
@@ -30,10 +31,29 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_table(tmp_path_factory.mktemp("table") / "t.npy")
 
 
+class Runs(NamedTuple):
+    """What a number of processes find."""
+
+    undisturbed: Found
+    gone_on: Found  # from what a job of two was when it was broken off
+    checkpoint: Path
+
+
+def both(table: Path, folder: Path, n_processes: int, broken_off: Path) -> Runs:
+    """Let one job do both: its processes compile the same programs once."""
+    checkpoint = shutil.copytree(broken_off, folder / "checkpoint")
+    found = run(table, folder, n_processes, evaluate=True, gone_on_with=str(checkpoint))
+    return Runs(found, collect(folder, n_processes, "-gone-on"), checkpoint)
+
+
 @pytest.fixture(scope="module")
-def two(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What two processes find, undisturbed."""
-    return run(table, tmp_path_factory.mktemp("two"), 2, evaluate=True)
+def two(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return both(table, tmp_path_factory.mktemp("two"), 2, broken_off)
+
+
+@pytest.fixture(scope="module")
+def four(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return both(table, tmp_path_factory.mktemp("four"), 4, broken_off)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +83,14 @@ def same(found: Found, expected: Found) -> None:
     np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-4)
 
 
-def test_two_processes(two: Found, plain: Found) -> None:
+def test_two_processes(two: Runs, plain: Found) -> None:
     """They assert themselves that what has an entry a row stays beside its row."""
-    assert {len(two[name]) for name in BY_ROW} == {301}
-    same(two, plain)
+    assert {len(two.undisturbed[name]) for name in BY_ROW} == {301}
+    same(two.undisturbed, plain)
 
 
-def test_four_processes(table: Path, plain: Found, tmp_path: Path) -> None:
-    same(run(table, tmp_path, 4, evaluate=True), plain)
+def test_four_processes(four: Runs, plain: Found) -> None:
+    same(four.undisturbed, plain)
 
 
 def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
@@ -156,21 +176,28 @@ def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint
 
 
-@pytest.mark.parametrize("n_processes", [2, 1, 3])
-def test_a_killed_process(
-    table: Path, two: Found, broken_off: Path, n_processes: int, tmp_path: Path
-) -> None:
-    """The others end; as many go on to the very same result, more or fewer to the same labels."""
-    checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    found = run(table, tmp_path, n_processes, checkpoint=str(checkpoint))
-    assert np.array_equal(found["labels"], two["labels"])
-    if n_processes == 2:
-        for name, values in found.items():
-            assert np.array_equal(values, two[name]), name
-    else:
-        np.testing.assert_allclose(found["bounds"], two["bounds"], rtol=1e-6)
+def test_as_many_go_on_to_the_very_same_result(two: Runs) -> None:
+    for name, values in two.gone_on.items():
+        assert np.array_equal(values, two.undisturbed[name]), name
     # What was broken off was gone on with: the newest checkpoint is the last round's.
-    assert [p.name for p in sorted(checkpoint.iterdir())] == ["round-000004"]
+    assert [p.name for p in two.checkpoint.iterdir()] == ["round-000004"]
+
+
+def test_more_go_on_to_the_same_labels(two: Runs, four: Runs) -> None:
+    assert np.array_equal(four.gone_on["labels"], two.undisturbed["labels"])
+    np.testing.assert_allclose(four.gone_on["bounds"], two.undisturbed["bounds"], rtol=1e-6)
+    assert [p.name for p in four.checkpoint.iterdir()] == ["round-000004"]
+
+
+def test_one_goes_on_to_the_same_labels(
+    table: Path, two: Runs, broken_off: Path, tmp_path: Path
+) -> None:
+    """In a process that has done nothing before."""
+    checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
+    found = run(table, tmp_path, 1, checkpoint=str(checkpoint))
+    assert np.array_equal(found["labels"], two.undisturbed["labels"])
+    np.testing.assert_allclose(found["bounds"], two.undisturbed["bounds"], rtol=1e-6)
+    assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]
 
 
 def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
@@ -183,10 +210,6 @@ def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
 
 
 def test_other_data_are_not_gone_on_with(broken_off: Path, tmp_path: Path) -> None:
-    from tests.scale.worker import SETTINGS
-
-    from sgpmic import SGPMIC, scale
-
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     other = make_table(tmp_path / "other.npy", n_rows=300)
     model = SGPMIC(**SETTINGS, checkpoint=checkpoint)
@@ -195,10 +218,6 @@ def test_other_data_are_not_gone_on_with(broken_off: Path, tmp_path: Path) -> No
 
 
 def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) -> None:
-    from tests.scale.worker import SETTINGS
-
-    from sgpmic import SGPMIC, scale
-
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
     lost.unlink()

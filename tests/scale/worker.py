@@ -1,12 +1,13 @@
 """What every process of a test's job runs: ``python worker.py TABLE.npy FOLDER [SETTINGS]``.
 
-Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``.
+Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``. Where SETTINGS
+have a ``gone_on_with``, a checkpoint, it then goes on with that and leaves what came of it in
+``FOLDER/<process>-gone-on.npz``: a second fit of the same shape has nothing to compile.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -83,34 +84,35 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
             scale.read_share(table)  # waits for the others
     shared = scale.read_share(table)
     slow = settings.pop("seconds_per_round", 0.0)
+    checkpoint = settings.pop("gone_on_with", None)
 
     def pause(progress: Any) -> None:
         time.sleep(slow)
 
+    def fit(settings: dict[str, Any]) -> dict[str, Any]:
+        with scale.together(n), scale.Watchdog() as dog:
+            model = SGPMIC(**(SETTINGS | settings), callbacks=[dog.beat, pause]).fit(shared)
+            state = model._state
+            if n > 1:  # what has an entry a row stays beside its row
+                assert state.S.sharding == state.parameters.X.sharding
+                assert not state.S.sharding.is_fully_replicated
+        return {
+            "labels": model.labels_,
+            "memberships": model.memberships_,
+            "embedding": model.embedding_,
+            "bound": model.lower_bound_,
+            "bounds": model.history_["bound"],
+        }
+
     found = evaluate(shared) if settings.pop("evaluate", False) else {}
-    with scale.together(n), scale.Watchdog() as dog:
-        model = SGPMIC(**(SETTINGS | settings), callbacks=[dog.beat, pause]).fit(shared)
-        state = model._state
-        if n > 1:  # what has an entry a row stays beside its row
-            assert state.S.sharding == state.parameters.X.sharding
-            assert not state.S.sharding.is_fully_replicated
-        np.savez(
-            Path(folder) / f"{process}.npz",
-            labels=model.labels_,
-            memberships=model.memberships_,
-            embedding=model.embedding_,
-            bound=model.lower_bound_,
-            bounds=model.history_["bound"],
-            **found,
-        )
+    np.savez(Path(folder) / f"{process}.npz", **found, **fit(settings))
+    if checkpoint is not None:
+        found = fit(settings | {"checkpoint": checkpoint})
+        np.savez(Path(folder) / f"{process}-gone-on.npz", **found)
 
 
 if __name__ == "__main__":
     import warnings
 
     warnings.simplefilter("ignore")
-    cache = os.environ.get("SGPMIC_TEST_COMPILED")
-    if cache:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]) if len(sys.argv) > 3 else {})

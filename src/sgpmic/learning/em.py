@@ -348,6 +348,7 @@ class LastEStep(NamedTuple):
 
     S: Array  # (N, M)
     posterior: Posterior
+    A_inverse: Array  # (G, U, U)
     jitter: Array  # the largest relative jitter it needed
     sizes: Array  # (M,) rows whose most probable cluster each is
     masses: Array  # (M,) sums of the responsibilities
@@ -372,6 +373,7 @@ def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     return LastEStep(
         S,
         make_posterior(processes, factors, state.mixture),
+        lax.map(lambda R_inverse: R_inverse.T @ R_inverse, factors.R_inverse),
         jnp.max(factors.jitter),
         jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),
         jnp.sum(S, axis=0),

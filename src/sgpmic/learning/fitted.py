@@ -20,7 +20,7 @@ from sgpmic._runtime import compiled, with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.crew import Crew, own_rows
 from sgpmic.learning.em import Options, State, last_e_step
-from sgpmic.learning.projection import log_evidence, project
+from sgpmic.learning.projection import log_evidence, log_evidence_left_out, project
 from sgpmic.learning.reference import Reference, make_reference, sample_numbers
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, process_moments
@@ -118,6 +118,7 @@ class Fitted:
     S: Floats  # (N, M) their responsibilities
     reference: Reference
     jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
+    A_inverse: Floats | None = None  # (G, U, U); not kept in files
 
     @with_numerics
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
@@ -150,6 +151,28 @@ class Fitted:
         # Also for training rows: their fitted points maximise the bound, not this density.
         points = project(self.posterior, self.reference.starts(Y), reduced).X
         return log_evidence(self.posterior, points, reduced) + self.units.log_volume
+
+    @with_numerics
+    def left_out_log_density(self, Y: Floats) -> Floats:
+        """Return log p(y) of fitted rows, each under the model of all the others.
+
+        For the same parameters: only what the row itself has told the mapping is taken out.
+        Right after fitting only; rows that are not known are left out of the result.
+        """
+        if self.A_inverse is None:
+            raise ValueError("A model from a file does not know what each of its rows has told it.")
+        known = self.reference.lookup(Y)
+        Y, known = Y[known >= 0], known[known >= 0]
+        T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
+        found = log_evidence_left_out(
+            self.posterior,
+            self.A_inverse,
+            self.X[known],
+            T,
+            self.reference.starts(Y, skip=1),  # the nearest is the row itself
+            self.units.reduce(Y),
+        )
+        return found + self.units.log_volume
 
     @with_numerics
     def decode(self, X: Floats) -> Floats:
@@ -288,5 +311,13 @@ def finish(
         numbers = sample_numbers(crew.n_rows, random_state)
         known_Y, known_X, known_S = (crew.rows_at(a, numbers) for a in (Y, X, S))
     reference = make_reference(known_Y, known_X, random_state)
-    fitted = Fitted(units, posterior, known_X, known_S, reference, float(last.jitter))
+    fitted = Fitted(
+        units,
+        posterior,
+        known_X,
+        known_S,
+        reference,
+        float(last.jitter),
+        np.asarray(last.A_inverse),
+    )
     return Finished(fitted, X, S)

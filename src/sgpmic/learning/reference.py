@@ -40,12 +40,16 @@ class Reference:
     order: NDArray[np.int64]  # (N,) the training row each belongs to
     _tree: KDTree | None = None
 
-    def starts(self, Y: Floats) -> Floats:
-        """Return latent points to start from, (n_samples, n_neighbours, n_components)."""
+    def starts(self, Y: Floats, skip: int = 0) -> Floats:
+        """Return latent points to start from, (n_samples, n_neighbours, n_components).
+
+        ``skip`` so many of the nearest, if there are others.
+        """
         if self._tree is None:
             self._tree = KDTree(self.rows)
-        k = min(NEIGHBOURS, len(self.rows))
-        _, nearest = self._tree.query(Y, k=np.arange(1, k + 1))
+        last = min(skip + NEIGHBOURS, len(self.rows))
+        first = min(skip, last - 1)
+        _, nearest = self._tree.query(Y, k=np.arange(first + 1, last + 1))
         starts: Floats = self.points[nearest]
         return starts
 

@@ -10,6 +10,15 @@ and a row y with latent point x has the joint density
 .. math:: p(y, x) = \sum_m \pi_m N(x|\bar x_m, C_m)\, N(y | \bar f_m(x), (v_m(x) + 1/\beta) I).
 
 Finding the x of a row is :mod:`sgpmic.learning.projection`'s work.
+
+A row that was fitted has shaped the mapping and is described better than a new one. Without it
+(:func:`left_out`), :math:`A_m` loses :math:`\beta s k k^\top` and :math:`W_m` loses
+:math:`\beta s k y^\top`; with :math:`a = A_m^{-1}k` and its leverage
+:math:`h = \beta s\, k^\top a`, after Sherman and Morrison,
+
+.. math:: A_{m\setminus}^{-1} = A_m^{-1} + \frac{\beta s}{1-h}\, a a^\top, \qquad
+          A_{m\setminus}^{-1} W_{m\setminus} = A_m^{-1}W_m
+          - \frac{\beta s}{1-h}\, a\, (y - \bar f_m(x))^\top .
 """
 
 from __future__ import annotations
@@ -24,6 +33,9 @@ from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Processes
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
+
+#: A leverage is less than 1 but for rounding.
+MOST_LEVERAGE = 1.0 - 1e-6
 
 
 class Posterior(NamedTuple):
@@ -42,6 +54,35 @@ def make_posterior(processes: Processes, factors: Factors, mixture: Mixture) -> 
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
     return Posterior(processes, factors.alpha, lax.map(loss, factors), mixture)
+
+
+def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Array) -> Posterior:
+    """Return the posterior of all fitted rows but one, for the same parameters.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    A_inverse : array of shape (G, U, U)
+    x : array of shape (Q,)
+        The row's latent point when it was fitted.
+    s : array of shape (G,)
+        Its weight in every process.
+    y : array of shape (P,)
+    """
+    kernels, Z, beta = posterior.processes
+
+    def one(component: tuple[Kernel, Array, Array, Array, Array]) -> tuple[Array, Array]:
+        kernel, weights, precision_loss, inverse, s_m = component
+        k = cross(kernel, x[None], Z)[0]
+        a = inverse @ k
+        h = jnp.minimum(beta * s_m * (k @ a), MOST_LEVERAGE)
+        share = beta * s_m / (1.0 - h)
+        residual = y - k @ weights
+        return weights - share * jnp.outer(a, residual), precision_loss - share * jnp.outer(a, a)
+
+    components = (kernels, posterior.mean_weights, posterior.precision_loss, A_inverse, s)
+    weights, precision_loss = lax.map(one, components)
+    return posterior._replace(mean_weights=weights, precision_loss=precision_loss)
 
 
 def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:

@@ -1,0 +1,68 @@
+"""Densities of fitted rows under the model of all the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import scale
+from tests.estimator.conftest import QUICK
+
+from sgpmic import SGPMIC
+from sgpmic._runtime import numerics
+from sgpmic.model.bound import factorise_all
+from sgpmic.model.prediction import left_out, make_posterior
+from sgpmic.model.rows import make_rows
+
+Floats = NDArray[np.float64]
+
+
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
+    model = SGPMIC(3, mapping=mapping, **QUICK).fit(table)
+    fitted: Any = model._fitted
+    Y, posterior = fitted.units.reduce(table), fitted.posterior
+    S = fitted.S if mapping == "per_cluster" else np.ones((len(Y), 1))
+    with numerics():
+        rows = make_rows(Y, len(Y))
+        for n in (0, 31, 59):
+            without = S.copy()
+            without[n] = 0.0
+            factors, *_ = factorise_all(
+                jax.tree.map(jnp.asarray, posterior.processes),
+                jnp.asarray(fitted.X),
+                jnp.asarray(without),
+                rows,
+                fitted.jitter,
+            )
+            expected = make_posterior(posterior.processes, factors, posterior.mixture)
+            found = left_out(posterior, fitted.A_inverse, fitted.X[n], S[n], Y[n])
+            for ours, theirs in zip(found[1:3], expected[1:3], strict=True):
+                np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
+
+
+def test_new_rows_look_like_rows_that_were_left_out() -> None:
+    """And not like rows that were fitted, which have shaped the model."""
+    Y = scale(load_wine().data)
+    is_new = np.arange(len(Y)) % 5 == 0
+    model = SGPMIC(3, n_inducing=40, random_state=0).fit(Y[~is_new])
+    new = np.median(model.score_samples(Y[is_new]))
+    seen = np.median(model.score_samples(Y[~is_new]))
+    left = np.median(model._fitted.left_out_log_density(Y[~is_new]))
+    assert new < seen
+    assert abs(new - left) < abs(new - seen)
+
+
+def test_only_fitted_rows_have_been_left_out(table: Floats, tmp_path: Path) -> None:
+    model = SGPMIC(3, **QUICK).fit(table)
+    both = np.concatenate([table[:5], table[:5] + 1.0])
+    assert model._fitted.left_out_log_density(both).shape == (5,)
+    model.save(tmp_path / "model.sgpmic")
+    with pytest.raises(ValueError, match="from a file"):
+        SGPMIC.load(tmp_path / "model.sgpmic")._fitted.left_out_log_density(table)

@@ -28,7 +28,7 @@ def devices(axis: Any, lines: list[dict[str, Any]]) -> None:
     for kind, name, colour in (("cpu", "processor", ORANGE), ("gpu", "GPU", BLUE)):
         times = [line[f"{kind}_ms"] for line in found]
         axis.loglog(rows, times, "o-", color=colour, markersize=5)
-        axis.annotate(name, (rows[-1], times[-1]), (-6, -14), textcoords="offset points",
+        axis.annotate(name, (rows[2], times[2]), (-8, 6), textcoords="offset points",
                       ha="right", color=colour)  # fmt: skip
     axis.set_xlabel("rows")
     axis.set_ylabel("ms, one value and gradient")

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.feather
@@ -58,6 +59,25 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
     np.testing.assert_array_equal([int(row["cluster"]) for row in table], expected.labels_)
     latent = [[float(row["latent_1"]), float(row["latent_2"])] for row in table]
     np.testing.assert_allclose(latent, expected.embedding_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [(("--batch", 20), {"batch_size": 20}), (("--precision", "float32"), {"precision": "float32"})],
+    ids=str,
+)
+def test_ways_to_learn_are_those_of_python(
+    tmp_path: Path, options: tuple[object, ...], parameters: dict[str, Any]
+) -> None:
+    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=0, **parameters).fit(values())
+    np.save(tmp_path / "t.npy", values())
+    done = here("fit", tmp_path / "t.npy", *QUICK, *options, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    table = read_csv(tmp_path / "run" / "labels.csv")
+    latent = [[float(row["latent_1"]), float(row["latent_2"])] for row in table]
+    np.testing.assert_allclose(latent, model.embedding_, rtol=1e-6, atol=1e-9)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"].items() >= parameters.items()
 
 
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ test: $(VENV)/installed-test lint
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# Our own benchmarks, a few minutes; docs/performance.md explains them.
+# Our own benchmarks, some six minutes; docs/performance.md explains them.
 bench: $(VENV)/installed-test
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/fit_time.py
+	$(BIN)/python benchmarks/processes.py --out benchmarks/results/processes.csv
+	$(BIN)/python benchmarks/draw.py
 
 # The libraries we compare with have an environment of their own; nothing else needs it.
 $(PEERS)/installed: benchmarks/peers-requirements.txt

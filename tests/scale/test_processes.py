@@ -189,12 +189,13 @@ def test_more_go_on_to_the_same_labels(two: Runs, four: Runs) -> None:
     assert [p.name for p in four.checkpoint.iterdir()] == ["round-000004"]
 
 
-def test_one_goes_on_to_the_same_labels(
-    table: Path, two: Runs, broken_off: Path, tmp_path: Path
+@pytest.mark.parametrize("n_processes", [1, 3])
+def test_others_go_on_to_the_same_labels(
+    table: Path, two: Runs, broken_off: Path, tmp_path: Path, n_processes: int
 ) -> None:
-    """In a process that has done nothing before."""
+    """In processes that have done nothing before."""
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    found = run(table, tmp_path, 1, checkpoint=str(checkpoint))
+    found = run(table, tmp_path, n_processes, checkpoint=str(checkpoint))
     assert np.array_equal(found["labels"], two.undisturbed["labels"])
     np.testing.assert_allclose(found["bounds"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
+import re
+import warnings
 from pathlib import Path
+from typing import Any
 
 
 def prepare_process() -> None:
@@ -25,6 +29,28 @@ def prepare_process() -> None:
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, *others: Any, **named: Any) -> None:
+        if not forget_damaged(str(message)):
+            shown(message, *others, **named)
+
+    warnings.showwarning = show
+
+
+def forget_damaged(message: str) -> bool:
+    """Remove a compiled program that JAX says it cannot read; return whether that was the message.
+
+    A process that is killed while it writes one leaves a part of it, which JAX never replaces: it
+    would warn and compile again at every start.
+    """
+    found = re.match(r"Error reading persistent compilation cache entry for '([\w.<>-]+)'", message)
+    if found is None:
+        return False
+    for entry in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob(f"{found[1]}-*-cache"):
+        with contextlib.suppress(OSError):
+            entry.unlink()
+    return True
 
 
 def cache_folder() -> Path | None:

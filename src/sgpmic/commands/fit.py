@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table as ScreenTable
 
 from sgpmic._console import console, fail, listed
+from sgpmic._startup import forget_damaged
 from sgpmic.commands.display import FitDisplay
 from sgpmic.commands.options import (
     Columns,
@@ -262,7 +263,9 @@ def _learn(model: sgpmic.SGPMIC, data: Table, options: dict[str, Any], party: Pa
             raise
         raise fail(_one_line(error)) from None
     model.set_params(callbacks=None)
-    # Others, such as JAX's about its cache of compiled programs, say nothing about the data.
+    for warning in said:
+        forget_damaged(str(warning.message))
+    # Others say nothing about the data.
     ours = (SGPMICWarning, ConvergenceWarning)
     return [str(w.message) for w in said if issubclass(w.category, ours)]
 

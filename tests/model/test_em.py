@@ -190,13 +190,14 @@ def test_the_last_e_step_is_the_dense_one() -> None:
     """It may not lower the objective either."""
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    S, posterior, jitter, *_ = last_e_step(state, rows, BASE)
+    last = last_e_step(state, rows, BASE)
+    S = last.S
     expected = dense.responsibilities(dense_view(problem, state))
     np.testing.assert_allclose(S[: SIZES.N], expected, rtol=1e-8, atol=1e-12)
     before = objective(problem, state)
     assert objective(problem, state._replace(S=S)) >= before - 1e-9 * abs(before)
-    assert np.all(np.isfinite(posterior.mean_weights))
-    assert float(jitter) == 0.0
+    assert np.all(np.isfinite(last.posterior.mean_weights))
+    assert float(last.jitter) == 0.0
 
 
 def test_the_first_state_moves_inducing_points_with_the_rows() -> None:

@@ -47,7 +47,8 @@ def forget_damaged(message: str) -> bool:
     found = re.match(r"Error reading persistent compilation cache entry for '([\w.<>-]+)'", message)
     if found is None:
         return False
-    for entry in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob(f"{found[1]}-*-cache"):
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    for entry in Path(folder).glob(f"{found[1]}-*-cache") if folder else ():
         with contextlib.suppress(OSError):
             entry.unlink()
     return True

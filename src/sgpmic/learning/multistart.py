@@ -201,10 +201,11 @@ def learn(
     sizes = [_sizes(partition, settings.n_clusters, crew) for partition in partitions]
     agreement = agreements(partitions, settings.n_clusters, crew)
     eligible = np.array([each.min() > 0 for each in sizes])
-    if not eligible.any():  # spare starts have not helped
+    if not eligible.any():  # spare starts have not helped: as if they had not been made
         eligible = np.array(survivors) < n_planned
-    bounds = np.array([o.bound for o in outcomes])
-    kept = choose(selection, bounds, agreement, eligible if eligible.any() else ~eligible)
+    if not eligible.any():  # but they are all there is where the others broke off at once
+        eligible = np.ones(len(survivors), dtype=bool)
+    kept = choose(selection, np.array([o.bound for o in outcomes]), agreement, eligible)
     return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement, sizes)
 
 

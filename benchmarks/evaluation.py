@@ -36,7 +36,7 @@ from jax.scipy.linalg import solve_triangular
 
 from sgpmic._runtime import numerics
 from sgpmic.kernels import RBF, Kernel, stack
-from sgpmic.model.bound import Processes, data_term
+from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.rows import Rows, make_rows, pad_rows
 
 P, M, U, Q = 20, 3, 50, 2
@@ -54,7 +54,7 @@ def problem(n_rows: int) -> tuple[Kernel, np.ndarray, np.ndarray, np.ndarray, np
 
 
 def ours(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, rows: Rows) -> Array:
-    return data_term(Processes(kernels, Z, beta), X, S, rows, JITTER)
+    return data_term(Mappings(kernels, Z, beta), X, S, rows, JITTER)
 
 
 def plain(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, Y: Array) -> Array:

@@ -6,7 +6,6 @@ lines. A part that fails is reported, and the next one runs.
 
 - ``evaluation``: value and gradient of the bound at N=1,000,000, P=50, M=U/10=10, float64, as the
   package chooses and in other blocks, parts and tiles; and what else a round of EM is made of.
-- ``float32``: the same in float32 (``benchmarks/precision.py`` has the accuracy).
 - ``fit``: a whole fit of such a table, the start included; target 60 s.
 - ``per-cluster``: the same with one Gaussian process a cluster.
 - ``large``: a fit of N=10,000,000, P=20, M=5, U=50, its time and its peak memory; target 10 min.
@@ -39,8 +38,7 @@ from jax import Array
 from sgpmic import SGPMIC
 from sgpmic._runtime import compiled, numerics, on_device
 from sgpmic.kernels import RBF, stack
-from sgpmic.model import wide_operand, wide_sums
-from sgpmic.model.bound import Processes, data_term
+from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
     Conjugate,
@@ -51,8 +49,9 @@ from sgpmic.model.mixture import (
     update_mixture,
     weighted_sum,
 )
-from sgpmic.model.rows import Rows, make_rows, pad_rows, room_on
-from sgpmic.model.statistics import statistics
+from sgpmic.model.row_pass import gpu_operand, gpu_sums
+from sgpmic.model.row_pass.sums import statistics
+from sgpmic.model.rows import Rows, gpu_memory_on, make_rows, pad_rows
 
 JITTER = 1e-8
 BEGAN = time.perf_counter()
@@ -110,10 +109,8 @@ class Problem:
         self.kernels = stack([RBF(gamma=0.5 + 1.5 * m / max(1, G - 1)) for m in range(G)])
         self.G, self.Q = G, Q
 
-    def arguments(
-        self, block: int | None = None, room: int | None = None, *, single: bool = False
-    ) -> tuple[Any, ...]:
-        rows = make_rows(self.Y, block, room, single=single)
+    def arguments(self, block: int | None = None, gpu_memory: int | None = None) -> tuple[Any, ...]:
+        rows = make_rows(self.Y, block, gpu_memory)
         X, S = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (self.X, self.S))
         logs = jax.tree.map(lambda leaf: jnp.log(jnp.asarray(leaf)), self.kernels)
         mixture = Mixture(
@@ -125,9 +122,9 @@ class Problem:
         return parameters, S, rows, mixture
 
 
-def _processes(parameters: Any) -> Processes:
+def _processes(parameters: Any) -> Mappings:
     _, Z, logs, log_beta = parameters
-    return Processes(jax.tree.map(jnp.exp, logs), Z, jnp.exp(log_beta))
+    return Mappings(jax.tree.map(jnp.exp, logs), Z, jnp.exp(log_beta))
 
 
 def _loss(parameters: Any, S: Array, rows: Rows, prior: LatentPrior) -> Array:
@@ -144,7 +141,7 @@ def evaluate(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
 def forwards(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
     """Return the sums."""
     kernels, Z, _ = _processes(parameters)
-    return statistics(kernels, Z, parameters[0], S, rows.Y, rows.mesh, rows.room)
+    return statistics(kernels, Z, parameters[0], S, rows.Y, rows.mesh, rows.gpu_memory)
 
 
 def expect(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
@@ -172,24 +169,24 @@ def difference(found: Any, expected: Any) -> float:
 @contextmanager
 def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
     """Have the hand-written sums in other tiles."""
-    before = wide_sums.POINTS, wide_sums.ROWS, wide_sums.WARPS
-    wide_sums.POINTS, wide_sums.ROWS, wide_sums.WARPS = points, rows, warps
+    before = gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS
+    gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS = points, rows, warps
     try:
         yield
     finally:
-        wide_sums.POINTS, wide_sums.ROWS, wide_sums.WARPS = before
+        gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS = before
 
 
 @contextmanager
 def nothing_by_hand() -> Iterator[None]:
     """Leave to the compiler what is hand-written otherwise."""
-    sums, operand = wide_sums.rbf_sums, wide_operand.operand
-    wide_sums.rbf_sums = wide_sums._rbf_plainly
-    wide_operand.operand = wide_operand._plainly
+    sums, operand = gpu_sums.rbf_sums, gpu_operand.operand
+    gpu_sums.rbf_sums = gpu_sums._rbf_plainly
+    gpu_operand.operand = gpu_operand._plainly
     try:
         yield
     finally:
-        wide_sums.rbf_sums, wide_operand.operand = sums, operand
+        gpu_sums.rbf_sums, gpu_operand.operand = sums, operand
 
 
 def timed(function: Callable[..., Any], arguments: Any, repeats: int = 10) -> dict[str, Any]:
@@ -212,7 +209,7 @@ def evaluation() -> None:
     with numerics():
         arguments = problem.arguments()
         rows = arguments[2]
-        tell("evaluation", "rows", blocks=list(rows.Y.shape), room_GiB=rows.room / 2**30)
+        tell("evaluation", "rows", blocks=list(rows.Y.shape), room_GiB=rows.gpu_memory / 2**30)
         found = timed(evaluate, arguments)
         result = found.pop("result")
         tell("evaluation", "value and gradient", **found, target=30.0)
@@ -238,10 +235,10 @@ def evaluation() -> None:
             found = timed(evaluate, arguments)
         error = difference(found.pop("result"), kept)
         tell("evaluation", "nothing hand-written", **found, difference=error)
-        small = dataclasses.replace(rows, room=8 * 2**30)
+        small = dataclasses.replace(rows, gpu_memory=8 * 2**30)
         found = timed(evaluate, (*arguments[:2], small, arguments[3]))
         error = difference(found.pop("result"), kept)
-        tell("evaluation", "in parts, room 8 GiB", **found, difference=error)
+        tell("evaluation", "in parts, gpu_memory 8 GiB", **found, difference=error)
         del arguments, rows, small
         # As many places for rows in each, so that the gradients can be compared.
         N = 1_001_472
@@ -253,22 +250,10 @@ def evaluation() -> None:
             error = abs(value - float(kept[0])) / abs(float(kept[0]))
             tell("evaluation", f"blocks of {block}", **found, difference_of_value=error)
             del arguments
-        arguments = problem.arguments(62_592, room=0)
+        arguments = problem.arguments(62_592, gpu_memory=0)
         found = timed(evaluate, arguments, 3)
         error = abs(float(found.pop("result")[0]) - float(kept[0])) / abs(float(kept[0]))
         tell("evaluation", "the CPU's pass, blocks of 62592", **found, difference_of_value=error)
-
-
-def float32() -> None:
-    """Time the same in float32."""
-    problem = Problem(1_000_000, 50, 10, 100)
-    with numerics():
-        found = timed(evaluate, problem.arguments())
-        value = float(found.pop("result")[0])
-        tell("float32", "value and gradient in float64", **found)
-        found = timed(evaluate, problem.arguments(single=True))
-        error = abs(float(found.pop("result")[0]) - value) / 1_000_000
-        tell("float32", "in float32", **found, difference_a_row=error)
 
 
 class Watch:
@@ -386,7 +371,6 @@ def iris() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "evaluation": evaluation,
-    "float32": float32,
     "fit": fit,
     "per-cluster": per_cluster,
     "cpu": against_cpu,
@@ -408,7 +392,7 @@ def main() -> None:
     if options.out:
         _out = open(options.out, "a", encoding="utf-8")  # noqa: SIM115
     devices = [device.device_kind for device in jax.devices()]
-    tell("machine", f"jax {jax.__version__}", devices=devices, room_GiB=room_on() / 2**30)
+    tell("machine", f"jax {jax.__version__}", devices=devices, room_GiB=gpu_memory_on() / 2**30)
     for name in options.parts or PARTS:
         try:
             PARTS[name]()

@@ -1,10 +1,10 @@
-"""Peak memory of one value-and-gradient with ten million rows, in a process of its own.
+"""Peak memory of one value-and-gradient with ten million rows, in a mapping of its own.
 
     python benchmarks/memory.py [--rows 10000000] [--limit 6]
 
-The table has 20 features in float64: 1.6 GB for ten million rows. The process makes it, cuts it
+The table has 20 features in float64: 1.6 GB for ten million rows. The mapping makes it, cuts it
 into blocks, and evaluates the bound (M = 3, U = 50, Q = 2) and its gradient by the kernels, Z, β
-and X once. The peak is that of the whole process, Python and compiler included; it is also taken
+and X once. The peak is that of the whole mapping, Python and compiler included; it is also taken
 after every step, which shows where it comes from. Nothing of size N × U may be stored: that alone
 would be 12 GB. What an optimiser remembers on top (X a few times over) is not part of this.
 """
@@ -35,7 +35,7 @@ from sgpmic.model.rows import make_rows, pad_rows
 
 
 def peak() -> float:
-    """Return this process's peak memory so far in GB (10⁹ bytes)."""
+    """Return this mapping's peak memory so far in GB (10⁹ bytes)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     command = [sys.executable, __file__, "--inside", "--rows", str(options.rows)]
     subprocess.run(command, check=True)
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
-    print(f"peak memory of the process {used:.2f} GB, limit {options.limit:.2f} GB")
+    print(f"peak memory of the mapping {used:.2f} GB, limit {options.limit:.2f} GB")
     if used > options.limit:
         sys.exit("More memory than allowed.")
 

@@ -31,7 +31,7 @@ def problem(N: int, U: int, Q: int, P: int) -> tuple[Any, Any, Any]:
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Return the processor time of this process that a call takes, and its result.
+    """Return the processor time of this mapping that a call takes, and its result.
 
     With one thread that is the time it takes on a machine with nothing else to do; beside other
     work the wall clock would also count that.
@@ -87,10 +87,10 @@ class Ours(Worker):
 
         from sgpmic._runtime import numerics
         from sgpmic.kernels import RBF, stack, stacked_like
-        from sgpmic.model.bound import Processes, data_term
+        from sgpmic.model.bound import Mappings, data_term
         from sgpmic.model.collapsed import collapsed_term
+        from sgpmic.model.row_pass.sums import statistics
         from sgpmic.model.rows import make_rows, pad_rows
-        from sgpmic.model.statistics import statistics
 
         self.numerics = numerics
         with numerics():
@@ -103,7 +103,7 @@ class Ours(Worker):
             N, P = Y.shape
 
             def bound(kernel: Any, Z: Any, beta: Any, X: Any, rows: Any, T: Any) -> Any:
-                return data_term(Processes(kernel, Z, beta), X, T, rows, 0.0)
+                return data_term(Mappings(kernel, Z, beta), X, T, rows, 0.0)
 
             def titsias(kernel: Any, Z: Any, beta: Any, X: Any, rows: Any, T: Any) -> Any:
                 phi, psi = statistics(kernel, Z, X, T, rows.Y, None)

@@ -18,38 +18,37 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic.scale.job import CORES
-from sgpmic.scale.launch import environments
+from sgpmic.parallel.job import CORES
+from sgpmic.parallel.launch import environments
 
 P, M, U, Q = 20, 3, 50, 2
 
 
 def work(n_rows: int, seconds: float) -> None:
     """Be one process of a job: evaluate for a while, and say how long it took at best."""
-    from sgpmic import scale
+    from sgpmic import parallel
 
-    job = scale.initialize()
+    job = parallel.initialize()
     import jax
     import jax.numpy as jnp
 
     from sgpmic._runtime import numerics
     from sgpmic.kernels import RBF, stack
-    from sgpmic.learning.crew import lay_out, lay_out_rows
-    from sgpmic.model.bound import Processes, data_term
+    from sgpmic.model.bound import Mappings, data_term
 
     process, n = (0, 1) if job is None else job[:2]
     first, end = process * n_rows // n, (process + 1) * n_rows // n
     rng = np.random.default_rng(process)
-    Y, crew = scale.share(rng.standard_normal((end - first, P)), devices=jax.devices())
+    Y, group = parallel.share(rng.standard_normal((end - first, P)), devices=jax.devices())
     with numerics():
-        rows = lay_out_rows(Y, crew, None, lambda part: part)
-        X = lay_out(rng.standard_normal((len(Y), Q)), crew, rows)
-        T = lay_out(rng.dirichlet(np.ones(M), len(Y)), crew, rows)
+        rows = group.lay_out_rows(Y, None, lambda part: part)
+        X = group.lay_out(rng.standard_normal((len(Y), Q)), rows)
+        T = group.lay_out(rng.dirichlet(np.ones(M), len(Y)), rows)
         Z = np.random.default_rng(0).standard_normal((U, Q))
         kernels = jax.tree.map(np.asarray, stack([RBF()] * M))
 
         def loss(X: Any, Z: Any, kernels: Any, T: Any, rows: Any) -> Any:
-            return data_term(Processes(kernels, Z, jnp.asarray(4.0)), X, T, rows, 1e-8)
+            return data_term(Mappings(kernels, Z, jnp.asarray(4.0)), X, T, rows, 1e-8)
 
         evaluate = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))
         jax.block_until_ready(evaluate(X, Z, kernels, T, rows))

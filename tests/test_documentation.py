@@ -64,7 +64,7 @@ def commands_of(block: str) -> list[str]:
 
 
 def run_command(words: list[str], place: str) -> None:
-    from sgpmic.cli import app
+    from sgpmic.cli.app import app
 
     # A command may say where JAX computes, which is not for the tests that follow.
     with mock.patch.dict(os.environ):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.fuzzy import FuzzyCMeans
-    from sgpmic.learning.fit import Progress
+    from sgpmic.learning.rounds import Progress
 
 __all__ = ["SGPMIC", "FuzzyCMeans", "Progress", "__version__"]
 
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "SGPMIC": "sgpmic.estimator",
     "FuzzyCMeans": "sgpmic.fuzzy",
-    "Progress": "sgpmic.learning.fit",
+    "Progress": "sgpmic.learning.rounds",
 }
 
 

@@ -161,7 +161,7 @@ class _Program:
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
-    """Decorate a function to be compiled, and remember it for :func:`leave_room`.
+    """Decorate a function to be compiled, and remember it for :func:`release_programs`.
 
     Not for a function that is called inside another compiled one.
 
@@ -179,7 +179,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]
     return compile_it
 
 
-def leave_room() -> None:
+def release_programs() -> None:
     """Let go of our compiled programs where the process has half the memory maps it may have.
 
     A fit of a new shape compiles programs that take about a thousand maps, of which Linux allows

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import DEVICES
 from sgpmic.learning import embeddings, inducing, memberships, starts
-from sgpmic.learning.crew import Alone, Crew
 from sgpmic.model.mixture import COVARIANCE_TYPES
+from sgpmic.parallel.group import ProcessGroup
 
 # Rows whose singular values are found directly; of more, by way of their products.
 _MOST_DECOMPOSED = 100_000
 
 MAPPINGS = ("shared", "per_cluster")
 OPTIMIZERS = ("scg", "lbfgs")
-PRECISIONS = ("float64", "float32")
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mapping": MAPPINGS,
@@ -31,7 +30,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": OPTIMIZERS,
     "selection": starts.SELECTIONS,
     "device": DEVICES,
-    "precision": PRECISIONS,
 }
 _MAY_BE_ARRAY = ("init", "init_memberships")
 _WHOLE_NUMBERS = {
@@ -141,7 +139,9 @@ def _check_components(value: Any) -> None:
         raise ValueError(message)
 
 
-def count_components(n_components: Any, Y: NDArray[np.float64], crew: Crew | None = None) -> int:
+def count_components(
+    n_components: Any, Y: NDArray[np.float64], group: ProcessGroup | None = None
+) -> int:
     """Return the number of latent dimensions: as given, or enough for that share of variance.
 
     As in scikit-learn's PCA: the smallest number of principal components whose explained variance
@@ -149,21 +149,21 @@ def count_components(n_components: Any, Y: NDArray[np.float64], crew: Crew | Non
     """
     if isinstance(n_components, Integral):
         return int(n_components)
-    squares = _principal_squares(Y, Alone(len(Y)) if crew is None else crew)
+    squares = _principal_squares(Y, ProcessGroup(len(Y)) if group is None else group)
     if squares.sum() == 0:
         return 1
     shares = np.cumsum(squares) / squares.sum()
     return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
 
 
-def _principal_squares(Y: NDArray[np.float64], crew: Crew) -> NDArray[np.float64]:
+def _principal_squares(Y: NDArray[np.float64], group: ProcessGroup) -> NDArray[np.float64]:
     """Return the squared singular values of the centred table of all processes."""
-    if crew.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
+    if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
         return np.linalg.svd(Y - Y.mean(axis=0), compute_uv=False) ** 2
-    offset = crew.total(Y.sum(axis=0)) / crew.n_rows
+    offset = group.total(Y.sum(axis=0)) / group.n_rows
     products = np.zeros((Y.shape[1], Y.shape[1]))
     for first in range(0, len(Y), _MOST_DECOMPOSED):
         part = Y[first : first + _MOST_DECOMPOSED] - offset
         products += part.T @ part
-    values = np.linalg.eigvalsh(crew.total(products))[::-1]
+    values = np.linalg.eigvalsh(group.total(products))[::-1]
     return np.maximum(values, 0.0)

@@ -19,22 +19,28 @@ from sklearn.base import (
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sgpmic._advice import advice
-from sgpmic._plots import PlotsMixin
-from sgpmic._runtime import double_precision, leave_room, on_chosen_device
+from sgpmic._runtime import double_precision, on_chosen_device, release_programs
 from sgpmic._validation import check_parameters, check_whole_number, count_components
-from sgpmic.io.checkpoints import CheckpointFile, fit_marks
-from sgpmic.io.models import StoredModel, load_model, save_model, unreadable
 from sgpmic.kernels import Kernel, get_kernel
-from sgpmic.learning.checkpoint import Keeper
-from sgpmic.learning.crew import Alone, Crew, SharedTable, lay_out, lay_out_rows, own_rows
+from sgpmic.learning.advice import advice
 from sgpmic.learning.em import Options, State
-from sgpmic.learning.fit import Callback, Progress
-from sgpmic.learning.fitted import Assessment, Fitted, Units, finish, measure_units, sort_clusters
 from sgpmic.learning.multistart import StartSettings, Stopping, learn
+from sgpmic.learning.predictor import (
+    Assessment,
+    Predictor,
+    Units,
+    finish,
+    measure_units,
+    sort_clusters,
+)
+from sgpmic.learning.rounds import Callback, Progress
+from sgpmic.learning.snapshots import CheckpointWriter
 from sgpmic.learning.starts import Start, plan_starts
 from sgpmic.model.rows import Rows
-from sgpmic.model.single_precision import LEAST_JITTER
+from sgpmic.parallel.group import ProcessGroup, SharedTable
+from sgpmic.report.estimator_plots import PlotsMixin
+from sgpmic.storage.checkpoints import Checkpoint, fit_marks
+from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
 
 Floats = NDArray[np.float64]
 
@@ -138,16 +144,11 @@ default='fcm'
     batch_size : int or None, default=None
         Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
         epoch over random batches, and the bound may now and then fall from one to the next. Some
-        thousand rows, at least ``n_inducing``, in float64. None makes rounds of full EM.
-    precision : {'float64', 'float32'}, default='float64'
-        In what the sums over the rows are made while learning. 'float32' keeps the data in half
-        the memory and is for devices where float64 is slow; the bound it climbs is rounded, by
-        about 1e-5 a row where the mapping fits, and ``jitter`` is at least 1e-6. Latent points,
-        kernels, factorisations, and everything after the last round, stay in float64.
+        thousand rows, at least ``n_inducing``. None makes rounds of full EM.
     warm_start : bool, default=False
         Whether another call of ``fit`` goes on from the last solution (same number of rows).
     checkpoint : str, path or None, default=None
-        A file to keep learning in. Where it exists, and belongs to the same data and settings,
+        A folder to keep learning in. Where it exists, and belongs to the same data and settings,
         ``fit`` goes on from it, to the result it would have had without the interruption. It
         stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
         anew.
@@ -249,7 +250,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         block_size: int | None = None,
         device: str = "auto",
         batch_size: int | None = None,
-        precision: str = "float64",
         warm_start: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -286,7 +286,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.block_size = block_size
         self.device = device
         self.batch_size = batch_size
-        self.precision = precision
         self.warm_start = warm_start
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
@@ -353,47 +352,40 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         check_parameters(self.get_params(deep=False))
-        leave_room()
+        release_programs()
         kernel = get_kernel(self.kernel)
         # Row by row in memory: sums in another order would round differently.
-        table, crew = X if isinstance(X, SharedTable) else (X, None)
-        least = 2 if crew is None or crew.n_processes == 1 else 1  # others have more
+        table, group = X if isinstance(X, SharedTable) else (X, None)
+        least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
-        crew = Alone(len(Y)) if crew is None else crew
-        if crew.n_rows < self.n_clusters:
+        group = ProcessGroup(len(Y)) if group is None else group
+        if group.n_rows < self.n_clusters:
             raise ValueError(
-                f"n_samples={crew.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
+                f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
             )
-        if self.batch_size is not None and (crew.mesh is not None or crew.n_processes > 1):
+        if self.batch_size is not None and (group.mesh is not None or group.n_processes > 1):
             raise ValueError(
                 "batch_size works on one device in one process: leave it out (None) where rows "
                 "are spread over several."
             )
-        if self.batch_size is not None and self.precision == "float32":
-            raise ValueError(
-                "batch_size works with precision='float64': leave out one of batch_size and "
-                "precision='float32'."
-            )
         rng = check_random_state(self.random_state)
-        if crew.n_processes > 1 and not isinstance(self.random_state, Integral):
-            rng = np.random.RandomState(crew.agree(rng.randint(2**31 - 1, size=1)))
-        units = measure_units(Y, crew)
+        if group.n_processes > 1 and not isinstance(self.random_state, Integral):
+            rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
+        units = measure_units(Y, group)
         with double_precision():
-            rows = lay_out_rows(
-                Y, crew, self.block_size, units.reduce, single=self.precision == "float32"
-            )
-        n_components = count_components(self.n_components, Y, crew)
+            rows = group.lay_out_rows(Y, self.block_size, units.reduce)
+        n_components = count_components(self.n_components, Y, group)
         options = self._options()
-        going_on = self._last_state(rows, crew, n_components, kernel) if self.warm_start else None
-        starts, n_spare = [Start("last fit", "last fit", 0)], 0
+        going_on = self._last_state(rows, group, n_components, kernel) if self.warm_start else None
+        starts, n_retries = [Start("last fit", "last fit", 0)], 0
         if going_on is None:
             if isinstance(self.init, str) or isinstance(self.init_memberships, str):
-                n_spare = self.n_retries
-            starts = plan_starts(self.init, self.init_memberships, self.n_init + n_spare, rng)
+                n_retries = self.n_retries
+            starts = plan_starts(self.init, self.init_memberships, self.n_init + n_retries, rng)
         learned = learn(
             Y,
-            crew,
+            group,
             rows,
             units,
             options,
@@ -402,17 +394,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self._stopping(),
             self.selection,
             going_on,
-            self._keeper(Y, crew),
-            n_spare,
+            self._checkpoint_writer(Y, group),
+            n_retries,
         )
         self._state = sort_clusters(learned.outcome.state, rows, options)
-        self._adopt(*finish(self._state, rows, crew, options, Y, units, rng))
+        self._adopt(*finish(self._state, rows, group, options, Y, units, rng))
         self.starts_ = learned.listing()
         self.history_ = learned.history
         self.lower_bound_ = learned.outcome.bound
         self.n_iter_ = len(learned.outcome.history)
         self.converged_ = learned.outcome.converged
-        sizes = crew.total(np.bincount(self.labels_, minlength=self.n_clusters) + 0.0)
+        sizes = group.total(np.bincount(self.labels_, minlength=self.n_clusters) + 0.0)
         empty = int(np.sum(sizes == 0))
         for category, sentence in advice(
             learned.outcome,
@@ -444,7 +436,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def _least_jitter(self) -> float:
         """Return the jitter that learning starts with."""
-        return max(float(self.jitter), LEAST_JITTER if self.precision == "float32" else 0.0)
+        return float(self.jitter)
 
     def _start_settings(self, kernel: Kernel, n_components: int, units: Units) -> StartSettings:
         return StartSettings(
@@ -470,18 +462,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
             callbacks.append(_print_progress)
         return Stopping(int(self.max_iter), float(self.tol), callbacks)
 
-    def _keeper(self, Y: Floats, crew: Crew) -> Keeper | None:
+    def _checkpoint_writer(self, Y: Floats, group: ProcessGroup) -> CheckpointWriter | None:
         if self.checkpoint is None:
             return None
-        every = int(self.checkpoint_every)
-        keeper = crew.keeper(self.checkpoint, Y, self.get_params(deep=False), every)
-        if keeper is not None:
-            return keeper
-        marks = fit_marks(Y, self.get_params(deep=False))
-        return CheckpointFile(self.checkpoint, marks, every)
+        marks = fit_marks(Y, group, self.get_params(deep=False))
+        return Checkpoint(self.checkpoint, group, marks, int(self.checkpoint_every))
 
     def _last_state(
-        self, rows: Rows, crew: Crew, n_components: int, kernel: Kernel
+        self, rows: Rows, group: ProcessGroup, n_components: int, kernel: Kernel
     ) -> State | None:
         """Return the state to go on from, None before the first fit."""
         state: State | None = getattr(self, "_state", None)
@@ -492,11 +480,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "set_params(warm_start=False) first."
                 )
             return None
-        n_samples = crew.n_rows
+        n_samples = group.n_rows
         n_processes = 1 if self.mapping == "shared" else self.n_clusters
         fits = (
-            self.embedding_.shape == (crew.n_own, n_components)
-            and self.memberships_.shape == (crew.n_own, self.n_clusters)
+            self.embedding_.shape == (group.n_own, n_components)
+            and self.memberships_.shape == (group.n_own, self.n_clusters)
             and len(self.inducing_) == min(self.n_inducing, n_samples)
             and len(self.kernels_) == n_processes
             and type(self.kernels_[0]) is type(kernel)
@@ -510,7 +498,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         # Blocks and the prior's strength may have changed since.
         with double_precision():
-            X, S = (lay_out(own_rows(a, crew), crew, rows) for a in (state.parameters.X, state.S))
+            X, S = (group.lay_out(group.own_rows(a), rows) for a in (state.parameters.X, state.S))
         jitter: Any = np.full(n_processes, self._least_jitter())
         pseudo_counts: Any = np.asarray(n_samples / self.n_clusters * float(self.prior_strength))
         return state._replace(
@@ -520,7 +508,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             jitter=jitter,
         )
 
-    def _adopt(self, fitted: Fitted, X: Floats, S: Floats) -> None:
+    def _adopt(self, fitted: Predictor, X: Floats, S: Floats) -> None:
         """Set the attributes that a fitted model and the rows it was fitted to determine."""
         self._fitted = fitted
         # Copies: what a user does to them must not reach the model.
@@ -533,7 +521,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.covariances_: Floats = np.asarray(mixture.covariances)
         self.kernels_ = fitted.kernels
         self.beta_ = fitted.beta
-        self.inducing_ = np.asarray(fitted.posterior.processes.Z)
+        self.inducing_ = np.asarray(fitted.posterior.mappings.Z)
         self.n_components_ = fitted.X.shape[1]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sgpmic import SGPMIC, Progress
-from sgpmic.io.model_file import ModelFileError
+from sgpmic.storage.model_file import ModelFileError
 
 
 class Interrupted(Exception):
@@ -78,7 +78,7 @@ def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place["checkpoint"] = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
         SGPMIC(**settings(callbacks=[stop_at(0, 3)], **place)).fit(blobs())
-    monkeypatch.setattr("sgpmic.learning.crew.room_on", lambda: 2**30)  # as a GPU has it
+    monkeypatch.setattr("sgpmic.learning.group.gpu_memory_on", lambda: 2**30)  # as a GPU has it
     seen: list[int] = []
     moved = SGPMIC(**settings(callbacks=[lambda p: seen.append(p.round)], **place)).fit(blobs())
     assert seen == [3, 4]

@@ -226,7 +226,7 @@ def test_saved_and_loaded_predicts_the_same(
 
 
 def test_a_model_file_of_something_else(tmp_path: Path) -> None:
-    from sgpmic.io.model_file import ModelFileError, write_model
+    from sgpmic.storage.model_file import ModelFileError, write_model
 
     write_model(tmp_path / "other", {"estimator": "Other"}, {"a": np.zeros(3)})
     with pytest.raises(ModelFileError, match="fit and save the model again"):

@@ -15,11 +15,10 @@ from sklearn.metrics.cluster import contingency_matrix
 from sgpmic import SGPMIC, Progress
 from sgpmic._runtime import numerics
 from sgpmic.kernels import stacked_like, unstack
-from sgpmic.learning.crew import Alone, SharedTable
 from sgpmic.learning.em import Options
 from sgpmic.learning.minibatch import draw_batches, place_rows
 from sgpmic.model import evaluate
-from sgpmic.model.bound import Processes, factorise_all, process_weights
+from sgpmic.model.bound import Mappings, factorise_all, mapping_weights
 from sgpmic.model.mixture import (
     Conjugate,
     factor_mixture,
@@ -27,8 +26,9 @@ from sgpmic.model.mixture import (
     moments,
     update_mixture,
 )
-from sgpmic.model.statistics import statistics
-from sgpmic.model.transport import transport
+from sgpmic.model.row_pass.sums import statistics
+from sgpmic.model.updated_sums import transport
+from sgpmic.parallel.group import ProcessGroup, SharedTable
 from support import dense
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
@@ -68,11 +68,11 @@ def test_memberships_of_the_whole_table_are_those_of_the_dense_e_step() -> None:
 
     @jax.jit
     def place(ours: Ours) -> Any:
-        T = process_weights(ours.S, ours.rows, shared=False)
-        factors, _, _ = factorise_all(ours.processes, ours.X, T, ours.rows, 0.0)
+        T = mapping_weights(ours.S, ours.rows, shared=False)
+        factors, _, _ = factorise_all(ours.mappings, ours.X, T, ours.rows, 0.0)
         mixture, pull = factor_mixture(ours.mixture), jnp.zeros_like(ours.X)
         return place_rows(
-            ours.processes, factors, mixture, ours.X, ours.S, pull, ours.rows, OPTIONS,
+            ours.mappings, factors, mixture, ours.X, ours.S, pull, ours.rows, OPTIONS,
             keep_S=jnp.asarray(False),
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ def test_what_is_known_moves_with_the_kernels() -> None:
     problem = random_problem(SIZES, ["rbf"] * SIZES.M, np.random.default_rng(1))
 
     @jax.jit
-    def sums_of(processes: Processes) -> Any:
-        return statistics(processes.kernels, processes.Z, ours.X, ours.S, ours.rows.Y)
+    def sums_of(mappings: Mappings) -> Any:
+        return statistics(mappings.kernels, mappings.Z, ours.X, ours.S, ours.rows.Y)
 
     with numerics():
         ours = our_problem(problem)
-        before = ours.processes
+        before = ours.mappings
         names = ("variance", "bias", "white")
         larger = {name: 3.0 * np.asarray(getattr(before.kernels, name)) for name in names}
         after = before._replace(kernels=stacked_like(before.kernels, larger))
@@ -207,7 +207,7 @@ def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
     np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
     assert np.mean(X**2) == pytest.approx(1.0)
     found = evaluate(
-        units.reduce(Y), X, model.inducing_, unstack(model._fitted.posterior.processes.kernels),
+        units.reduce(Y), X, model.inducing_, unstack(model._fitted.posterior.mappings.kernels),
         float(np.exp(state.parameters.log_beta)), S, model.weights_, model.means_,
         model.covariances_, jitter=model._fitted.jitter,
     )  # fmt: skip
@@ -234,9 +234,9 @@ def test_batch_sizes_that_cannot_be(value: Any, error: type[Exception], words: s
 
 
 def test_rows_on_several_devices_are_refused() -> None:
-    class Many(Alone):
-        n_processes = 2  # type: ignore[assignment]
+    class Many(ProcessGroup):
+        n_mappings = 2  # type: ignore[assignment]
 
     Y = np.random.RandomState(0).standard_normal((60, 3))
-    with pytest.raises(ValueError, match="one process"):
+    with pytest.raises(ValueError, match="one mapping"):
         SGPMIC(**settings()).fit(SharedTable(Y, Many(60)))  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from sgpmic.model.bound import (
     factorise_all,
     kl_corrected_bound,
     latent_parts,
-    process_weights,
+    mapping_weights,
     standard_bound,
 )
 from sgpmic.model.e_step import e_step, expected_log_likelihoods
@@ -120,20 +120,20 @@ class Chain(NamedTuple):
 @partial(jax.jit, static_argnames="shared")
 def chain(ours: Ours, other: Array, *, shared: bool) -> tuple[Chain, Array]:
     prior = factor_mixture(ours.mixture)
-    T = process_weights(ours.S, ours.rows, shared=shared)
-    factors, _, _ = factorise_all(ours.processes, ours.X, T, ours.rows, 0.0)
-    likelihoods = expected_log_likelihoods(ours.processes, factors, ours.X, ours.rows)
+    T = mapping_weights(ours.S, ours.rows, shared=shared)
+    factors, _, _ = factorise_all(ours.mappings, ours.X, T, ours.rows, 0.0)
+    likelihoods = expected_log_likelihoods(ours.mappings, factors, ours.X, ours.rows)
 
     def corrected(S: Array) -> Array:
         return kl_corrected_bound(
-            ours.processes, prior, ours.X, S, ours.rows, shared=shared, jitter=0.0
+            ours.mappings, prior, ours.X, S, ours.rows, shared=shared, jitter=0.0
         ).bound
 
     def standard(S: Array) -> Array:
-        T = process_weights(S, ours.rows, shared=shared)
-        return standard_bound(ours.processes, factors, prior, likelihoods, ours.X, S, T)
+        T = mapping_weights(S, ours.rows, shared=shared)
+        return standard_bound(ours.mappings, factors, prior, likelihoods, ours.X, S, T)
 
-    new, _ = e_step(ours.processes, prior, ours.X, ours.S, ours.rows, shared=shared, jitter=0.0)
+    new, _ = e_step(ours.mappings, prior, ours.X, ours.S, ours.rows, shared=shared, jitter=0.0)
     # One bound after another through a loop compiles the bound once instead of three times.
     S = jnp.stack([ours.S, new, other])
     kl, sv = jax.lax.map(corrected, S), jax.lax.map(standard, S)

@@ -1,4 +1,4 @@
-"""The collapsed Gaussian-process term: value, derivatives, and matrices close to singular."""
+"""The collapsed Gaussian-mapping term: value, derivatives, and matrices close to singular."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_factors() -> None:
 
 
 def factor(K: np.ndarray, jitter: float) -> tuple[np.ndarray, float]:
-    """Return the factor of K_uu, and its jitter, of a process without data."""
+    """Return the factor of K_uu, and its jitter, of a mapping without data."""
     f = factors(K, np.zeros((U, U)), np.zeros((U, P)), np.asarray(1.0), jitter)
     return np.linalg.inv(f.L_inverse), float(f.jitter)
 

@@ -17,9 +17,9 @@ from sgpmic.learning.em import (
     em_round,
     first_state,
     last_e_step,
-    processes_of,
+    mappings_of,
 )
-from sgpmic.learning.fitted import sort_clusters
+from sgpmic.learning.predictor import sort_clusters
 from support import dense, mixtures
 from support.random_problems import Sizes, our_problem, random_problem
 
@@ -68,7 +68,7 @@ def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
     ours = our_problem(problem, BLOCK)
     state = first_state(
-        3.0 * ours.X + 1.0, ours.processes.Z, ours.processes.kernels, ours.processes.beta,
+        3.0 * ours.X + 1.0, ours.mappings.Z, ours.mappings.kernels, ours.mappings.beta,
         ours.S, ours.rows, chosen, strength,
     )  # fmt: skip
     return problem, state
@@ -76,8 +76,8 @@ def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense
 
 def dense_view(problem: dense.Problem, state: State) -> dense.Problem:
     """Return a state as a problem of the dense evaluation."""
-    processes = processes_of(state.parameters)
-    kernels: list[Kernel] = unstack(jax.tree.map(np.asarray, processes.kernels))
+    mappings = mappings_of(state.parameters)
+    kernels: list[Kernel] = unstack(jax.tree.map(np.asarray, mappings.kernels))
     mixture = (
         np.asarray(state.mixture.weights),
         np.asarray(state.mixture.means),
@@ -86,9 +86,9 @@ def dense_view(problem: dense.Problem, state: State) -> dense.Problem:
     return dense.Problem(
         Y=problem.Y,
         X=np.asarray(state.parameters.X)[: SIZES.N],
-        Z=np.asarray(processes.Z),
+        Z=np.asarray(mappings.Z),
         kernels=tuple(dense.DenseKernel(k.name, **k.parameters()) for k in kernels),
-        beta=float(processes.beta),
+        beta=float(mappings.beta),
         S=np.asarray(state.S)[: SIZES.N],
         weights=mixture[0],
         means=mixture[1],

@@ -19,7 +19,7 @@ from jax import Array
 
 from sgpmic.kernels import RBF, Kernel, Linear, cross, stack, unstack
 from sgpmic.model import evaluate
-from sgpmic.model.bound import Processes, factorise_all, kl_corrected_bound
+from sgpmic.model.bound import Mappings, factorise_all, kl_corrected_bound
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import Mixture, factor_mixture
 from sgpmic.model.rows import Rows, make_rows
@@ -108,10 +108,10 @@ class Point:
         return {**point, "log_kernels": jax.tree.map(jnp.log, kernels)}
 
     @staticmethod
-    def model(point: dict[str, Any]) -> tuple[Processes, Mixture]:
+    def model(point: dict[str, Any]) -> tuple[Mappings, Mixture]:
         kernels = jax.tree.map(jnp.exp, point["log_kernels"])
         return (
-            Processes(kernels, point["Xu"], jnp.exp(point["log_beta"])),
+            Mappings(kernels, point["Xu"], jnp.exp(point["log_beta"])),
             Mixture(point["pi"], point["xbar"], point["C"]),
         )
 
@@ -119,9 +119,9 @@ class Point:
 @partial(jax.jit, static_argnames="jitter")
 def gradient(point: dict[str, Any], rows: Rows, jitter: float) -> dict[str, Any]:
     def value(point: dict[str, Any]) -> Array:
-        processes, mixture = Point.model(point)
+        mappings, mixture = Point.model(point)
         return kl_corrected_bound(
-            processes, factor_mixture(mixture), point["X"], point["S"], rows,
+            mappings, factor_mixture(mixture), point["X"], point["S"], rows,
             shared=False, jitter=jitter,
         ).bound  # fmt: skip
 
@@ -152,19 +152,17 @@ def test_gradients(path: Path) -> None:
 
 @partial(jax.jit, static_argnames="jitter")
 def one_e_step(point: dict[str, Any], rows: Rows, jitter: float) -> tuple[Array, ...]:
-    processes, mixture = Point.model(point)
+    mappings, mixture = Point.model(point)
     X, S = point["X"], point["S"]
-    new_S, info = e_step(
-        processes, factor_mixture(mixture), X, S, rows, shared=False, jitter=jitter
-    )
-    factors, _, _ = factorise_all(processes, X, S, rows, jitter)
+    new_S, info = e_step(mappings, factor_mixture(mixture), X, S, rows, shared=False, jitter=jitter)
+    factors, _, _ = factorise_all(mappings, X, S, rows, jitter)
 
     def moments(component: tuple[Kernel, Array, Array]) -> tuple[Array, Array]:
         kernel, alpha, R_inverse = component
-        K = cross(kernel, processes.Z, X)
+        K = cross(kernel, mappings.Z, X)
         return K.T @ alpha, jnp.sum((R_inverse @ K) ** 2, axis=0)
 
-    means, variances = jax.lax.map(moments, (processes.kernels, factors.alpha, factors.R_inverse))
+    means, variances = jax.lax.map(moments, (mappings.kernels, factors.alpha, factors.R_inverse))
     return new_S, info["log_p"], means, variances
 
 

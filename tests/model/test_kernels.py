@@ -235,7 +235,7 @@ def test_derivative_of_the_gram_matrix(kind: str) -> None:
 @with_and_without_ard
 @pytest.mark.parametrize("role", ["first", "second"])
 def test_second_derivatives_in_a_loop(kind: str, ard: bool, role: str) -> None:
-    """The curvature that densities are made of; every process in turn, as predictions do it."""
+    """The curvature that densities are made of; every mapping in turn, as predictions do it."""
     A, B = points()
     rng = np.random.default_rng(8)
     dK = rng.normal(size=(4, 5))

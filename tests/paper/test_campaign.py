@@ -16,7 +16,7 @@ N_RUNS = 5 * (3 + 3 + 2 + 3 + 3 + 2)  # DEC is not defined for one dimension
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from sgpmic.cli import main; main()", "paper", *arguments]
+    return [sys.executable, "-c", "from sgpmic.cli.app import main; main()", "paper", *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgpmic.kernels import KERNELS, Kernel, stack
-from sgpmic.model.bound import Processes
+from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.rows import Rows, make_rows, pad_rows
 from support.dense import DenseKernel, Problem
@@ -88,7 +88,7 @@ def our_kernel(kernel: DenseKernel) -> Kernel:
 class Ours(NamedTuple):
     """A problem as the package's functions want it."""
 
-    processes: Processes
+    mappings: Mappings
     mixture: Mixture
     X: Any
     S: Any
@@ -99,7 +99,7 @@ def our_problem(problem: Problem, block: int | None = None) -> Ours:
     """Return ``problem`` padded and in blocks; its kernels must be of one kind."""
     rows = make_rows(problem.Y, block)
     return Ours(
-        Processes(
+        Mappings(
             stack([our_kernel(kernel) for kernel in problem.kernels]),
             jnp.asarray(problem.Z),
             jnp.asarray(problem.beta),

@@ -15,7 +15,7 @@ another round nor another start of the same shape compiles anything again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -30,11 +30,11 @@ from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import OptimiserResult, is_finite
 from sgpmic.model.bound import (
-    Processes,
+    Mappings,
     data_term,
     factorise_all,
     latent_parts,
-    process_weights,
+    mapping_weights,
 )
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
@@ -51,9 +51,8 @@ from sgpmic.model.mixture import (
     weighted_sum,
 )
 from sgpmic.model.prediction import Posterior, make_posterior
+from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
-from sgpmic.model.single_precision import GRADIENT_ERROR
-from sgpmic.model.statistics import ROWS
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class State(NamedTuple):
     S: Array  # (N, M)
     mixture: Mixture
     conjugate: Conjugate
-    jitter: Array  # (G,) the relative jitter of every process's K_uu so far
+    jitter: Array  # (G,) the relative jitter of every mapping's K_uu so far
 
 
 class RoundInfo(NamedTuple):
@@ -140,9 +139,9 @@ class RoundInfo(NamedTuple):
     finite: Array  # whether every number of the new state is
 
 
-def processes_of(parameters: Parameters) -> Processes:
+def mappings_of(parameters: Parameters) -> Mappings:
     """Return the Gaussian processes in their natural parameters."""
-    return Processes(
+    return Mappings(
         jax.tree.map(jnp.exp, parameters.log_kernels),
         parameters.Z,
         jnp.exp(parameters.log_beta),
@@ -168,7 +167,7 @@ class _Settling(NamedTuple):
 
 def settle(state: State, rows: Rows, options: Options, limit: int | Array) -> tuple[State, Array]:
     """Make the E-steps of a round, ``limit`` at most; return the state and their number."""
-    processes = processes_of(state.parameters)
+    mappings = mappings_of(state.parameters)
     X = state.parameters.X
 
     def unsettled(carry: _Settling) -> Array:
@@ -177,7 +176,7 @@ def settle(state: State, rows: Rows, options: Options, limit: int | Array) -> tu
     def once(carry: _Settling) -> _Settling:
         prior = factor_mixture(carry.mixture)
         S, info = e_step(
-            processes, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
+            mappings, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
         )
         mixture = carry.mixture
         if options.settle_mixture:
@@ -219,7 +218,7 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
         mixture = closed_forms(mixture, state.parameters.X, state.S, state.conjugate, options)
     prior = factor_mixture(mixture)
-    T = process_weights(state.S, rows, shared=options.shared)
+    T = mapping_weights(state.S, rows, shared=options.shared)
     # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
     # the rest, instead of one for each kernel parameter, which takes much less time to compile.
     X, *small = state.parameters
@@ -229,18 +228,15 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
         X, packed = point
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight)
-        processes = processes_of(Parameters(X, *unpack(packed)))
-        data = data_term(processes, X, T, rows, state.jitter)
+        mappings = mappings_of(Parameters(X, *unpack(packed)))
+        data = data_term(mappings, X, T, rows, state.jitter)
         return -(data + weighted_sum(state.S, log_densities(prior, X)))
 
     value_and_grad, start = jax.value_and_grad(loss), (X, packed)
     if options.optimiser == "lbfgs":
         result = lbfgs.minimise(value_and_grad, start, max_steps=options.m_steps)
     else:
-        error = GRADIENT_ERROR if rows.single else None
-        result = scg.minimise(
-            value_and_grad, start, max_steps=options.m_steps, gradient_error=error
-        )
+        result = scg.minimise(value_and_grad, start, max_steps=options.m_steps)
     X, packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight)
@@ -338,8 +334,8 @@ def first_state(
     # A weakly typed scalar would make the second round a program of its own.
     log_beta = jnp.log(jnp.asarray(beta, X.dtype))
     parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)
-    n_processes = jax.tree.leaves(kernels)[0].shape[0]
-    jitter = jnp.full(n_processes, options.jitter, X.dtype)
+    n_mappings = jax.tree.leaves(kernels)[0].shape[0]
+    jitter = jnp.full(n_mappings, options.jitter, X.dtype)
     return _in_place(State(parameters, S, mixture, conjugate, jitter), rows)
 
 
@@ -356,23 +352,19 @@ class LastEStep(NamedTuple):
 
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
-    """Make one more E-step, for the responsibilities and the posterior that users see.
-
-    In float64 also where learning was in float32: predictions are, and must agree with it.
-    """
-    rows = replace(rows, single=False)
-    processes = processes_of(state.parameters)
+    """Make one more E-step, for the responsibilities and the posterior that users see."""
+    mappings = mappings_of(state.parameters)
     prior = factor_mixture(state.mixture)
     X = state.parameters.X
-    S, info = e_step(processes, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter)
+    S, info = e_step(mappings, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter)
     jitter = state.jitter if options.shared else info["factors"].jitter
-    T = process_weights(S, rows, shared=options.shared)
-    factors, _, _ = factorise_all(processes, X, T, rows, jitter)
+    T = mapping_weights(S, rows, shared=options.shared)
+    factors, _, _ = factorise_all(mappings, X, T, rows, jitter)
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(
         S,
-        make_posterior(processes, factors, state.mixture),
+        make_posterior(mappings, factors, state.mixture),
         lax.map(lambda R_inverse: R_inverse.T @ R_inverse, factors.R_inverse),
         jnp.max(factors.jitter),
         jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),

@@ -144,12 +144,14 @@ def minimise(
         trials = state.trials + 1
 
         # The search ends at a trial that satisfies both conditions, or at the near end where
-        # there is no more room or patience.
+        # the bracket has vanished or patience is at an end.
         next_length = _interpolate(bracket)
         largest = trees.top(state.direction)
         smallest_move = epsilon * trees.typical_size(state.point, state.direction)
-        room = (next_length - bracket.near) * largest > smallest_move
-        exhausted = is_trial & (~room | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length))
+        not_vanished = (next_length - bracket.near) * largest > smallest_move
+        exhausted = is_trial & (
+            ~not_vanished | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length)
+        )
         accept = is_trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
         failed = is_trial & exhausted & ~accept
         empty_history = state.history.weights[-1] == 0

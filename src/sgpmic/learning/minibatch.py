@@ -23,8 +23,9 @@ that full EM makes in a pass over all rows. For every batch:
    parameters) / 2B nats a row against the one for all rows. Adam with unbiased gradients was
    tried and was far worse: thousands of small noisy steps, where curvature asks for a few long
    ones.
-4. **The sums**, carried over to the new kernels (:mod:`sgpmic.model.transport`) and moved towards
-   the batch's, weighted N/B, by its share of the rows (stepwise EM, Cappé and Moulines, 2009).
+4. **The sums**, carried over to the new kernels (:mod:`sgpmic.model.updated_sums`) and moved
+   towards the batch's, weighted N/B, by its share of the rows (stepwise EM, Cappé and Moulines,
+   2009).
    Not by exchange of the batch's old share: as kernels have changed since, what is left would not
    have to be positive definite. In the first epoch, which begins with kernels that have learned
    nothing, they are the mean over the batches so far.
@@ -66,16 +67,16 @@ from sgpmic.learning.em import (
     State,
     closed_forms,
     log_prior_of,
-    processes_of,
+    mappings_of,
     settle,
 )
 from sgpmic.model.bound import (
-    Processes,
+    Mappings,
     data_from_sums,
     data_term,
     factorise_sums,
     latent_parts,
-    process_weights,
+    mapping_weights,
 )
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.e_step import own_log_likelihoods
@@ -89,9 +90,9 @@ from sgpmic.model.mixture import (
     moments,
     weighted_sum,
 )
+from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows, block_shape
-from sgpmic.model.statistics import statistics
-from sgpmic.model.transport import transport
+from sgpmic.model.updated_sums import transport
 
 #: Steps of the optimiser for the X of a batch, each row by itself, at most.
 ROW_STEPS = 5
@@ -168,7 +169,7 @@ class _Placed(NamedTuple):
 
 
 def place_rows(
-    processes: Processes,
+    mappings: Mappings,
     factors: Factors,
     prior: LatentPrior,
     X: Array,
@@ -183,7 +184,7 @@ def place_rows(
 
     Parameters
     ----------
-    processes, factors, prior
+    mappings, factors, prior
         q(F) and the mixture.
     X : array of shape (B, Q)
         Where the rows are.
@@ -202,7 +203,7 @@ def place_rows(
 
     def log_p(x: Array, y: Array) -> Array:
         """Return log p_nm for x (B, Q) and y (P, B)."""
-        likelihoods = own_log_likelihoods(processes, factors, x, y[None])
+        likelihoods = own_log_likelihoods(mappings, factors, x, y[None])
         return log_densities(prior, x) + prior.log_weights + likelihoods
 
     def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:
@@ -287,20 +288,20 @@ def epoch(
     n_rows = jnp.sum(rows.weight)
     minimise = _MINIMISERS[options.optimiser]
 
-    def processes_in(packed: Array) -> Processes:
-        return processes_of(Parameters(X, *unpack(packed)))
+    def mappings_in(packed: Array) -> Mappings:
+        return mappings_of(Parameters(X, *unpack(packed)))
 
     def objective(
         parameters: Parameters, S: Array, mixture: Mixture, jitter: Array
     ) -> tuple[Array, Array, tuple[Array, Array]]:
         """Return the objective over all rows, its prior and its sums."""
-        processes = processes_of(parameters)
-        T = process_weights(S, rows, shared=options.shared)
+        mappings = mappings_of(parameters)
+        T = mapping_weights(S, rows, shared=options.shared)
         phi, psi = statistics(
-            processes.kernels, processes.Z, parameters.X, T, rows.Y, rows.mesh, rows.room
+            mappings.kernels, mappings.Z, parameters.X, T, rows.Y, rows.mesh, rows.gpu_memory
         )
         prior = factor_mixture(mixture)
-        data = data_from_sums(processes, phi, psi, T, rows, jitter)
+        data = data_from_sums(mappings, phi, psi, T, rows, jitter)
         log_prior = log_prior_of(mixture, prior, state.conjugate, options)
         parts = latent_parts(prior, parameters.X, S)
         return data + sum(parts) + log_prior, log_prior, (phi, psi)
@@ -309,8 +310,8 @@ def epoch(
         place, own_numbers = step
         batch, at = _take(rows, own_numbers)
         weight = batch.flat_weight
-        processes = processes_in(carry.packed)
-        factors = factorise_sums(processes, carry.sums.phi, carry.sums.psi, carry.jitter)
+        mappings = mappings_in(carry.packed)
+        factors = factorise_sums(mappings, carry.sums.phi, carry.sums.psi, carry.jitter)
 
         # 1. X and S of the batch. A row that gets lost stays where it was.
         old_X, old_S = carry.X[at] * weight[:, None], carry.S[at] * weight[:, None]
@@ -319,7 +320,7 @@ def epoch(
             pull = _outward(old_X, carry.sums.moments)
         prior = factor_mixture(carry.mixture)
         placed = place_rows(
-            processes, factors, prior, old_X, old_S, pull, batch, options, keep_S=first
+            mappings, factors, prior, old_X, old_S, pull, batch, options, keep_S=first
         )
         found = jnp.isfinite(jnp.sum(placed.X, axis=1) + jnp.sum(placed.S, axis=1))[:, None]
         new_X = jnp.where(found, placed.X, old_X) * weight[:, None]
@@ -342,10 +343,10 @@ def epoch(
 
         # 3. Z, the kernels and β.
         times = n_rows / jnp.sum(weight)
-        T = times * process_weights(new_S, batch, shared=options.shared)
+        T = times * mapping_weights(new_S, batch, shared=options.shared)
 
         def loss(packed: Array) -> Array:
-            return -data_term(processes_in(packed), new_X, T, batch, factors.jitter)
+            return -data_term(mappings_in(packed), new_X, T, batch, factors.jitter)
 
         steps = min(options.m_steps, SHARED_STEPS)
         result = minimise(jax.value_and_grad(loss), carry.packed, max_steps=steps)
@@ -354,8 +355,8 @@ def epoch(
         packed = carry.packed + share * (result.point - carry.packed)
 
         # 4. The sums.
-        after = processes_in(packed)
-        carried = transport(processes, after, carry.sums.phi, carry.sums.psi)
+        after = mappings_in(packed)
+        carried = transport(mappings, after, carry.sums.phi, carry.sums.psi)
         own = statistics(after.kernels, after.Z, new_X, T, batch.Y)
         rate = jnp.where(first, jnp.maximum(1.0 / times, 1.0 / (place + 1.0)), 1.0 / times)
         phi, psi = (old + rate * (new - old) for old, new in zip(carried, own, strict=True))

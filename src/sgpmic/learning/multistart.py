@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._runtime import double_precision
 from sgpmic.kernels import Kernel
-from sgpmic.learning.checkpoint import Keeper, Outcome, Snapshot, state_template
-from sgpmic.learning.crew import Crew, own_rows
 from sgpmic.learning.em import Options, State
-from sgpmic.learning.fit import Callback, initial_state, run_rounds
-from sgpmic.learning.fitted import Units, scale_kernels
+from sgpmic.learning.predictor import Units, scale_kernels
+from sgpmic.learning.rounds import Callback, initial_state, run_rounds
+from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot, state_template
 from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import Start, agreements, choose
-from sgpmic.model.rows import Rows, pad_rows
+from sgpmic.model.rows import Rows
+from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
 
@@ -94,16 +95,21 @@ class Learned:
 
 
 def begin(
-    Y: Floats, crew: Crew, start: Start, rows: Rows, options: Options, settings: StartSettings
+    Y: Floats,
+    group: ProcessGroup,
+    start: Start,
+    rows: Rows,
+    options: Options,
+    settings: StartSettings,
 ) -> tuple[State, tuple[str, ...]]:
     """Return the state that a start begins with, and what is unusual about it."""
     values = start_values(
         Y,
-        crew,
+        group,
         start,
         n_clusters=settings.n_clusters,
         n_components=settings.n_components,
-        n_inducing=min(settings.n_inducing, crew.n_rows),
+        n_inducing=min(settings.n_inducing, group.n_rows),
         inducing=settings.inducing,
         n_neighbors=settings.n_neighbors,
         pieces=settings.isomap_pieces,
@@ -113,13 +119,13 @@ def begin(
     n_processes = 1 if options.shared else settings.n_clusters
     kernels = scale_kernels([kernel] * n_processes, settings.kernel_factor)
     # The paper's start, β = (½ √mean(var(Y)))⁻², which is 4 once the data are scaled.
-    state = initial_state(values, kernels, 4.0, rows, crew, options, settings.prior_strength)
+    state = initial_state(values, kernels, 4.0, rows, group, options, settings.prior_strength)
     return state, values.notes
 
 
 def learn(
     Y: Floats,
-    crew: Crew,
+    group: ProcessGroup,
     rows: Rows,
     units: Units,
     options: Options,
@@ -128,8 +134,8 @@ def learn(
     stopping: Stopping,
     selection: str,
     going_on: State | None = None,
-    keeper: Keeper | None = None,
-    n_spare: int = 0,
+    checkpoint_writer: CheckpointWriter | None = None,
+    n_retries: int = 0,
 ) -> Learned:
     """Learn from every start and choose a fit, if possible one that has not lost a cluster.
 
@@ -137,7 +143,7 @@ def learn(
     ----------
     Y : ndarray of shape (n_samples, n_features)
         The data of this process, in their own units.
-    crew : Crew
+    group : ProcessGroup
         All processes.
     rows : Rows
         The same, centred, scaled and in blocks.
@@ -150,39 +156,37 @@ def learn(
         How the fit is chosen (:mod:`sgpmic.learning.starts`).
     going_on : State or None
         An earlier fit's state to go on from, instead of making ``starts``.
-    keeper : Keeper or None
+    checkpoint_writer : CheckpointWriter or None
         Keeps learning after every round; what it has kept already is gone on from.
-    n_spare : int
+    n_retries : int
         The last so many ``starts`` are made only as long as all before them have lost a cluster.
     """
-    n_planned = len(starts) - n_spare
-    starts, outcomes = _where_it_was(starts, options, settings, keeper)
-    for outcome in outcomes:
-        outcome.state = _in_these_places(outcome.state, rows, crew)
+    n_planned = len(starts) - n_retries
+    starts, outcomes = _resumed(starts, rows, group, options, settings, checkpoint_writer)
     for number, start in enumerate(starts):
-        if number >= n_planned and any(_is_whole(o, settings, crew) for o in outcomes[:number]):
+        if number >= n_planned and any(_is_whole(o, settings, group) for o in outcomes[:number]):
             break
         if number >= len(outcomes):
             notes: tuple[str, ...] = ()
             state = going_on
             if state is None:
-                state, notes = begin(Y, crew, start, rows, options, settings)
+                state, notes = begin(Y, group, start, rows, options, settings)
             if number >= n_planned:
-                notes = (start.as_spare(), *notes)
+                notes = (start.retry_note(), *notes)
             outcomes.append(Outcome(state, bound=float("nan"), converged=False, notes=notes))
 
         def keep() -> None:
-            if keeper is not None:
-                keeper.save(Snapshot([each.seed for each in starts], outcomes))
+            if checkpoint_writer is not None:
+                checkpoint_writer.save(Snapshot([each.seed for each in starts], outcomes))
 
         run_rounds(
             outcomes[number],
             rows,
-            crew,
+            group,
             options,
             max_rounds=stopping.max_rounds,
             tolerance=stopping.tolerance,
-            constant=crew.n_rows * units.log_volume,
+            constant=group.n_rows * units.log_volume,
             callbacks=stopping.callbacks,
             start=number,
             n_starts=max(n_planned, number + 1),
@@ -197,9 +201,9 @@ def learn(
             f"very different sizes and scale them, or raise jitter above {options.jitter:g}."
         )
     outcomes = [outcomes[i] for i in survivors]
-    partitions = [own_rows(o.state.S, crew).argmax(axis=1) for o in outcomes]
-    sizes = [_sizes(partition, settings.n_clusters, crew) for partition in partitions]
-    agreement = agreements(partitions, settings.n_clusters, crew)
+    partitions = [group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]
+    sizes = [_sizes(partition, settings.n_clusters, group) for partition in partitions]
+    agreement = agreements(partitions, settings.n_clusters, group)
     eligible = np.array([each.min() > 0 for each in sizes])
     if not eligible.any():  # spare starts have not helped: as if they had not been made
         eligible = np.array(survivors) < n_planned
@@ -209,39 +213,38 @@ def learn(
     return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement, sizes)
 
 
-def _sizes(partition: NDArray[np.int64], n_clusters: int, crew: Crew) -> Floats:
+def _sizes(partition: NDArray[np.int64], n_clusters: int, group: ProcessGroup) -> Floats:
     """Return how many rows of all processes every cluster has."""
-    return crew.total(np.bincount(partition, minlength=n_clusters).astype(np.float64))
+    return group.total(np.bincount(partition, minlength=n_clusters).astype(np.float64))
 
 
-def _is_whole(outcome: Outcome, settings: StartSettings, crew: Crew) -> bool:
+def _is_whole(outcome: Outcome, settings: StartSettings, group: ProcessGroup) -> bool:
     """Return whether every cluster has a row."""
-    partition = own_rows(outcome.state.S, crew).argmax(axis=1)
-    sizes = _sizes(partition, settings.n_clusters, crew)
+    partition = group.own_rows(outcome.state.S).argmax(axis=1)
+    sizes = _sizes(partition, settings.n_clusters, group)
     return bool(outcome.history) and bool(sizes.min() > 0)
 
 
-def _where_it_was(
-    starts: list[Start], options: Options, settings: StartSettings, keeper: Keeper | None
+def _resumed(
+    starts: list[Start],
+    rows: Rows,
+    group: ProcessGroup,
+    options: Options,
+    settings: StartSettings,
+    checkpoint_writer: CheckpointWriter | None,
 ) -> tuple[list[Start], list[Outcome]]:
     """Return the starts, with the seeds they had, and what was made of them before."""
-    if keeper is None:
+    if checkpoint_writer is None:
         return starts, []
     kernel = settings.kernel.for_dimensions(settings.n_components)
-    snapshot = keeper.load(state_template(kernel, 1 if options.shared else settings.n_clusters))
+    n_mappings = 1 if options.shared else settings.n_clusters
+    snapshot = checkpoint_writer.load(state_template(kernel, n_mappings))
     if snapshot is None:
         return starts, []
+    for outcome in snapshot.outcomes:
+        state = outcome.state
+        with double_precision():
+            X, S = (group.lay_out(np.asarray(a), rows) for a in (state.parameters.X, state.S))
+        outcome.state = state._replace(parameters=state.parameters._replace(X=X), S=S)
     seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
     return seeded, snapshot.outcomes
-
-
-def _in_these_places(state: State, rows: Rows, crew: Crew) -> State:
-    """Return a state that may come from another device, where the padding was another."""
-    if crew.mesh is not None or len(state.S) == rows.n_padded:
-        return state
-
-    def moved(array: Any) -> Any:
-        return pad_rows(np.asarray(array)[: crew.n_rows], rows.n_padded)
-
-    parameters = state.parameters._replace(X=moved(state.parameters.X))
-    return state._replace(parameters=parameters, S=moved(state.S))

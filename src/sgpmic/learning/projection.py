@@ -153,7 +153,7 @@ def log_evidence_left_out(
     X : ndarray of shape (n_samples, n_components)
         Where the rows were when they were fitted.
     T : ndarray of shape (n_samples, G)
-        Their weights in every process.
+        Their weights in every mapping.
     candidates, Y
         As in :func:`project`.
     """

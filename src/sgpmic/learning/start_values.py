@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.learning.crew import Crew
 from sgpmic.learning.embeddings import MOST_GRAPH_ROWS, embed
 from sgpmic.learning.inducing import choose_inducing
 from sgpmic.learning.memberships import initial_memberships
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.starts import Start
+from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class StartValues(NamedTuple):
 
 def start_values(
     Y: Floats,
-    crew: Crew,
+    group: ProcessGroup,
     start: Start,
     *,
     n_clusters: int,
@@ -54,15 +54,15 @@ def start_values(
     many processes there are.
     """
     rng = np.random.RandomState(start.seed)
-    numbers = np.arange(crew.n_rows)
-    sampled = crew.n_rows > MOST_START_ROWS
+    numbers = np.arange(group.n_rows)
+    sampled = group.n_rows > MOST_START_ROWS
     if sampled:
-        numbers = np.sort(rng.choice(crew.n_rows, MOST_GRAPH_ROWS, replace=False))
-    sample = crew.rows_at(Y, numbers)
+        numbers = np.sort(rng.choice(group.n_rows, MOST_GRAPH_ROWS, replace=False))
+    sample = group.rows_at(Y, numbers)
     embedding = embed(
         sample,
         n_components,
-        _of_sample(start.embedding, crew, numbers),
+        _of_sample(start.embedding, group, numbers),
         n_neighbors=n_neighbors,
         pieces=pieces,
         random_state=rng,
@@ -73,15 +73,15 @@ def start_values(
         deviations = X.std(axis=0)
         deviations = np.where(deviations > 0, deviations, 1.0)
     X = X / deviations
-    S = initial_memberships(X, n_clusters, _of_sample(start.memberships, crew, numbers), rng)
+    S = initial_memberships(X, n_clusters, _of_sample(start.memberships, group, numbers), rng)
     Z = choose_inducing(X, n_inducing, inducing, rng)
     # Processors of different makes round differently, and all have to start from one state.
-    X, Z, S = crew.agree((X, Z, S))
+    X, Z, S = group.agree((X, Z, S))
     if not sampled:
-        own = slice(crew.first, crew.first + crew.n_own)
+        own = slice(group.first, group.first + group.n_own)
         return StartValues(X[own], Z, S[own], embedding.notes)
     note = (
-        f"The start was made from {len(numbers)} of the {crew.n_rows} rows, drawn at random; the "
+        f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
         "others were placed between their nearest rows among them."
     )
     nearest, weights = weights_of_nearest(sample, Y, _PLACED_BETWEEN)
@@ -93,11 +93,11 @@ def start_values(
     return StartValues(X_own, Z, S_own, (note, *embedding.notes))
 
 
-def _of_sample(given: Any, crew: Crew, numbers: NDArray[np.int64]) -> Any:
+def _of_sample(given: Any, group: ProcessGroup, numbers: NDArray[np.int64]) -> Any:
     """Return a method's name as it is, and of an array the rows of the sample."""
-    if isinstance(given, str) or len(given) != crew.n_own:  # what is wrong with it is said later
+    if isinstance(given, str) or len(given) != group.n_own:  # what is wrong with it is said later
         return given
-    return crew.rows_at(np.asarray(given, np.float64), numbers)
+    return group.rows_at(np.asarray(given, np.float64), numbers)
 
 
 def _mean_of(known: Floats, nearest: NDArray[np.int64], weights: Floats) -> Floats:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.learning.crew import Crew
+from sgpmic.parallel.group import ProcessGroup
 
 SELECTIONS = ("consensus", "bound")
 
@@ -43,7 +43,7 @@ class Start(NamedTuple):
             "memberships": self.memberships if isinstance(self.memberships, str) else "given",
         }
 
-    def as_spare(self) -> str:
+    def retry_note(self) -> str:
         """Return what to say of a fit from this start, where those before it lost a cluster."""
         kind = self.describe()
         return (
@@ -77,7 +77,7 @@ def plan_starts(
 
 
 def agreements(
-    partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, crew: Crew
+    partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, group: ProcessGroup
 ) -> NDArray[np.float64]:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
     n = len(partitions)
@@ -88,7 +88,7 @@ def agreements(
         for j in range(i):
             pairs = partitions[i].astype(np.int64) * n_clusters + partitions[j]
             counts = np.bincount(pairs, minlength=n_clusters**2).reshape(n_clusters, n_clusters)
-            table[i, j] = table[j, i] = rand_index(crew.total(counts.astype(np.float64)))
+            table[i, j] = table[j, i] = rand_index(group.total(counts.astype(np.float64)))
     return table.sum(axis=1) / (n - 1)
 
 

@@ -22,15 +22,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from sgpmic.kernels import Kernel
-from sgpmic.model import single_precision
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
 from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
+from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
-from sgpmic.model.statistics import statistics
 
 
-class Processes(NamedTuple):
+class Mappings(NamedTuple):
     """The Gaussian processes: stacked kernels, inducing inputs (U, Q), noise precision β."""
 
     kernels: Kernel
@@ -52,38 +51,33 @@ class Parts(NamedTuple):
         return self.data + self.latent_prior + self.weights + self.entropy
 
 
-def process_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
+def mapping_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
     """Return the weight of every row in every Gaussian process, (N, G)."""
     return rows.flat_weight[:, None] if shared else S
 
 
-def data_term(processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
+def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
     Parameters
     ----------
-    processes : Processes
+    mappings : Mappings
     X : array of shape (N, Q)
     T : array of shape (N, G)
-        Weights of the rows in the Gaussian processes (:func:`process_weights`).
+        Weights of the rows in the Gaussian processes (:func:`mapping_weights`).
     rows : Rows
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
-    if rows.single:
-        terms = single_precision.collapsed_terms(
-            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh, rows.room
-        )
-        return _with_rest(terms, processes.beta, T, rows)
-    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
-    return data_from_sums(processes, phi, psi, T, rows, jitter)
+    phi, psi = statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
+    return data_from_sums(mappings, phi, psi, T, rows, jitter)
 
 
 def data_from_sums(
-    processes: Processes, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+    mappings: Mappings, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> Array:
     """Return the first line of the bound where the sums Φ and Ψ are at hand already."""
-    kernels, Z, beta = processes
+    kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
@@ -102,7 +96,7 @@ def _with_rest(collapsed: Array, beta: Array, T: Array, rows: Rows) -> Array:
 
 
 def _levels(jitter: Array | float, phi: Array) -> Array:
-    """Return a jitter for each process."""
+    """Return a jitter for each mapping."""
     return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
@@ -116,7 +110,7 @@ def latent_parts(prior: LatentPrior, X: Array, S: Array) -> tuple[Array, Array, 
 
 
 def kl_corrected_bound(
-    processes: Processes,
+    mappings: Mappings,
     prior: LatentPrior,
     X: Array,
     S: Array,
@@ -126,29 +120,21 @@ def kl_corrected_bound(
     jitter: Array | float,
 ) -> Parts:
     """Return the KL-corrected bound, Eq. (KLBound), in its parts."""
-    T = process_weights(S, rows, shared=shared)
-    return Parts(data_term(processes, X, T, rows, jitter), *latent_parts(prior, X, S))
+    T = mapping_weights(S, rows, shared=shared)
+    return Parts(data_term(mappings, X, T, rows, jitter), *latent_parts(prior, X, S))
 
 
 def factorise_all(
-    processes: Processes, X: Array, T: Array, rows: Rows, jitter: Array | float
+    mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array | float
 ) -> tuple[Factors, Array, Array]:
-    """Return the factors of q(F) for every process, with the sums Φ and Ψ they came from.
-
-    Passes in float32 give the whitened sums.
-    """
-    if rows.single:
-        whitened = single_precision.whiten_all(
-            *processes[:2], X, T, rows.Y, processes.beta, _levels(jitter, T.T), rows.mesh, rows.room
-        )
-        return single_precision.factors_of(whitened), whitened.phi, whitened.psi
-    phi, psi = statistics(processes.kernels, processes.Z, X, T, rows.Y, rows.mesh, rows.room)
-    return factorise_sums(processes, phi, psi, jitter), phi, psi
+    """Return the factors of q(F) for every mapping, with the sums Φ and Ψ they came from."""
+    phi, psi = statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
+    return factorise_sums(mappings, phi, psi, jitter), phi, psi
 
 
-def factorise_sums(processes: Processes, phi: Array, psi: Array, jitter: Array | float) -> Factors:
-    """Return the factors of q(F) for every process from the sums Φ and Ψ."""
-    kernels, Z, beta = processes
+def factorise_sums(mappings: Mappings, phi: Array, psi: Array, jitter: Array | float) -> Factors:
+    """Return the factors of q(F) for every mapping from the sums Φ and Ψ."""
+    kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
@@ -158,13 +144,13 @@ def factorise_sums(processes: Processes, phi: Array, psi: Array, jitter: Array |
     return factors
 
 
-def divergence(processes: Processes, factors: Factors) -> Array:
+def divergence(mappings: Mappings, factors: Factors) -> Array:
     r"""Return Σ_m KL(q(u_m) || p(u_m)) for the optimal q of the given factors.
 
     With q(u) = N(K A⁻¹W, K A⁻¹K) and p(u) = N(0, K), K = K_uu, for each of the P columns:
     ½ [tr(A⁻¹K) − U + log|A| − log|K| + w ᵀA⁻¹ K A⁻¹ w].
     """
-    kernels, Z, _ = processes
+    kernels, Z, _ = mappings
 
     def one(component: tuple[Kernel, Factors]) -> Array:
         kernel, f = component
@@ -179,7 +165,7 @@ def divergence(processes: Processes, factors: Factors) -> Array:
 
 
 def standard_bound(
-    processes: Processes,
+    mappings: Mappings,
     factors: Factors,
     prior: LatentPrior,
     log_likelihoods: Array,
@@ -196,7 +182,7 @@ def standard_bound(
     log_likelihoods : array of shape (N, G)
         ⟨log p(y_n | f_n)⟩ under q(F) (:func:`sgpmic.model.e_step.expected_log_likelihoods`).
     T : array of shape (N, G)
-        Weights of the rows in the processes that belong to S.
+        Weights of the rows in the mappings that belong to S.
     """
     expected = weighted_sum(T, log_likelihoods)
-    return expected - divergence(processes, factors) + sum(latent_parts(prior, X, S))
+    return expected - divergence(mappings, factors) + sum(latent_parts(prior, X, S))

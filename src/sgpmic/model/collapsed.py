@@ -1,4 +1,4 @@
-r"""The Gaussian-process part of the bound from its small sums, with the functions integrated out.
+r"""The Gaussian-mapping part of the bound from its small sums, with the functions integrated out.
 
 For one Gaussian process, with :math:`A = K_{uu} + \beta\Phi`, :math:`W = \beta\Psi`:
 

@@ -20,34 +20,28 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model import single_pass, wide_pass
-from sgpmic.model.bound import Processes, factorise_all, process_weights
+from sgpmic.model.bound import Mappings, factorise_all, mapping_weights
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
+from sgpmic.model.row_pass import gpu
+from sgpmic.model.row_pass.gpu_operand import kernel_matrices, rows_last
+from sgpmic.model.row_pass.sums import on_own_rows
 from sgpmic.model.rows import Rows
-from sgpmic.model.statistics import on_own_rows
-from sgpmic.model.wide_operand import kernel_matrices, rows_last
 
 
-def expected_log_likelihoods(processes: Processes, factors: Factors, X: Array, rows: Rows) -> Array:
+def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     function = own_log_likelihoods
-    if rows.single:
-        function = partial(_in_single, rows.room)
-    elif rows.room > 0:
-        function = partial(_wide_log_likelihoods, rows.room)
+    if rows.gpu_memory > 0:
+        function = partial(_gpu_log_likelihoods, rows.gpu_memory)
     everywhere = on_own_rows(function, rows.mesh, by_row=(False, False, True, True), results=True)
-    result: Array = everywhere(processes, factors, X, rows.Y)
+    result: Array = everywhere(mappings, factors, X, rows.Y)
     return result
 
 
-def _in_single(room: int, processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
-    return single_pass.log_likelihoods(*processes, factors, X, Y, room=room)
-
-
-def own_log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Array) -> Array:
+def own_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, Y: Array) -> Array:
     """Return the same of the rows at hand, Y in blocks (n_blocks, P, block)."""
-    kernels, Z, beta = processes
+    kernels, Z, beta = mappings
     n_blocks, P, _ = Y.shape
     X_blocks = X.reshape(n_blocks, -1, X.shape[1])
     normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
@@ -69,11 +63,11 @@ def own_log_likelihoods(processes: Processes, factors: Factors, X: Array, Y: Arr
     return result.T
 
 
-def _wide_log_likelihoods(
-    room: int, processes: Processes, factors: Factors, X: Array, Y: Array
+def _gpu_log_likelihoods(
+    gpu_memory: int, mappings: Mappings, factors: Factors, X: Array, Y: Array
 ) -> Array:
-    """As :func:`own_log_likelihoods`, for all processes and many rows at once."""
-    kernels, Z, beta = processes
+    """As :func:`own_log_likelihoods`, for all mappings and many rows at once."""
+    kernels, Z, beta = mappings
     U, P = Z.shape[0], Y.shape[1]
     normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
     both = jnp.concatenate([factors.R_inverse, factors.alpha.transpose(0, 2, 1)], axis=1)
@@ -85,7 +79,7 @@ def _wide_log_likelihoods(
         spread = jnp.sum(residual**2, axis=1) + P * jnp.sum(found[:, :U] ** 2, axis=1)
         return normaliser - 0.5 * beta * spread
 
-    return wide_pass.over_parts(part, X, Y, U, both.shape[0], room)
+    return gpu.over_parts(part, X, Y, U, both.shape[0], gpu_memory)
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:
@@ -94,7 +88,7 @@ def responsibilities(log_p: Array, rows: Rows) -> Array:
 
 
 def e_step(
-    processes: Processes,
+    mappings: Mappings,
     prior: LatentPrior,
     X: Array,
     S: Array,
@@ -110,13 +104,13 @@ def e_step(
     S : array of shape (N, M)
         The new responsibilities.
     info : dict
-        ``log_p`` (N, M), and for the processes of the paper's model ``factors``.
+        ``log_p`` (N, M), and for the mappings of the paper's model ``factors``.
     """
     log_p = log_densities(prior, X) + prior.log_weights
     if shared:
         # The one mapping is the same for every cluster: it cancels in the softmax.
         return responsibilities(log_p, rows), {"log_p": log_p}
-    T = process_weights(S, rows, shared=shared)
-    factors, _, _ = factorise_all(processes, X, T, rows, jitter)
-    log_p = log_p + expected_log_likelihoods(processes, factors, X, rows)
+    T = mapping_weights(S, rows, shared=shared)
+    factors, _, _ = factorise_all(mappings, X, T, rows, jitter)
+    log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
     return responsibilities(log_p, rows), {"log_p": log_p, "factors": factors}

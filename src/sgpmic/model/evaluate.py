@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sgpmic._runtime import compiled, with_numerics
 from sgpmic.kernels import Kernel, stack
-from sgpmic.model.bound import Parts, Processes, data_term, factorise_all, latent_parts
+from sgpmic.model.bound import Mappings, Parts, data_term, factorise_all, latent_parts
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -38,15 +38,15 @@ class Evaluation:
 
 
 @compiled(static_argnames="jitter")
-def _one_process(
+def _one_mapping(
     kernel: Kernel, Z: Array, beta: Array, X: Array, t: Array, rows: Rows, jitter: float
 ) -> tuple[Array, Array]:
     """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
-    processes = Processes(kernel, Z, beta)
-    factors, _, _ = factorise_all(processes, X, t, rows, jitter)
+    mappings = Mappings(kernel, Z, beta)
+    factors, _, _ = factorise_all(mappings, X, t, rows, jitter)
     return (
-        data_term(processes, X, t, rows, jitter),
-        expected_log_likelihoods(processes, factors, X, rows),
+        data_term(mappings, X, t, rows, jitter),
+        expected_log_likelihoods(mappings, factors, X, rows),
     )
 
 
@@ -144,7 +144,7 @@ def evaluate(
     likelihoods = []
     for m, kernel in enumerate(kernels):
         one = stack([kernel.for_dimensions(Q)])
-        term, likelihood = _one_process(
+        term, likelihood = _one_mapping(
             one, jnp.asarray(Z), jnp.asarray(float(beta)), X_pad, T[:, m : m + 1], rows, jitter
         )
         data = data + term

@@ -1,6 +1,6 @@
 r"""What a fitted model says at a latent point, and how well a row fits there.
 
-Mean and variance of process m at x are
+Mean and variance of mapping m at x are
 
 .. math:: \bar f_m(x) = k^\top A_m^{-1} W_m, \qquad
           v_m(x) = k(x,x) - k^\top K_{uu}^{-1} k + k^\top A_m^{-1} k ,
@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.bound import Processes
+from sgpmic.model.bound import Mappings
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
 
@@ -41,19 +41,19 @@ MOST_LEVERAGE = 1.0 - 1e-6
 class Posterior(NamedTuple):
     """What is kept of a fitted model to answer for new rows."""
 
-    processes: Processes
+    mappings: Mappings
     mean_weights: Array  # (G, U, P): A⁻¹W
     precision_loss: Array  # (G, U, U): K_uu⁻¹ − A⁻¹, how the data have reduced the variance
     mixture: Mixture
 
 
-def make_posterior(processes: Processes, factors: Factors, mixture: Mixture) -> Posterior:
+def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture) -> Posterior:
     """Return the posterior from the factors of q(F)."""
 
     def loss(f: Factors) -> Array:
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
-    return Posterior(processes, factors.alpha, lax.map(loss, factors), mixture)
+    return Posterior(mappings, factors.alpha, lax.map(loss, factors), mixture)
 
 
 def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Array) -> Posterior:
@@ -66,10 +66,10 @@ def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Arra
     x : array of shape (Q,)
         The row's latent point when it was fitted.
     s : array of shape (G,)
-        Its weight in every process.
+        Its weight in every mapping.
     y : array of shape (P,)
     """
-    kernels, Z, beta = posterior.processes
+    kernels, Z, beta = posterior.mappings
 
     def one(component: tuple[Kernel, Array, Array, Array, Array]) -> tuple[Array, Array]:
         kernel, weights, precision_loss, inverse, s_m = component
@@ -85,9 +85,9 @@ def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Arra
     return posterior._replace(mean_weights=weights, precision_loss=precision_loss)
 
 
-def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
-    """Return mean (G, B, P) and variance (G, B) of every process at the points X (B, Q)."""
-    kernels, Z, _ = posterior.processes
+def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
+    """Return mean (G, B, P) and variance (G, B) of every mapping at the points X (B, Q)."""
+    kernels, Z, _ = posterior.mappings
 
     def one(component: tuple[Kernel, Array, Array]) -> tuple[Array, Array]:
         kernel, weights, precision_loss = component
@@ -104,8 +104,8 @@ def process_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
 def log_joints(posterior: Posterior, prior: LatentPrior, X: Array, Y: Array) -> Array:
     """Return the logarithms of the summands of p(y, x), shape (B, M)."""
     P = Y.shape[1]
-    mean, variance = process_moments(posterior, X)
-    total = variance + 1.0 / posterior.processes.beta
+    mean, variance = mapping_moments(posterior, X)
+    total = variance + 1.0 / posterior.mappings.beta
     squares = jnp.sum((Y - mean) ** 2, axis=2)
     likelihood = -0.5 * (P * jnp.log(2.0 * math.pi * total) + squares / total)  # (G, B)
     return prior.log_weights + log_densities(prior, X) + likelihood.T  # G = 1 broadcasts

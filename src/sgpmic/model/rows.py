@@ -18,25 +18,23 @@ from sgpmic._runtime import default_device
 #: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache. Not 1024,
 #: which puts the entries of a column into the same few places of the first-level cache.
 DEFAULT_BLOCK = 1000
-#: The same in float32, where the sums within a block are rounded: the fewer terms the better.
-SINGLE_BLOCK = 128
 #: Unless asked otherwise, the rows of a block are a multiple of this: eight numbers fill a vector
 #: register and a cache line. Blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
 ALIGNMENT = 8
 #: Rows a block on a GPU, where blocks are what a long sum is cut into to be made in parallel: at
 #: most, at least, and how many there should be.
-WIDE_BLOCKS = (8192, 1024, 32)
+GPU_BLOCKS = (8192, 1024, 32)
 #: On a GPU a block has a multiple of this many rows, so that all begin where memory likes it, and
 #: many blocks are a multiple of it, so that they can be cut into parts.
-WIDE_MULTIPLE = 16
+GPU_MULTIPLE = 16
 #: The share of a GPU's memory that the pass over the rows may take.
-WIDE_SHARE = 3
+GPU_SHARE = 3
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("Y", "weight", "norm2"),
-    meta_fields=("mesh", "room", "single"),
+    meta_fields=("mesh", "gpu_memory"),
 )
 @dataclass(frozen=True)
 class Rows:
@@ -52,10 +50,8 @@ class Rows:
     norm2: Array  # (n_blocks, block): |y_n|²
     mesh: Mesh | None = None  # the devices that the blocks are spread over; None for one
     #: How many bytes the pass may take where it goes over many rows at once, as on a GPU
-    #: (:mod:`sgpmic.model.wide_pass`); 0 for block by block, as on a CPU.
-    room: int = 0
-    #: Whether passes are made in float32 (:mod:`sgpmic.model.single_precision`).
-    single: bool = False
+    #: (:mod:`sgpmic.model.row_pass.gpu`); 0 for block by block, as on a CPU.
+    gpu_memory: int = 0
 
     @property
     def n_features(self) -> int:
@@ -73,22 +69,17 @@ class Rows:
         return self.weight.reshape(-1)
 
 
-def usual_block(block: int | None, *, single: bool, wide: bool) -> int | None:
-    """Return the largest size of a block: what was asked for, or what suits the precision."""
-    return SINGLE_BLOCK if block is None and single and not wide else block
-
-
-def room_on(device: Any = None) -> int:
-    """Return :attr:`Rows.room` for rows on a device, by default the one that JAX computes on."""
+def gpu_memory_on(device: Any = None) -> int:
+    """Return :attr:`Rows.gpu_memory` for rows on a device, by default JAX's default."""
     device = default_device() if device is None else device
     if device.platform != "gpu":
         return 0
     giga = 2**30
     limit = (device.memory_stats() or {}).get("bytes_limit", 16 * giga)
-    return max(limit // WIDE_SHARE // giga, 1) * giga
+    return max(limit // GPU_SHARE // giga, 1) * giga
 
 
-def block_shape(n_rows: int, block: int | None = None, *, wide: bool = False) -> tuple[int, int]:
+def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> tuple[int, int]:
     """Return the number of blocks and their size: the fewest blocks, as little padding as can be.
 
     Parameters
@@ -98,14 +89,14 @@ def block_shape(n_rows: int, block: int | None = None, *, wide: bool = False) ->
         The largest size of a block; None for the default, where several blocks are also aligned
         (:data:`ALIGNMENT`).
     wide : bool
-        Whether they are for a pass over many rows at once (:attr:`Rows.room`).
+        Whether they are for a pass over many rows at once (:attr:`Rows.gpu_memory`).
     """
-    if block is None and wide:
-        most, least, wanted = WIDE_BLOCKS
+    if block is None and gpu:
+        most, least, wanted = GPU_BLOCKS
         n_blocks = -(-n_rows // min(max(n_rows // wanted, least), most))
-        if n_blocks > WIDE_MULTIPLE:
-            n_blocks = _rounded_up(n_blocks, WIDE_MULTIPLE)
-        return n_blocks, _rounded_up(-(-n_rows // n_blocks), WIDE_MULTIPLE)
+        if n_blocks > GPU_MULTIPLE:
+            n_blocks = _rounded_up(n_blocks, GPU_MULTIPLE)
+        return n_blocks, _rounded_up(-(-n_rows // n_blocks), GPU_MULTIPLE)
     largest = DEFAULT_BLOCK if block is None else block
     n_blocks = -(-n_rows // largest)
     size = -(-n_rows // n_blocks)
@@ -123,39 +114,31 @@ def fill_blocks(
     n_blocks: int,
     size: int,
     reduce: Callable[[Any], Any] | None = None,
-    *,
-    single: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the arrays of :class:`Rows` for a table (N, P), padded with rows of weight 0.
 
-    ``reduce``, where there is one, is applied to the rows of a block at a time. ``single``: the
-    table in float32, and |y|² of the rounded rows, in float64.
+    ``reduce``, where there is one, is applied to the rows of a block at a time.
     """
     N, P = Y.shape
     # Straight into place: with ten million rows every copy of the table on the way would count.
-    blocked = _aligned_zeros((n_blocks, P, size), np.float32 if single else np.float64)
+    blocked = _aligned_zeros((n_blocks, P, size), np.float64)
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
         blocked[number, :, : len(part)] = (part if reduce is None else reduce(part)).T
     weight = np.zeros(n_blocks * size)
     weight[:N] = 1.0
-    norm2 = np.einsum("bpn,bpn->bn", blocked, blocked, dtype=np.float64)
+    norm2 = np.einsum("bpn,bpn->bn", blocked, blocked)
     return blocked, weight.reshape(n_blocks, size), norm2
 
 
-def make_rows(
-    Y: Any, block: int | None = None, room: int | None = None, *, single: bool = False
-) -> Rows:
-    """Put a table ``Y`` (N, P) into blocks; ``room`` as the device has it, or as given.
-
-    ``single`` is for passes in float32.
-    """
+def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -> Rows:
+    """Put a table ``Y`` (N, P) into blocks; ``gpu_memory`` as the device has it, or as given."""
     Y = np.asarray(Y, dtype=np.float64)
-    room = room_on() if room is None else room
-    shape = block_shape(Y.shape[0], usual_block(block, single=single, wide=room > 0), wide=room > 0)
+    gpu_memory = gpu_memory_on() if gpu_memory is None else gpu_memory
+    shape = block_shape(Y.shape[0], block, gpu=gpu_memory > 0)
     # Not jnp.asarray, which copies.
-    values, weight, norm2 = map(jax.device_put, fill_blocks(Y, *shape, single=single))
-    return Rows(values, weight, norm2, room=room, single=single)
+    values, weight, norm2 = map(jax.device_put, fill_blocks(Y, *shape))
+    return Rows(values, weight, norm2, gpu_memory=gpu_memory)
 
 
 def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

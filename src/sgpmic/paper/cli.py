@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic._console import console, fail, listed
+from sgpmic.cli.console import console, fail, listed
 
 if TYPE_CHECKING:
     from sgpmic.paper.comparison import Comparison
@@ -58,13 +58,13 @@ def table(
     Written to the folder: runs.jsonl (every single run), and the table as table.csv,
     table.html and table.md.
     """
-    from sgpmic.io.outputs import write_bytes
     from sgpmic.paper.campaign import fingerprint, table_cases
     from sgpmic.paper.comparison import compare
     from sgpmic.paper.datasets import NAMES
     from sgpmic.paper.methods import METHOD_NAMES
     from sgpmic.paper.published import published_rows
     from sgpmic.paper.render import as_csv, as_html, as_markdown
+    from sgpmic.storage.outputs import write_bytes
 
     try:
         names = _match(listed(methods), METHOD_NAMES, "method")
@@ -255,9 +255,9 @@ def figures(
         from sgpmic.paper.figures.base import as_files, house_style
     except ImportError as error:
         raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
-    from sgpmic.io.outputs import write_bytes
     from sgpmic.paper.campaign import fingerprint
     from sgpmic.paper.datasets import NAMES
+    from sgpmic.storage.outputs import write_bytes
 
     try:
         chosen = [FIGURES[name] for name in _match(listed(only), tuple(FIGURES), "figure")]

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import sgpmic
-from sgpmic.io.outputs import write_bytes
+from sgpmic.storage.outputs import write_bytes
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.estimator import SGPMIC
-from sgpmic.learning.fit import Progress
+from sgpmic.learning.rounds import Progress
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.figures.base import Figure
 from sgpmic.paper.metrics import purity

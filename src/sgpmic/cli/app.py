@@ -1,0 +1,50 @@
+"""The command line: words and options; the work is done by the layers below."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import sgpmic
+from sgpmic.cli.console import console
+from sgpmic.cli.demo import demo
+from sgpmic.cli.fit import fit
+from sgpmic.cli.predict import predict
+from sgpmic.cli.report import info, report
+from sgpmic.cli.startup import prepare_process
+from sgpmic.paper.cli import app as paper
+
+app = typer.Typer(
+    help="Clustering and non-linear dimensionality reduction, learned together.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(fit)
+app.command()(predict)
+app.command()(report)
+app.command()(info)
+app.add_typer(paper, name="paper")
+
+
+def main() -> None:
+    """Run the command line."""
+    prepare_process()
+    app()
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        console.print(f"sgpmic {sgpmic.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Clustering and non-linear dimensionality reduction, learned together."""

@@ -1,0 +1,85 @@
+"""A live view of learning: start, round, bound, change, cluster sizes, time left."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sgpmic.cli.console import console
+
+if TYPE_CHECKING:
+    import sgpmic
+
+_MOST_SIZES = 8
+
+
+class FitDisplay:
+    """Shows what the callbacks are told (:class:`sgpmic.Progress`).
+
+    Parameters
+    ----------
+    max_rounds, n_starts : int
+    """
+
+    def __init__(self, max_rounds: int, n_starts: int) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task(
+            "compiling", total=max_rounds * n_starts, words=f"round 0/{max_rounds}", left=""
+        )
+        self.rounds = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, progress: sgpmic.Progress) -> None:
+        """Bring the display up to date."""
+        self.rounds += 1
+        total = progress.max_rounds * progress.n_starts
+        made = progress.start * progress.max_rounds + progress.round
+        # At most: a start may settle before its last round.
+        left = (total - made) * progress.seconds / progress.round
+        sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
+        more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
+        change = "" if progress.change == float("inf") else f" (change {progress.change:.1e})"
+        n_starts = progress.n_starts
+        start = f"start {progress.start + 1}/{n_starts}, " if n_starts > 1 else ""
+        self._bar.update(
+            self._task,
+            description="learning",
+            total=total,
+            completed=made,
+            words=f"{start}round {progress.round}/{progress.max_rounds}, "
+            f"bound {progress.bound:.2f}{change}, sizes {' · '.join(sizes)}{more}",
+            left=f"at most {_duration(left)} left",
+        )
+
+    def finish(self, words: str) -> None:
+        """Fill the bar."""
+        total = self._bar.tasks[0].total
+        self._bar.update(self._task, description="done", completed=total, words=words, left="")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

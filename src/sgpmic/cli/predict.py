@@ -1,0 +1,142 @@
+"""``sgpmic predict``: what a fitted model says of new rows, in blocks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sgpmic.cli.console import console, fail
+from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.storage.run_folder import RunFolder, RunFolderError
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
+    from sgpmic.tables.reader import TableReader
+
+_BLOCK = 16_384
+
+
+def predict(
+    run: RunPath,
+    table: Annotated[Path, typer.Argument(metavar="NEW", help="Table with the new rows.")],
+    out: Annotated[
+        Path | None, typer.Option(help="CSV to write; NEW-labels.csv in this folder by default.")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column that names the rows; as in fit by default.")
+    ] = None,
+    device: Device = "auto",
+    force: Force = False,
+) -> None:
+    """Say for new rows which cluster they belong to, and which are unlike anything seen.
+
+    Columns are matched by name. Every row is answered for by itself, whatever else is in the
+    file, and files of any size go through in blocks.
+    """
+    choose_device(device)
+    from sgpmic.storage.model_file import ModelFileError
+    from sgpmic.tables.reader import TableError, missing_columns_sentence, open_table
+
+    target = out if out is not None else Path(f"{_stem(table)}-labels.csv")
+    try:
+        record = RunFolder(run).read_record()
+        reader = open_table(table)
+        features = record["data"]["features"]
+        sentence = missing_columns_sentence(table, features, reader.names)
+        if sentence is not None:
+            raise TableError(sentence)
+        if target.exists() and not force:
+            raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
+        _say_extra(reader, record, id_column)
+        model = _load(RunFolder(run))
+        total, flagged = _write(target, model, reader, record, id_column)
+    except (RunFolderError, TableError, ModelFileError) as error:
+        raise fail(str(error)) from None
+    except KeyboardInterrupt:
+        raise fail(f"Stopped; {target} was not written.", 130) from None
+    except OSError as error:
+        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
+    console.print(f"{total} rows written to {escape(str(target))}.")
+    if flagged:
+        verb = "is" if flagged == 1 else "are"
+        console.print(
+            f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
+            "unusual): there clusters mean little."
+        )
+
+
+def _load(folder: RunFolder) -> SGPMIC:
+    from sgpmic.estimator import SGPMIC
+
+    try:
+        return SGPMIC.load(folder.model)
+    except OSError as error:
+        raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
+
+
+def _stem(table: Path) -> str:
+    """Return a table's name without its endings."""
+    name = table.name
+    for ending in (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow"):
+        name = name.removesuffix(ending)
+    return name.removesuffix(".npy").removesuffix(".npz")
+
+
+def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
+    """Name the columns that are not looked at, a label or an id of the fit aside."""
+    known = {*record["data"]["features"], record["data"]["id"], record["data"]["label"], id_column}
+    extra = [name for name in reader.names if name not in known]
+    if extra:
+        shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
+        console.print(f"Columns that the model does not know are left out: {escape(shown)}")
+
+
+def _write(
+    target: Path,
+    model: SGPMIC,
+    reader: TableReader,
+    record: dict[str, Any],
+    id_column: str | None,
+) -> tuple[int, int]:
+    """Write the answers, block by block, and return the numbers of rows and of unusual ones."""
+    from sgpmic.storage.outputs import replacing, table_bytes
+
+    id_name = id_column or record["data"]["id"]
+    if id_name not in reader.names and id_column is None:
+        id_name = None
+    flagged = total = 0
+    bar = Progress(
+        TextColumn("predicting"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed} rows"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with replacing(target) as file, bar:
+        task = bar.add_task("", total=reader.n_rows)
+        for columns in _answers(model, reader, record, id_name):
+            file.write(table_bytes(columns, header=total == 0))
+            flagged += int(columns["unusual"].sum())
+            total += len(columns["unusual"])
+            bar.update(task, completed=total)
+    return total, flagged
+
+
+def _answers(
+    model: SGPMIC, reader: TableReader, record: dict[str, Any], id_name: str | None
+) -> Iterator[dict[str, Any]]:
+    from sgpmic.cli.results import apply_scaling, assessed_columns, row_names
+
+    for block in reader.blocks(record["data"]["features"], id_name, block_rows=_BLOCK):
+        with warnings.catch_warnings():
+            # Columns were matched by name already; the array has none any more.
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            found = model.assess(apply_scaling(block.values, record["scaling"]))
+        names = row_names(block.ids, id_name, len(block.values), block.first_row)
+        yield {**names, **assessed_columns(found, record["unusual_below"])}

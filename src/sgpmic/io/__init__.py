@@ -1,1 +1,0 @@
-"""Files: models now; tables with the command line."""

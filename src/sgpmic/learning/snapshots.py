@@ -1,0 +1,71 @@
+"""What has to be kept to go on with learning after an interruption, to the very same result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from sgpmic.kernels import Kernel, stack
+from sgpmic.learning.em import Parameters, State
+from sgpmic.model.mixture import Conjugate, Mixture
+
+
+@dataclass
+class Outcome:
+    """One start's fit, finished or not."""
+
+    state: State
+    bound: float
+    converged: bool
+    history: list[dict[str, float]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    broke_off: bool = False  # a round gave numbers that are not finite; the one before is kept
+    ended: bool = False  # no more rounds are to be made
+
+
+class Snapshot(NamedTuple):
+    """Learning at the end of a round.
+
+    Attributes
+    ----------
+    seeds : list of int
+        Of all planned starts: with them a fit without a fixed seed can go on too.
+    outcomes : list of Outcome
+        Of the starts so far; the last may not have ended.
+    """
+
+    seeds: list[int]
+    outcomes: list[Outcome]
+
+
+class CheckpointWriter(Protocol):
+    """Where snapshots go and come from."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot in place of the one before."""
+
+    def load(self, template: State) -> Snapshot | None:
+        """Return the snapshot that was kept, None if there is none."""
+
+
+def state_template(kernel: Kernel, n_processes: int) -> State:
+    """Return a state without arrays, for its structure: what leaves are put back into."""
+    nothing: Any = np.zeros(0)
+    parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing)
+    mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
+    return State(parameters, nothing, mixture, conjugate, nothing)
+
+
+def state_leaves(state: State) -> list[np.ndarray]:
+    """Return the arrays of a state in a fixed order."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def state_from_leaves(template: State, leaves: Sequence[np.ndarray]) -> State:
+    """Return the state that has these arrays."""
+    state: State = jax.tree.unflatten(jax.tree.structure(template), list(leaves))
+    return state

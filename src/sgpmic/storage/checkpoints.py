@@ -1,0 +1,282 @@
+"""A checkpoint: learning after a round, whole or not there.
+
+It is a folder in the checkpoint's folder,
+
+``round-000007/``
+    ``rows-0-500000.sgpmic``, ``rows-500000-1000000.sgpmic``
+        X and S of some rows, one file from each process;
+    ``rest.sgpmic``
+        everything small, and whose checkpoint it is.
+
+It is written under another name and renamed when all of it is there. The files say which rows
+they hold, so any number of processes can resume from them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import sgpmic
+from sgpmic.kernels import Kernel
+from sgpmic.learning.em import State
+from sgpmic.learning.snapshots import Outcome, Snapshot, state_from_leaves, state_leaves
+from sgpmic.parallel.group import ProcessGroup
+from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+
+_KIND = "shared checkpoint"
+_REST = "rest.sgpmic"
+
+
+class Checkpoint:
+    """Keeps snapshots in a folder (:class:`sgpmic.learning.snapshots.CheckpointWriter`).
+
+    Parameters
+    ----------
+    path : path-like
+        A folder that all processes can read and write.
+    group : ProcessGroup
+    belongs_to : mapping of str to str
+        Marks of the data, the settings and the program (:func:`fit_marks`). Learning resumes
+        only where all of them are the same: otherwise the result would be nobody's.
+    every : int
+        Rounds between two snapshots. The end of a start is always kept.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        group: ProcessGroup,
+        belongs_to: Mapping[str, str],
+        every: int = 1,
+    ) -> None:
+        self.path = Path(path)
+        self._group = group
+        self._belongs_to = dict(belongs_to)
+        self._every = every
+        if self.path.is_file():
+            raise ModelFileError(
+                f"{self.path} is a file; a checkpoint is a folder (before version 0.2 it was a "
+                "file, which cannot be resumed): delete it or name another place."
+            )
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write the snapshot, if it is time for one."""
+        last = snapshot.outcomes[-1]
+        if len(last.history) % self._every and not last.ended:
+            return
+        group = self._group
+        number = sum(len(outcome.history) for outcome in snapshot.outcomes)
+        final = self.path / f"round-{number:06d}"
+        unfinished = self.path / f".{final.name}.part"
+        if group.process == 0:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+        group.wait("checkpoint is begun")
+        own = {
+            f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
+            for i, outcome in enumerate(snapshot.outcomes)
+            for name, array in (("X", outcome.state.parameters.X), ("S", outcome.state.S))
+        }
+        first, end = group.first, group.first + group.n_own
+        write_model(unfinished / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
+        group.wait("rows are written")
+        if group.process == 0:
+            self._write_rest(unfinished / _REST, snapshot)
+            shutil.rmtree(final, ignore_errors=True)
+            unfinished.rename(final)
+            for older in self._rounds()[:-1]:
+                shutil.rmtree(older, ignore_errors=True)
+
+    def _write_rest(self, path: Path, snapshot: Snapshot) -> None:
+        arrays: dict[str, np.ndarray] = {}
+        described = []
+        for number, outcome in enumerate(snapshot.outcomes):
+            leaves = state_leaves(_with_rows(outcome.state, np.zeros(0), np.zeros(0)))
+            arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
+            described.append(_describe_outcome(outcome, len(leaves)))
+        header = {
+            "kind": _KIND,
+            "belongs_to": self._belongs_to,
+            "seeds": snapshot.seeds,
+            "outcomes": described,
+            "n_rows": self._group.n_rows,
+        }
+        write_model(path, header, arrays)
+
+    def _rounds(self) -> list[Path]:
+        """Return the checkpoints that are whole, the newest last."""
+        if not self.path.is_dir():
+            return []
+        return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
+
+    def load(self, template: State) -> Snapshot | None:
+        """Return the newest snapshot, X and S of this process's rows; None where there is none.
+
+        Raises
+        ------
+        ModelFileError
+            Where it is damaged or belongs to another fit.
+        """
+        # The first process decides, or one that is late could see a folder that is being removed.
+        rounds = self._rounds()
+        newest = int(rounds[-1].name.split("-")[1]) if rounds else -1
+        newest = int(self._group.agree(np.array([newest]))[0])
+        if newest < 0:
+            return None
+        folder = self.path / f"round-{newest:06d}"
+        header, arrays = read_model(folder / _REST)
+        if header.get("kind") != _KIND:
+            raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
+        self._check_belongs(header["belongs_to"])
+        own = self._read_own_rows(folder, len(header["outcomes"]))
+        outcomes: list[Outcome] = []
+        for i, described in enumerate(header["outcomes"]):
+            leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
+            state = _with_rows(state_from_leaves(template, leaves), own[f"{i}.X"], own[f"{i}.S"])
+            outcomes.append(_restore_outcome(described, state))
+        return Snapshot(list(header["seeds"]), outcomes)
+
+    def _check_belongs(self, found: Mapping[str, str]) -> None:
+        others = [what for what, mark in self._belongs_to.items() if found.get(what) != mark]
+        if others:
+            raise ModelFileError(
+                f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
+                "delete it to start anew, or resume with what it belongs to."
+            )
+
+    def _read_own_rows(self, folder: Path, n_outcomes: int) -> dict[str, np.ndarray]:
+        """Read this process's rows from all files that have some of them."""
+        first, end = self._group.first, self._group.first + self._group.n_own
+        parts: list[tuple[int, dict[str, np.ndarray]]] = []
+        for path in folder.glob("rows-*-*.sgpmic"):
+            start, stop = map(int, path.stem.split("-")[1:])
+            if start < end and stop > first:
+                _, arrays = read_model(path)
+                wanted = slice(max(first - start, 0), end - start)
+                parts.append((start, {name: array[wanted] for name, array in arrays.items()}))
+        parts.sort(key=lambda part: part[0])
+        found = {
+            f"{i}.{name}": np.concatenate([arrays[f"{i}.{name}"] for _, arrays in parts])
+            for i in range(n_outcomes)
+            for name in "XS"
+            if parts
+        }
+        if any(len(array) != end - first for array in found.values()) or not found:
+            raise ModelFileError(f"{folder} lacks rows; delete it to start anew.")
+        return found
+
+
+def _with_rows(state: State, X: Any, S: Any) -> State:
+    return state._replace(parameters=state.parameters._replace(X=X), S=S)
+
+
+def _describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
+    """Return what a header says of a start."""
+    return {
+        "leaves": n_leaves,
+        # The first change is measured against a bound that is no number, which no header holds.
+        "bound": outcome.bound if outcome.history else None,
+        "converged": outcome.converged,
+        "history": outcome.history,
+        "notes": list(outcome.notes),
+        "broke_off": outcome.broke_off,
+        "ended": outcome.ended,
+    }
+
+
+def _restore_outcome(described: dict[str, Any], state: State) -> Outcome:
+    """Return the start that a header tells of."""
+    return Outcome(
+        state=state,
+        bound=float("nan") if described["bound"] is None else described["bound"],
+        converged=described["converged"],
+        history=described["history"],
+        notes=tuple(described["notes"]),
+        broke_off=described["broke_off"],
+        ended=described["ended"],
+    )
+
+
+#: Parameters that do not change what is learned.
+_WITHOUT_EFFECT = (
+    "checkpoint",
+    "checkpoint_every",
+    "verbose",
+    "callbacks",
+    "warm_start",
+    "device",
+)
+
+
+def fit_marks(
+    own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return marks of all that decides the result of a fit, however many processes there are.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n_own, n_features)
+    group : ProcessGroup
+    parameters : mapping
+        The estimator's. A seed that is no number has no mark: the checkpoint holds the seeds that
+        were drawn.
+    """
+    return {"data": data_mark(own, group), **_settings_marks(parameters)}
+
+
+def _settings_marks(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return marks of what decides the result of a fit besides the data."""
+    settings = hashlib.sha256()
+    for name, value in sorted(parameters.items()):
+        if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
+            continue
+        settings.update(f"{name}=".encode() + _bytes_of(value) + b";")
+    versions = f"sgpmic {sgpmic.__version__}, jax {jax.__version__}"
+    return {"settings": settings.hexdigest(), "versions": versions}
+
+
+def _bytes_of(value: Any) -> bytes:
+    """Return a parameter's value as bytes; an array's repr would leave most of it out."""
+    if value is None or isinstance(value, (str, bool, Real, Kernel)):
+        return repr(value).encode()
+    array = np.asarray(value, dtype=np.float64)
+    return f"{array.shape}".encode() + array.tobytes()
+
+
+def data_mark(own: np.ndarray, group: ProcessGroup) -> str:
+    """Return a mark of the whole table, the same however it is spread."""
+    mark = group.total(np.array([table_mark(own, group.first)], dtype=np.uint64))[0]
+    return f"{group.n_rows} x {own.shape[1]}, {int(mark):016x}"
+
+
+def table_mark(rows: np.ndarray, first: int) -> int:
+    """Return 64 bits that stand for rows at their places; those of parts of a table add up."""
+    rng = np.random.RandomState(0)
+    factors = rng.randint(0, 2**63, size=rows.shape[1], dtype=np.int64).astype(np.uint64) * 2 + 1
+    total = np.zeros((), np.uint64)
+    step = 65_536
+    with np.errstate(over="ignore"):
+        for start in range(0, len(rows), step):
+            # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+            part = np.ascontiguousarray(rows[start : start + step], np.float64) + 0.0
+            bits = _mixed(part.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+            places = np.arange(first + start, first + start + len(part), dtype=np.uint64)
+            total += _mixed(bits + _mixed(places + np.uint64(1))).sum(dtype=np.uint64)
+    return int(total)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Return every number's bits well shaken (the finaliser of SplitMix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

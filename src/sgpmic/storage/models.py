@@ -1,0 +1,199 @@
+"""Estimators in model files: which array and which word means what.
+
+Everything that decides a prediction is stored as it is, so a model that was saved and loaded
+gives the same answers to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from sgpmic.kernels import KERNELS, Kernel, stacked_like
+from sgpmic.learning.predictor import Predictor, Units
+from sgpmic.learning.reference import Reference
+from sgpmic.model.bound import Mappings
+from sgpmic.model.mixture import Mixture
+from sgpmic.model.prediction import Posterior
+from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+
+_KIND = "SGPMIC"
+
+
+@dataclass
+class StoredModel:
+    """What a model file holds of an estimator."""
+
+    fitted: Predictor
+    parameters: dict[str, Any]
+    attributes: dict[str, Any]  # numbers and truth values by name
+    feature_names: list[str] | None
+    history: dict[str, list[float]]
+    starts: list[dict[str, Any]]
+
+
+def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -> None:
+    """Write a model to ``path``; ``version`` is the package's."""
+    arrays = _fitted_arrays(model.fitted)
+    parameters: dict[str, Any] = {}
+    for name, value in model.parameters.items():
+        # Functions are code, and no code goes into a model file; a checkpoint is of this machine.
+        if name in ("callbacks", "checkpoint"):
+            continue
+        if isinstance(value, Kernel):
+            parameters[name] = {"kernel": _kernel_to_json(value)}
+        elif isinstance(value, np.random.RandomState):
+            continue  # its seed is not known; a loaded model starts a new one
+        elif isinstance(value, (str, bool, int, float, type(None))):
+            parameters[name] = value
+        elif isinstance(value, np.generic):
+            parameters[name] = value.item()
+        else:
+            arrays[f"parameter.{name}"] = np.asarray(value)
+            parameters[name] = {"array": f"parameter.{name}"}
+    starts = []
+    for i, start in enumerate(model.starts):
+        arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
+        starts.append({k: _plain(v) for k, v in start.items() if k != "labels"})
+    header = {
+        "package": version,
+        "estimator": _KIND,
+        "parameters": parameters,
+        "kernel": _kernel_to_json(_first(model.fitted.posterior.mappings.kernels)),
+        "feature_names": model.feature_names,
+        "attributes": {name: _plain(value) for name, value in model.attributes.items()},
+        "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
+        "starts": starts,
+    }
+    write_model(path, header, arrays)
+
+
+def load_model(path: str | os.PathLike[str]) -> StoredModel:
+    """Read a model from ``path``."""
+    header, arrays = read_model(path)
+    try:
+        if header["estimator"] != _KIND:
+            raise ValueError(f"it holds a {header['estimator']}")
+        return StoredModel(
+            fitted=_fitted_from_arrays(header["kernel"], arrays),
+            parameters={k: _parameter(v, arrays) for k, v in header["parameters"].items()},
+            attributes=dict(header["attributes"]),
+            feature_names=header["feature_names"],
+            history=dict(header["history"]),
+            starts=[
+                start | {"labels": arrays[f"start.{i}.labels"]}
+                for i, start in enumerate(header["starts"])
+            ],
+        )
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
+    """Return the error for a sound model file with contents that cannot be used."""
+    return ModelFileError(
+        f"{os.fspath(path)} is a model file, but not one of an SGPMIC that this version can read "
+        f"({reason}); fit and save the model again."
+    )
+
+
+def _parameter(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "kernel" in value:
+        return _kernel_from_json(value["kernel"])
+    return arrays[value["array"]]
+
+
+def _fitted_arrays(fitted: Predictor) -> dict[str, np.ndarray]:
+    posterior, reference = fitted.posterior, fitted.reference
+    arrays: dict[str, Any] = {
+        "offset": fitted.units.offset,
+        "scale": np.asarray(fitted.units.scale),
+        "embedding": fitted.X,
+        "memberships": fitted.S,
+        "inducing": posterior.mappings.Z,
+        "beta": posterior.mappings.beta,
+        "mean_weights": posterior.mean_weights,
+        "precision_loss": posterior.precision_loss,
+        "weights": posterior.mixture.weights,
+        "means": posterior.mixture.means,
+        "covariances": posterior.mixture.covariances,
+        "reference.rows": reference.rows,
+        "reference.points": reference.points,
+        "reference.keys": reference.keys,
+        "reference.order": reference.order,
+    }
+    for name, value in posterior.mappings.kernels.parameters().items():
+        arrays[f"kernel.{name}"] = value
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predictor:
+    N, Q = arrays["embedding"].shape
+    M, P = len(arrays["weights"]), len(arrays["offset"])
+    U = len(arrays["inducing"])
+    G = len(arrays["kernel.variance"])
+    R = len(arrays["reference.rows"])
+    shapes = {
+        "memberships": (N, M),
+        "inducing": (U, Q),
+        "mean_weights": (G, U, P),
+        "precision_loss": (G, U, U),
+        "means": (M, Q),
+        "covariances": (M, Q, Q),
+        "reference.rows": (R, P),
+        "reference.points": (R, Q),
+        "reference.keys": (N,),
+        "reference.order": (N,),
+        "scale": (),
+        "beta": (),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+    kernel_type = KERNELS[kernel["name"]]
+    pattern = kernel_type(ard=bool(kernel["ard"]))
+    stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
+    return Predictor(
+        Units(arrays["offset"], float(arrays["scale"])),
+        Posterior(
+            Mappings(stacked, arrays["inducing"], arrays["beta"]),
+            arrays["mean_weights"],
+            arrays["precision_loss"],
+            Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
+        ),
+        arrays["embedding"],
+        arrays["memberships"],
+        Reference(
+            arrays["reference.rows"],
+            arrays["reference.points"],
+            arrays["reference.keys"],
+            arrays["reference.order"],
+        ),
+    )
+
+
+def _first(kernels: Kernel) -> Kernel:
+    first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
+    return first
+
+
+def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
+    parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
+    return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
+
+
+def _kernel_from_json(value: dict[str, Any]) -> Kernel:
+    parameters = {
+        k: np.asarray(v) if isinstance(v, list) else v for k, v in value["parameters"].items()
+    }
+    return KERNELS[value["name"]](ard=bool(value["ard"]), **parameters)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,1 @@
+"""Tables in: CSV, Parquet, NumPy, and what is wrong with them."""

@@ -1,0 +1,166 @@
+"""Tables in Parquet files and in Arrow's own (IPC files and streams, Feather)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sgpmic.tables.base import (
+    Piece,
+    TableError,
+    TableReader,
+    check_names,
+    decoding,
+    drop_advice,
+    quote,
+)
+from sgpmic.tables.cells import BadText, to_numbers, to_texts, unsupported
+
+_ROWS = 65536
+_BUFFER_BYTES = 1 << 20
+_FILE_MAGIC = b"ARROW1"
+
+#: Opens the file and yields record batches that hold at least the columns of these names.
+Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+
+
+class ArrowReader(TableReader):
+    """A table that comes as Arrow record batches."""
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        schema: pa.Schema,
+        n_rows: int | None,
+        batches: Batches,
+        first_row: int = 0,
+    ) -> None:
+        self.path = path
+        with decoding(path, kind):  # names may turn out not to be UTF-8
+            self.names = tuple(schema.names)
+        self.n_rows = n_rows
+        self._kind = kind
+        self._schema = schema
+        self._batches = batches
+        self._first_row = first_row
+        check_names(path, self.names)
+
+    def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
+        """Yield the rows of every record batch."""
+        for name in features:
+            reason = unsupported(self._schema.field(name).type)
+            if reason:
+                raise TableError(
+                    f"{self.path}, column {quote(name)}: {reason}, or {drop_advice(name)}"
+                )
+        start = self._first_row
+        for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
+            yield self._piece(batch, start, features, texts)
+            start += len(batch)
+
+    def _safe_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of no more than some rows that are safe to look into."""
+        with decoding(self.path, self._kind):
+            batches = self._batches(names)
+        while True:
+            with decoding(self.path, self._kind):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                batch = batch.select(list(names))
+                # Arrow trusts offsets in a file; without this a damaged one could end the process.
+                batch.validate(full=True)
+            for start in range(0, len(batch), _ROWS):
+                yield batch.slice(start, _ROWS)
+
+    def _piece(
+        self, batch: pa.RecordBatch, start: int, features: Sequence[str], texts: Sequence[str]
+    ) -> Piece:
+        values = np.empty((len(batch), len(features)))
+        for j, name in enumerate(features):
+            with decoding(self.path, self._kind):
+                numbers = to_numbers(batch.column(name))
+            if isinstance(numbers, BadText):
+                raise TableError(
+                    f"{self.path}, row {start + numbers.row + 1}, column {quote(name)}: "
+                    f"{quote(numbers.text)} is not a number; {drop_advice(name)}"
+                )
+            values[:, j] = numbers
+        with decoding(self.path, self._kind):
+            words = [to_texts(batch.column(name)) for name in texts]
+        return Piece(values, words, lambda row: f"row {start + row + 1}")
+
+
+class ParquetReader(ArrowReader):
+    """A Parquet file, or some consecutive rows of one."""
+
+    def __init__(self, path: str, rows: range | None = None) -> None:
+        kind = "a Parquet file"
+        with decoding(path, kind), pq.ParquetFile(path) as file:
+            schema, in_file = file.schema_arrow, file.metadata.num_rows
+        self._rows = range(in_file) if rows is None else rows
+        super().__init__(
+            path, kind, schema, len(self._rows), self._batches_of_rows, self._rows.start
+        )
+
+    def share(self, first: int, end: int) -> ParquetReader:
+        """Return a reader of some rows, which reads their row groups only."""
+        return ParquetReader(self.path, self._rows[first:end])
+
+    def _batches_of_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        # Through a small buffer: a file may be a single row group, which would be loaded whole.
+        with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+            groups, before = self._groups(file.metadata)
+            for batch in file.iter_batches(
+                batch_size=_ROWS, columns=list(names), row_groups=groups
+            ):
+                wanted = batch.slice(
+                    max(self._rows.start - before, 0),
+                    max(self._rows.stop - max(before, self._rows.start), 0),
+                )
+                before += len(batch)
+                if len(wanted):
+                    yield wanted
+
+    def _groups(self, metadata: pq.FileMetaData) -> tuple[list[int], int]:
+        """Return the row groups that hold the rows, and the number of rows before the first."""
+        groups: list[int] = []
+        first = start = 0
+        for number in range(metadata.num_row_groups):
+            end = start + metadata.row_group(number).num_rows
+            if start < self._rows.stop and end > self._rows.start:
+                first = first if groups else start
+                groups.append(number)
+            start = end
+        return groups, first
+
+
+def open_parquet(path: str) -> ArrowReader:
+    """Open a Parquet file; only its schema is read."""
+    return ParquetReader(path)
+
+
+def open_ipc(path: str) -> ArrowReader:
+    """Open an Arrow IPC file or stream, which a Feather file is too; only its schema is read."""
+    kind = "an Arrow or Feather file"
+
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(path) as source:
+            if is_file:
+                reader = pa.ipc.open_file(source)
+                for i in range(reader.num_record_batches):
+                    yield reader.get_batch(i)
+            else:
+                yield from pa.ipc.open_stream(source)
+
+    # Not memory-mapped: a file that is cut while it is read would end the process.
+    with decoding(path, kind), pa.OSFile(path) as source:
+        is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        source.seek(0)
+        opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
+        schema = opener(source).schema
+    return ArrowReader(path, kind, schema, None, batches)

@@ -1,0 +1,138 @@
+"""The layout of a text table, found out from its first lines: delimiter, header, names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from sgpmic.tables.cells import parse_number
+from sgpmic.tables.chunks import WHITE, mask_quoted, squeeze_white
+
+#: How much of a file is looked at.
+SAMPLE_BYTES = 1 << 16
+
+# In this order when nothing else decides.
+_DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
+_SAMPLE_RECORDS = 100
+_LONG_RECORDS = 3
+_REGULAR = 0.5
+_WHITE_DOUBT = 0.2
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"(.*)', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file is to be read.
+
+    Attributes
+    ----------
+    delimiter : bytes
+        What separates fields; `WHITE` for any white space.
+    names : tuple of str
+        The columns.
+    has_header : bool
+        Whether the first record holds the names.
+    """
+
+    delimiter: bytes
+    names: tuple[str, ...]
+    has_header: bool
+
+    @property
+    def separators(self) -> bytes:
+        """The bytes that separate fields in the file."""
+        return _separators(self.delimiter)
+
+    @property
+    def parsed_delimiter(self) -> bytes:
+        """The delimiter once white space is squeezed."""
+        return b"\t" if self.delimiter == WHITE else self.delimiter
+
+
+def find_layout(start: bytes) -> Layout:
+    """Return the layout of a file that starts with these bytes, among them a whole record."""
+    delimiter = _find_delimiter(start)
+    cells = split_record(_records(start, delimiter, 1)[0], delimiter)
+    decimals = ".," if delimiter != b"," else "."
+    numbers = [_as_number(cell, decimals) for cell in cells]
+    if any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers):
+        names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
+        return Layout(delimiter, tuple(names), has_header=True)
+    names = [f"feature_{i + 1}" for i in range(len(cells))]
+    return Layout(delimiter, tuple(names), has_header=False)
+
+
+def split_record(record: bytes, delimiter: bytes) -> list[str]:
+    """Return the fields of a record, without their quotes."""
+    if delimiter == WHITE:
+        record, delimiter = squeeze_white(record), b"\t"
+    mask, _ = mask_quoted(record, delimiter)
+    fields = []
+    start = 0
+    for masked in mask.split(delimiter):
+        fields.append(_unquote(record[start : start + len(masked)].decode("utf-8", "replace")))
+        start += len(masked) + 1
+    return fields
+
+
+def _unquote(field: str) -> str:
+    match = _QUOTED.fullmatch(field)
+    return match[1].replace('""', '"') + match[2] if match else field
+
+
+def _find_delimiter(start: bytes) -> bytes:
+    """Return the delimiter that makes lines equally long and cells numbers."""
+    scores = {delimiter: _score(start, delimiter) for delimiter in _DELIMITERS}
+    best = max(scores, key=lambda delimiter: scores[delimiter])  # the first of equals
+    # A single column has no delimiter, and the comma is as good as any.
+    return best if scores[best] > 0 else b","
+
+
+def _score(start: bytes, delimiter: bytes) -> float:
+    """Return how well a delimiter fits: 0 if it separates nothing.
+
+    In the main it is the share of lines of equal length plus the share of cells that are numbers.
+    """
+    records = _records(start, delimiter, _SAMPLE_RECORDS)
+    rows = [split_record(record, delimiter) for record in records]
+    length, count = Counter(len(row) for row in rows).most_common(1)[0]
+    if length < 2:
+        return 0.0
+    decimals = ".," if delimiter != b"," else "."
+    cells = [cell for row in rows[1:] or rows for cell in row]
+    numbers = sum(_as_number(cell, decimals) is not None for cell in cells)
+    score = count / len(rows) + numbers / len(cells)
+    # Without exception weighs more than almost; and words in a text column are no columns.
+    return score + _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
+
+
+def _as_number(cell: str, decimals: str) -> float | None:
+    numbers = (parse_number(cell, decimal) for decimal in decimals)
+    return next((number for number in numbers if number is not None), None)
+
+
+def _records(start: bytes, delimiter: bytes, most: int) -> list[bytes]:
+    """Return the first records that are not blank, at least one."""
+    # Very long lines: a few of them say as much.
+    for sample, limit in ((start[:SAMPLE_BYTES], most), (start, min(most, _LONG_RECORDS))):
+        mask, _ = mask_quoted(sample, _separators(delimiter))
+        # The last record of the sample may be cut off.
+        end = len(mask) if len(sample) == len(start) else mask.rfind(b"\n") + 1
+        records = []
+        position = 0
+        for line in mask[:end].split(b"\n"):
+            record = sample[position : position + len(line)]
+            position += len(line) + 1
+            if record.strip(b" \t"):
+                records.append(record)
+                if len(records) == limit:
+                    break
+        if records:
+            return records
+    return [start]
+
+
+def _separators(delimiter: bytes) -> bytes:
+    return b" \t" if delimiter == WHITE else delimiter

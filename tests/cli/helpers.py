@@ -1,0 +1,87 @@
+"""Commands as processes, and tables for them."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+from typer.testing import CliRunner
+
+NAMES = ("height", "width", "depth")
+
+
+def command(*arguments: object) -> list[str]:
+    run = "from sgpmic.cli.app import main; main()"
+    return [sys.executable, "-c", run, *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    return ours | {"COLUMNS": "140"}
+
+
+def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+    )
+
+
+def here(*arguments: object) -> Any:
+    """Run a command in this process: for tests of what it does, not of how it is started."""
+    from sgpmic.cli.app import app
+
+    # A command may say where JAX computes, which is not for the tests that follow.
+    with mock.patch.dict(os.environ):
+        return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what was printed, without the line ends that the terminal's width put in."""
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one sentence of a command that refused to do something."""
+    assert done.returncode == 2, said(done)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("sgpmic: "), done.stderr
+    return " ".join(done.stderr.split())
+
+
+def values(seed: int = 0, n_each: int = 20) -> np.ndarray:
+    rng = np.random.RandomState(seed)
+    return np.vstack([rng.standard_normal((n_each, 3)) + 6.0 * k for k in range(3)])
+
+
+def write_csv(path: Path, rows: np.ndarray, **more: list[str]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*NAMES, *more])
+        writer.writerows(
+            [*map(repr, map(float, row)), *extra]
+            for row, *extra in zip(rows, *more.values(), strict=True)
+        )
+    return path
+
+
+def arrow_table(rows: np.ndarray) -> pa.Table:
+    return pa.table({name: rows[:, i] for i, name in enumerate(NAMES)})
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

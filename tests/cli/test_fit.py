@@ -1,0 +1,248 @@
+"""sgpmic fit, as a process."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from tests.cli.helpers import (
+    NAMES,
+    arrow_table,
+    here,
+    read_csv,
+    refused,
+    said,
+    sgpmic,
+    values,
+    write_csv,
+)
+
+from sgpmic import SGPMIC
+
+QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
+
+
+def text(rows: np.ndarray, delimiter: str) -> str:
+    lines = [NAMES, *([repr(float(v)) for v in row] for row in rows)]
+    return "\n".join(delimiter.join(line) for line in lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def expected() -> SGPMIC:
+    return SGPMIC(3, max_iter=2, n_inducing=10, random_state=0).fit(values())
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.npy", "t.npz"])
+def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, name: str) -> None:
+    path, rows = tmp_path / name, values()
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(text(rows, ",").encode()))
+    elif name.endswith(("csv", "tsv")):
+        path.write_text(text(rows, "," if name.endswith("csv") else "\t"))
+    elif name.endswith("parquet"):
+        pyarrow.parquet.write_table(arrow_table(rows), path)
+    elif name.endswith("feather"):
+        pyarrow.feather.write_feather(arrow_table(rows), path)
+    elif name.endswith("npy"):
+        np.save(path, rows)
+    else:
+        np.savez(path, rows)
+    # In this process, which has compiled all that for what is expected; others run in their own.
+    done = here("fit", path, *QUICK, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    table = read_csv(tmp_path / "run" / "labels.csv")
+    np.testing.assert_array_equal([int(row["cluster"]) for row in table], expected.labels_)
+    latent = [[float(row["latent_1"]), float(row["latent_2"])] for row in table]
+    np.testing.assert_allclose(latent, expected.embedding_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [(("--batch", 20), {"batch_size": 20}), (("--precision", "float32"), {"precision": "float32"})],
+    ids=str,
+)
+def test_ways_to_learn_are_those_of_python(
+    tmp_path: Path, options: tuple[object, ...], parameters: dict[str, Any]
+) -> None:
+    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=0, **parameters).fit(values())
+    np.save(tmp_path / "t.npy", values())
+    done = here("fit", tmp_path / "t.npy", *QUICK, *options, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    table = read_csv(tmp_path / "run" / "labels.csv")
+    latent = [[float(row["latent_1"]), float(row["latent_2"])] for row in table]
+    np.testing.assert_allclose(latent, model.embedding_, rtol=1e-6, atol=1e-9)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"].items() >= parameters.items()
+
+
+def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
+    ids = [f"id {i}" for i in range(60)]
+    given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20
+    table = write_csv(tmp_path / "t.csv", values(), name=ids, kind=given)
+    done = sgpmic(
+        *("fit", table, *QUICK, "--out", tmp_path / "run", "--id", "name", "--label", "kind"),
+        *("--standardize", "--seed", 7, "--checkpoint-every", 2),
+    )
+    assert done.returncode == 0, said(done)
+    assert "Agreement with kind" in said(done)
+    assert "Rand index 1.00" in said(done)
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        *("labels.csv", "model.sgpmic", "report.html", "run.json")
+    ]
+    rows = read_csv(tmp_path / "run" / "labels.csv")
+    assert [row["name"] for row in rows] == ids
+    shares = np.array([[float(row[f"membership_{m}"]) for m in range(3)] for row in rows])
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    np.testing.assert_allclose([float(row["certainty"]) for row in rows], shares.max(axis=1))
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["data"]["features"] == list(NAMES), "neither id nor label is a feature"
+    assert record["settings"]["random_state"] == 7
+    assert record["versions"]["jax"]
+    assert len(record["data"]["digest"]) == 64
+    scaled = (values() - values().mean(axis=0)) / values().std(axis=0)
+    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=7).fit(scaled)
+    np.testing.assert_array_equal([int(row["cluster"]) for row in rows], model.labels_)
+    assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").n_features_in_ == 3
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "id 17" in page
+    assert "</html>" in page
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", values())
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "mine.txt").write_text("precious")
+    assert "not empty" in refused(sgpmic("fit", table, *QUICK, "--out", out))
+    assert [p.name for p in out.iterdir()] == ["mine.txt"]
+    done = sgpmic("fit", table, *QUICK, "--out", out, "--force")
+    assert done.returncode == 0, said(done)
+    assert (out / "mine.txt").read_text() == "precious"
+    before = (out / "labels.csv").read_bytes()
+    bad = write_csv(tmp_path / "bad.csv", np.full((3, 3), np.nan))
+    refused(sgpmic("fit", bad, *QUICK, "--out", out, "--force"))
+    for slip in (("-d", "abc"), ("--kernel", "cosine"), ("-k", "61"), ("--drop", "nothing")):
+        refused(sgpmic("fit", table, *QUICK, *slip, "--out", out, "--force"))
+    assert (out / "labels.csv").read_bytes() == before, "a slip costs nothing"
+    done = sgpmic("fit", table, *QUICK, "--out", out, "--resume")
+    assert done.returncode == 0
+    assert "nothing is left to do" in said(done)
+    words = refused(sgpmic("fit", table, "-k", 4, "--out", out, "--resume"))
+    assert "other settings (n_clusters 3, not 4)" in words
+
+
+def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "labels.csv", values())
+    before = table.read_bytes()
+    words = refused(sgpmic("fit", table, *QUICK, "--out", tmp_path, "--force"))
+    assert "labels.csv" in words
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.html").write_text("mine")
+    assert "no run's" in refused(sgpmic("fit", table, *QUICK, "--out", other, "--force"))
+    assert (other / "report.html").read_text() == "mine"
+    assert table.read_bytes() == before
+
+
+BAD_TABLES = {
+    "ragged": (b"a,b\n1,2\n3\n", ("line 3",)),
+    "text": (b"a,b\n1,2\n3,x\n", ("line 3", "'b'", "--drop")),
+    "missing": (b"a,b\n1,2\n,4\n5,6\n", ("line 3", "'a'")),
+    "encoding": ("a,b\n1,é\n".encode("latin-1"), ("line 2", "UTF-8")),
+    "rubbish": (bytes(range(256)) * 20, ()),
+    "duplicate": (b"a,a\n1,2\n3,4\n", ("'a'",)),
+    "empty": (b"", ("empty",)),
+    "header only": (b"a,b\n", ()),
+    "infinite": (b"a,b\n1,2\ninf,4\n", ("line 3", "'a'")),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_bad_tables_get_one_sentence_with_the_place(tmp_path: Path, kind: str) -> None:
+    content, places = BAD_TABLES[kind]
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    words = refused(sgpmic("fit", path, "-k", 2, "--out", tmp_path / "run"))
+    assert "bad.csv" in words
+    for place in places:
+        assert place in words
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_things_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "zero.parquet").touch()
+    for path, words in (
+        (tmp_path, "folder"),
+        (tmp_path / "absent.csv", "absent.csv"),
+        (tmp_path / "zero.parquet", "zero.parquet"),
+    ):
+        assert words in refused(sgpmic("fit", path, "-k", 2, "--out", tmp_path / "run"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "t.csv", values())
+    table.chmod(0)
+    assert "permission" in refused(sgpmic("fit", table, "-k", 2)).lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-d", "1.5"), "-d 1.5"),
+        (("-d", "many"), "-d many"),
+        (("--kernel", "cosine"), "cosine"),
+        (("--columns", "hieght"), "height"),
+        (("--label", "nothing"), "nothing"),
+        (("--drop", "height,width,depth"), "feature"),
+        (("-k", 61), "61"),
+        (("--device", "tpu"), "--device tpu"),
+        (("--out", "{file}"), "is a file"),
+    ],
+)
+def test_bad_options_get_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    table = write_csv(tmp_path / "t.csv", values())
+    given = [str(a).format(file=table) for a in arguments]
+    first = () if "-k" in given else ("-k", 3)
+    if "--out" not in given:
+        given += ["--out", str(tmp_path / "run")]
+    assert words in refused(sgpmic("fit", table, *first, *given))
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """/dev/full cannot stand for a folder; a limit on file sizes fails the same writes."""
+    table = write_csv(tmp_path / "t.csv", values())
+    program = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
+        "from sgpmic.cli.app import main; main()"
+    )
+    import subprocess
+    import sys
+
+    from tests.cli.helpers import environment
+
+    arguments = ["fit", str(table), *map(str, QUICK), "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        # What others have compiled is used, but none is kept: that would meet the limit, too.
+        env=environment() | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000000"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    words = refused(done)
+    assert "cannot be written" in words
+    assert "--resume" in words
+    left = {p.name for p in (tmp_path / "run").iterdir()}
+    assert "run.json" not in left
+    assert not [name for name in left if name.startswith(".")], "no temporary files"
+    done = sgpmic("fit", table, *QUICK, "--out", tmp_path / "run", "--resume")
+    assert done.returncode == 0, said(done)

@@ -1,0 +1,149 @@
+"""A fit that is killed, anywhere, and gone on with ends as one that was left alone."""
+
+import contextlib
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.helpers import command, environment, read_csv, said, sgpmic, values, write_csv
+
+from sgpmic import SGPMIC
+
+OPTIONS = ("-k", 3, "--inducing", 10, "--rounds", 8, "--starts", 2)
+
+
+def start(table: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command("fit", table, *OPTIONS, "--out", out, *more),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("table") / "t.csv", values())
+
+
+@pytest.fixture(scope="module")
+def straight(table: Path) -> Path:
+    """Return an uninterrupted run."""
+    out = table.parent / "straight"
+    done = sgpmic("fit", table, *OPTIONS, "--out", out)
+    assert done.returncode == 0, said(done)
+    return out
+
+
+def same_results(first: Path, second: Path) -> None:
+    assert read_csv(first / "labels.csv") == read_csv(second / "labels.csv")
+    bounds = [SGPMIC.load(run / "model.sgpmic").lower_bound_ for run in (first, second)]
+    assert bounds[0] == bounds[1]
+
+
+#: What a folder shows when its run is killed, in the order of a run: a file, and how often it has
+#: been written by then. Files that are being written begin with a point. ``checkpoint.sgpmic`` is
+#: there from the first round on, is written in every round of both starts, and goes last.
+MOMENTS = (
+    ("", 1),  # the folder itself: nothing is learned yet
+    (".checkpoint.sgpmic", 1),  # in the middle of the first checkpoint
+    ("checkpoint.sgpmic", 1),  # in the second round
+    (".checkpoint.sgpmic", 4),  # in the middle of a later one, of the rounds that were left
+    ("checkpoint.sgpmic", 6),  # near the end of the first start, or in the second
+    ("labels.csv", 1),  # all is learned, the first result is written
+    ("model.sgpmic", 1),  # labels are there already, and stay
+    (".report.html", 1),  # only the report and the record are missing
+    ("run.json", 1),  # finished, but for the checkpoint that is to be removed
+)
+
+
+def versions(out: Path, name: str) -> set[tuple[str, int, int]]:
+    """Return what there is of a file: itself, or those that are to take its place."""
+    found = set()
+    for file in out.glob(f"{name}.*") if name.startswith(".") else [out / name]:
+        with contextlib.suppress(FileNotFoundError):  # gone between two looks
+            about = file.stat()
+            # A file that is being written changes; one that has a name of its own is replaced.
+            changes = name == "" or name.startswith(".")
+            found.add((file.name, about.st_ino, 0 if changes else about.st_mtime_ns))
+    return found
+
+
+def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -> bool:
+    """Return whether a file was written so often before the process ended."""
+    before = versions(out, name) if name else set()
+    seen: set[tuple[str, int, int]] = set()
+    limit = time.monotonic() + 120
+    while process.poll() is None and len(seen) < times:
+        assert time.monotonic() < limit
+        seen |= versions(out, name) - before
+        time.sleep(0.0005)  # a core to itself would slow down what it waits for
+    return len(seen) >= times
+
+
+def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> None:
+    """Each kill goes on with what the last one left; one that comes too late begins anew."""
+    out, in_time, gone_on = tmp_path / "run", 0, 0
+    for name, times in MOMENTS:
+        if (out / "run.json").exists():
+            same_results(straight, out)
+            out = tmp_path / f"run before {name}"
+        gone_on += (out / "checkpoint.sgpmic").exists()
+        process = start(table, out, "--resume")
+        in_time += wait_for(process, out, name, times)
+        process.kill()
+        process.communicate()
+        # Whole or not there: whatever is left can be read.
+        for file in out.glob("*.csv"):
+            assert len(read_csv(file)) == 60
+        for file in out.glob("model.sgpmic"):
+            SGPMIC.load(file)
+    assert in_time >= 6, "the moments must come, or this tests nothing"
+    assert gone_on >= 3, "kills must leave something to go on from"
+    done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
+    assert done.returncode == 0, said(done)
+    same_results(straight, out)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_stop_says_how_to_go_on(
+    straight: Path, table: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(table, tmp_path / "run")
+    limit = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoint.sgpmic").exists():
+        assert process.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("it had ended before the signal came")
+    assert process.returncode == 130
+    assert "--resume" in words
+    assert "Traceback" not in words
+    again = sgpmic("fit", table, *OPTIONS, "--out", tmp_path / "run")
+    assert again.returncode == 2
+    assert "unfinished run" in " ".join(again.stderr.split())
+    done = sgpmic("fit", table, *OPTIONS, "--out", tmp_path / "run", "--resume")
+    assert done.returncode == 0, said(done)
+    same_results(straight, tmp_path / "run")
+
+
+def test_a_checkpoint_of_other_settings_is_not_gone_on_with(
+    straight: Path, table: Path, tmp_path: Path
+) -> None:
+    process = start(table, tmp_path / "run")
+    while not (tmp_path / "run" / "checkpoint.sgpmic").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    if (tmp_path / "run" / "run.json").exists():
+        pytest.skip("it had ended before it was killed")
+    done = sgpmic("fit", table, *OPTIONS, "--seed", 5, "--out", tmp_path / "run", "--resume")
+    assert done.returncode == 2
+    assert "other settings" in " ".join(done.stderr.split())

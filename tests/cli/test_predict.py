@@ -1,0 +1,132 @@
+"""sgpmic predict, report and info, as processes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from tests.cli.helpers import (
+    NAMES,
+    arrow_table,
+    read_csv,
+    refused,
+    said,
+    sgpmic,
+    values,
+    write_csv,
+)
+
+from sgpmic import SGPMIC
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    table = write_csv(folder / "t.csv", values(), name=[f"n{i}" for i in range(60)])
+    done = sgpmic(
+        *("fit", table, "-k", 3, "--rounds", 2, "--inducing", 10, "--id", "name"),
+        *("--standardize", "--out", folder / "run"),
+    )
+    assert done.returncode == 0, said(done)
+    return folder / "run"
+
+
+def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> None:
+    rows = np.vstack([values(1, n_each=5), [[400.0, 0.0, -300.0]]])
+    order = [2, 0, 1]  # columns go by their names
+    table = arrow_table(rows).select([NAMES[i] for i in order]).append_column("other", [[1.0] * 16])
+    pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
+    done = sgpmic("predict", run, tmp_path / "new.parquet", folder=tmp_path)
+    assert done.returncode == 0, said(done)
+    assert "left out: other" in said(done)
+    found = read_csv(tmp_path / "new-labels.csv")
+    record = json.loads((run / "run.json").read_text())
+    scaled = (rows - record["scaling"]["means"]) / np.array(record["scaling"]["scales"])
+    model = SGPMIC.load(run / "model.sgpmic")
+    np.testing.assert_array_equal([int(r["cluster"]) for r in found], model.predict(scaled))
+    shares = [[float(r[f"membership_{m}"]) for m in range(3)] for r in found]
+    np.testing.assert_allclose(shares, model.predict_proba(scaled), rtol=1e-8, atol=1e-12)
+    densities = [float(r["log_density"]) for r in found]
+    np.testing.assert_allclose(densities, model.score_samples(scaled), rtol=1e-6)
+    unusual = np.array(densities) < record["unusual_below"]
+    assert [r["unusual"] for r in found] == [str(int(u)) for u in unusual]
+    assert unusual[-1], "it is nowhere near the others"
+    assert unusual.sum() < 8
+    assert f"{unusual.sum()} of them" in said(done)
+    assert [r["row"] for r in found] == [str(i) for i in range(1, 17)]
+
+
+def test_fitted_rows_keep_their_labels(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again.csv"
+    done = sgpmic("predict", run, run.parent / "t.csv", "--out", out)
+    assert done.returncode == 0, said(done)
+    before, after = read_csv(run / "labels.csv"), read_csv(out)
+    for name in before[0]:
+        assert [row[name] for row in before] == [row[name] for row in after], name
+    assert sum(row["unusual"] == "1" for row in after) <= 1
+
+
+def test_columns_that_are_missing_are_named(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("height,breadth\n1,2\n")
+    words = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
+    assert "'width'" in words
+    assert "'depth'" in words
+    assert "'breadth'" in words
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_bad_row_late_in_the_file_leaves_no_output(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new.csv"
+    lines = ["height,width,depth", *["1,2,3"] * 20_000, "1,oops,3"]
+    path.write_text("\n".join(lines) + "\n")
+    words = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
+    assert "line 20002" in words
+    assert "'width'" in words
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_is_overwritten_without_force(run: Path, tmp_path: Path) -> None:
+    new = write_csv(tmp_path / "new.csv", values(1, n_each=1))
+    out = tmp_path / "o.csv"
+    out.write_text("precious")
+    assert "exists" in refused(sgpmic("predict", run, new, "--out", out))
+    assert out.read_text() == "precious"
+    assert sgpmic("predict", run, new, "--out", out, "--force").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["predict", "report", "info"])
+def test_things_that_are_no_runs(tmp_path: Path, command: str) -> None:
+    more = [tmp_path / "x.csv"] if command == "predict" else []
+    for path in (tmp_path / "absent", tmp_path):
+        refused(sgpmic(command, path, *more))
+
+
+def test_a_damaged_model_is_refused(run: Path, tmp_path: Path) -> None:
+    broken = bytearray((run / "model.sgpmic").read_bytes())
+    broken[len(broken) // 2] ^= 16
+    (tmp_path / "model.sgpmic").write_bytes(broken)
+    (tmp_path / "run.json").write_bytes((run / "run.json").read_bytes())
+    assert "damaged" in refused(sgpmic("info", tmp_path))
+    new = write_csv(tmp_path / "new.csv", values(1, n_each=1))
+    assert "damaged" in refused(sgpmic("predict", tmp_path, new, "--out", tmp_path / "o.csv"))
+
+
+def test_the_report_can_be_made_again(run: Path, tmp_path: Path) -> None:
+    before = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    assert sgpmic("report", run).returncode == 0
+    assert (run / "report.html").read_bytes() == before
+    other = write_csv(tmp_path / "t.csv", values(5), name=["x"] * 60)
+    assert "has changed" in refused(sgpmic("report", run, "--table", other))
+
+
+def test_info_names_what_matters(run: Path) -> None:
+    words = said(sgpmic("info", run))
+    for fact in ("60", "shared, 10 inducing points", "RBF", "after 2 rounds"):
+        assert fact in words
+    assert (
+        said(sgpmic("info", run / "model.sgpmic")).split("rows fitted")[1]
+        == words.split("rows fitted")[1]
+    )

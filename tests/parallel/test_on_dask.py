@@ -1,0 +1,106 @@
+"""A fit of a Dask array, wherever its chunks are, is that of plain processes with these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+from tests.cli.helpers import NAMES, read_csv
+from tests.parallel.conftest import OPTIONS
+
+from sgpmic import SGPMIC
+from sgpmic.exceptions import SGPMICWarning
+from sgpmic.parallel.on_dask import fit_dask
+
+distributed: Any = pytest.importorskip("distributed", reason="Dask is not installed")
+da: Any = pytest.importorskip("dask.array", reason="Dask is not installed")
+
+SETTINGS: dict[str, Any] = {
+    "n_clusters": OPTIONS["clusters"],
+    "n_inducing": OPTIONS["inducing"],
+    "max_iter": OPTIONS["rounds"],
+    "random_state": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("XLA_FLAGS", raising=False)
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield client
+
+
+def scattered(client: Any, chunks: list[np.ndarray], workers: list[int]) -> Any:
+    """Return a Dask array whose chunks are on workers of our choice."""
+    addresses = list(client.nthreads())
+    pieces = [
+        da.from_delayed(client.scatter(chunk, workers=[addresses[w]]), chunk.shape, chunk.dtype)
+        for chunk, w in zip(chunks, workers, strict=True)
+    ]
+    return da.concatenate(pieces)
+
+
+@pytest.mark.filterwarnings("ignore:.*neighbour graph fell")
+def test_labels_are_those_of_two_plain_processes(client: Any, table: Path, plain: Path) -> None:
+    # Rows go to processes by worker, and come back in the order of the array: here another one.
+    rows = np.load(table)
+    first, second = np.split(rows[:30], [10]), np.split(rows[30:], [12])
+    chunks = [first[0], second[0], first[1], second[1]]
+    array = scattered(client, chunks, [0, 1, 0, 1])
+    order = np.concatenate(
+        [np.arange(0, 10), np.arange(30, 42), np.arange(10, 30), np.arange(42, 60)]
+    )
+    fit = fit_dask(SGPMIC(**SETTINGS), array, client)
+    expected = read_csv(plain / "labels.csv")
+    assert fit.labels.chunks[0] == (10, 12, 20, 18)
+    assert fit.labels.compute().tolist() == [int(expected[i]["cluster"]) for i in order]
+    for name, found in (("membership_0", fit.memberships), ("latent_1", fit.embedding)):
+        column = np.array([float(expected[i][name]) for i in order])
+        np.testing.assert_allclose(found.compute()[:, 0], column, rtol=1e-6, atol=1e-9)
+    assert fit.model.lower_bound_ == SGPMIC.load(plain / "model.sgpmic").lower_bound_
+    assert (fit.model.predict(chunks[0]) == fit.labels[:10].compute()).all()
+
+
+@pytest.mark.filterwarnings("ignore:The bound was still rising")
+def test_a_data_frame_whose_rows_are_all_with_one_worker(client: Any, table: Path) -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    pd = pytest.importorskip("pandas")
+    rows = np.load(table)
+    frame = pd.DataFrame(np.vstack([rows, rows + 1e6]), columns=NAMES)
+    # How many rows are left is not known before it is computed; the second part has none.
+    some = dd.from_pandas(frame, npartitions=2).query("height < 1000")
+    settings = SETTINGS | {"max_iter": 1}
+    with pytest.warns(SGPMICWarning, match="pieces"):
+        fit = fit_dask(SGPMIC(**settings), some)
+    assert fit.model.feature_names_in_.tolist() == list(NAMES)
+    assert fit.embedding.shape == (60, 2)
+    group = np.rint(rows.mean(axis=1) / 6.0)  # far apart: see values()
+    assert adjusted_rand_score(group, fit.labels.compute()) == 1.0
+
+
+def test_a_process_that_fails_ends_the_others_with_one_sentence(client: Any, table: Path) -> None:
+    rows = np.load(table)
+    flawed = rows[30:].copy()
+    flawed[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        fit_dask(SGPMIC(**SETTINGS), scattered(client, [rows[:30], flawed], [0, 1]), client)
+
+
+def test_what_cannot_be_used_is_said_at_once(client: Any) -> None:
+    array = da.zeros((60, 3))
+    with pytest.raises(TypeError, match="Dask array or data frame, not ndarray"):
+        fit_dask(SGPMIC(), np.zeros((60, 3)), client)
+    with pytest.raises(ValueError, match="by its name only"):
+        fit_dask(SGPMIC(init=np.zeros((60, 2))), array, client)
+    with pytest.raises(ValueError, match="table of numbers"):
+        fit_dask(SGPMIC(), array.astype(str), client)

@@ -1,0 +1,500 @@
+"""Bad tables: one sentence with the place and a remedy, and never any other exception."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import functools
+import gzip
+import io
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sgpmic.tables import chunks
+from sgpmic.tables.reader import TableError, open_table, read_table
+
+
+def complaint(folder: Path, content: str | bytes, name: str = "t.csv", **options) -> str:
+    """Return what is said about a file, without the folder's name."""
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return complaint_about(path, **options)
+
+
+def complaint_about(path: Path, **options) -> str:
+    with pytest.raises(TableError) as caught:
+        read_table(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(f"{path.parent}/", "")
+
+
+def parquet_complaint(folder: Path, columns: dict[str, object], **options) -> str:
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    return complaint_about(folder / "t.parquet", **options)
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def test_no_file(tmp_path: Path) -> None:
+    expected = "t.csv: there is no such file; check the path"
+    assert complaint_about(tmp_path / "t.csv") == expected
+    (tmp_path / "file").write_text("a\n1\n")
+    assert "there is no such file" in complaint_about(tmp_path / "file" / "t.csv")
+    with pytest.raises(TableError, match="no such file"):
+        open_table("a\0b.csv")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").mkdir()
+    assert complaint_about(tmp_path / "t.csv") == "t.csv is a folder; name a table in it"
+
+
+def test_not_a_regular_file() -> None:
+    assert complaint_about(Path("/dev/null")).startswith("null is not a regular file")
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n")
+    real = builtins.open
+
+    def refuse(file, *args, **kwargs):  # an administrator may read anything, so chmod would not do
+        if str(file) == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return real(file, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    expected = "t.csv may not be read; ask for permission or copy the file"
+    assert complaint_about(path) == expected
+
+
+ENDINGS = ("csv", "tsv", "txt", "csv.gz", "parquet", "pq", "feather", "arrow", "ipc", "npy", "npz")
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, "other"])
+def test_empty_file(tmp_path: Path, ending: str) -> None:
+    expected = f"t.{ending} is empty; export the table again"
+    assert complaint(tmp_path, b"", f"t.{ending}") == expected
+
+
+@pytest.mark.parametrize("content", ["\n\n", " \n", "\ufeff", "\r\n", "\t\n"])
+def test_blank_file(tmp_path: Path, content: str) -> None:
+    assert complaint(tmp_path, content) == "t.csv is empty; export the table again"
+    zipped = gzip.compress(content.encode())
+    assert complaint(tmp_path, zipped, "t.csv.gz") == "t.csv.gz is empty; export the table again"
+
+
+@pytest.mark.parametrize("content", ["a,b", "a,b\n", "a,b\n\n \n", "a\n", '"a\nb",c\n'])
+def test_header_only(tmp_path: Path, content: str) -> None:
+    expected = "t.csv has columns but no rows; add at least one row of values"
+    assert complaint(tmp_path, content) == expected
+
+
+def test_no_rows_in_other_formats(tmp_path: Path) -> None:
+    assert "has columns but no rows" in parquet_complaint(tmp_path, {"a": pa.array([], "f8")})
+    np.save(tmp_path / "t.npy", np.empty((0, 3)))
+    assert "has columns but no rows" in complaint_about(tmp_path / "t.npy")
+    with pytest.raises(TableError, match="no rows"):
+        list(open_table(tmp_path / "t.npy").blocks(["feature_1"]))
+
+
+# ------------------------------------------------------------------------------ text
+
+
+def test_ragged_rows(tmp_path: Path) -> None:
+    rest = "as in line 1; correct the line, or quote text that contains the delimiter"
+    short = complaint(tmp_path, "a,b,c\n1,2,3\n4,5\n")
+    assert short == f"t.csv, line 3: found 2 values, expected 3 {rest}"
+    long = complaint(tmp_path, "a;b\n1;2\n\n1;2;3\n")
+    assert long == f"t.csv, line 4: found 3 values, expected 2 {rest}"
+    after_quotes = complaint(tmp_path, 'a,b\n1,"2\n"\n"1,1",2\n1\n')
+    assert after_quotes == f"t.csv, line 5: found 1 value, expected 2 {rest}"
+    white = complaint(tmp_path, "a b\n 1  2\n3   4 5\n")
+    assert white == f"t.csv, line 3: found 3 values, expected 2 {rest}"
+
+
+def test_text_in_a_number_column(tmp_path: Path) -> None:
+    expected = (
+        "t.csv, line 3, column 'kind of': 'red' is not a number; use --drop 'kind of' to leave "
+        "the column out"
+    )
+    assert complaint(tmp_path, "a,kind of\n1,2\n3,red\n") == expected
+    assert complaint(tmp_path, "a,kind of\r\n1,2\r\n3,red\r\n") == expected
+    assert complaint(tmp_path, "a,kind of\r1,2\r3,red\r") == expected
+    two = complaint(tmp_path, "a,b,c\n1,2,3\n1,2,u\nv,2,3\n")
+    assert two == (
+        "t.csv, line 3, column 'c': 'u' is not a number (nor is text in 'a'); use --drop c to "
+        "leave the column out"
+    )
+    after_header = complaint(tmp_path, '\n \n"a\nb",c\n1,x\n')
+    assert after_header.startswith("t.csv, line 5, column 'c': 'x' is not a number")
+    long = complaint(tmp_path, "a,b\n1," + "long " * 500 + "\n")
+    assert len(long) < 150
+    assert "line 2, column 'b': 'long long" in long
+
+
+@pytest.mark.parametrize("text", ["1_000", "0x10", "1.2.3", "--1", "1e", "١", '"1,5"', "1 2", "?"])
+def test_what_is_not_a_number(tmp_path: Path, text: str) -> None:
+    message = complaint(tmp_path, f"a,b\n1,2\n1,{text}\n")
+    assert f"line 3, column 'b': {text.strip(chr(34))!r} is not a number" in message
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 40, 1000, 4 << 20])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_right_far_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, end: str
+) -> None:
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", chunk_bytes)
+    good = f'1,"two{end}lines"{end}{end}2,x{end}'  # four lines, two rows
+    head = f"n,key{end}" + good * 50
+    text = complaint(tmp_path, f'{head}"o{end}ops",x{end}' + good, id_column="key")
+    assert text.startswith("t.csv, line 202, column 'n': 'o\\nops' is not a number")
+    ragged = complaint(tmp_path, f"{head}{end}1,x,3{end}" + good, id_column="key")
+    assert ragged.startswith("t.csv, line 203: found 3 values, expected 2 as in line 1")
+    missing = complaint(tmp_path, f"{head}NA,x{end}{good},y{end}", id_column="key")
+    assert missing.startswith("t.csv, line 202, column 'n': the first of 2 missing values")
+    encoding = complaint(tmp_path, f"{head}1,caf\u00e9".encode("latin-1"), id_column="key")
+    assert encoding.startswith("t.csv, line 202: byte 6 of the line is 0xe9")
+    zero = complaint(tmp_path, f"{head}1,\0", id_column="key")
+    assert zero.startswith("t.csv, line 202: a zero byte")
+    (tmp_path / "t.csv").write_bytes(f"{head}1,2{end}inf,x{end}".encode())
+    with pytest.raises(TableError, match="line 203, column 'n': the value is infinite"):
+        list(open_table(tmp_path / "t.csv").blocks(["n"], "key", 3))
+
+
+@pytest.mark.parametrize("word", ["", " ", "NA", "nan", "NaN", "null", "NULL", "N/A", '""', "#N/A"])
+def test_missing_values(tmp_path: Path, word: str) -> None:
+    one = complaint(tmp_path, f"a,b\n1,2\n3,{word}\n4,5\n")
+    assert one == "t.csv, line 3, column 'b': the value is missing; fill it or remove the row"
+    more = complaint(tmp_path, f"a,b\n1,2\n3,{word}\n{word},5\n6,{word}\n")
+    expected = "t.csv, line 3, column 'b': the first of 3 missing values; fill or remove them"
+    assert more == expected
+
+
+def test_missing_values_in_a_single_column(tmp_path: Path) -> None:
+    expected = "t.csv, line 3, column 'x': the value is missing; fill it or remove the row"
+    assert complaint(tmp_path, "x\n1\n\n2\n") == expected
+    assert complaint(tmp_path, "x\n1\n  \n2\n") == expected
+
+
+def test_counting_stops_at_other_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 10)
+    message = complaint(tmp_path, "a,b\n1,\n" + "1,2\n" * 50 + "x,\n")
+    assert message.startswith("t.csv, line 2, column 'b': the first of at least 1 missing")
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999", "INF"])
+def test_infinite_values(tmp_path: Path, word: str) -> None:
+    assert complaint(tmp_path, f"a,b\n1,2\n3,{word}\n") == (
+        "t.csv, line 3, column 'b': the value is infinite or too large for a number; correct it "
+        "or remove the row"
+    )
+
+
+def test_mixed_decimal_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comma = "has a decimal comma, but other numbers in the file have a decimal point"
+    point = "has a decimal point, but other numbers in the file have a decimal comma"
+    assert f"line 2, column 'a': '1,5' {comma}" in complaint(tmp_path, "a;b\n1,5;1.234\n")
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 20)
+    later = complaint(tmp_path, "a;b\n" + "1,5;2\n" * 20 + "1;1.234\n")
+    assert f"line 22, column 'b': '1.234' {point}" in later
+    later = complaint(tmp_path, "a;b\n" + "1.000;2\n" * 20 + "1;2\n" * 20 + "1;1,5\n")
+    assert f"line 42, column 'b': '1,5' {comma}" in later
+
+
+def test_names_twice(tmp_path: Path) -> None:
+    assert complaint(tmp_path, "a,b,a,b\n1,2,3,4\n") == (
+        "t.csv, line 1: columns 1 and 3 are both named 'a' (also shared: 'b'); give every column "
+        "its own name"
+    )
+    table = pa.table([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
+    pa.feather.write_feather(table, tmp_path / "t.feather")
+    assert complaint_about(tmp_path / "t.feather").startswith(
+        "t.feather: columns 1 and 2 are both named 'x'"
+    )
+    np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), names=np.array(["u", "u"]))
+    assert "columns 1 and 2 are both named 'u'" in complaint_about(tmp_path / "t.npz")
+
+
+def test_other_encodings(tmp_path: Path) -> None:
+    latin = complaint(tmp_path, "a,b\n1,2\n3,caf\u00e9\n".encode("latin-1"))
+    assert latin.startswith("t.csv, line 3: byte 6 of the line is 0xe9, which is not UTF-8; save")
+    assert "`iconv -f LATIN1 -t UTF-8 " in latin
+    header = complaint(tmp_path, "h\u00f6he,b\n1,2\n".encode("cp1252"))
+    assert header.startswith("t.csv, line 1: byte 2 of the line is 0xf6")
+    for encoding in ("utf-16", "utf-16-le"):
+        wide = complaint(tmp_path, "a,b\n1,2\n".encode(encoding))
+        assert wide.startswith("t.csv, line 1: " + ("the text is UTF-16" * (encoding == "utf-16")))
+    cut = complaint(tmp_path, b"a,b\n1,\xc3")
+    assert cut.startswith("t.csv, line 2: byte 3 of the line is 0xc3")
+
+
+def test_rubbish_in_a_text_file(tmp_path: Path) -> None:
+    rubbish = np.random.default_rng(0).bytes(5000)
+    message = complaint(tmp_path, rubbish)
+    assert re.match(r"t\.csv, line \d+: (a zero byte|byte \d+ of the line is 0x)", message)
+
+
+def test_unclosed_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = "t.csv, line 3: a quote is opened here and never closed; close or remove it"
+    content = 'a,b\n1,2\n3,"4\n' + "5,6\n" * 100
+    assert complaint(tmp_path, content) == expected
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 16)
+    assert complaint(tmp_path, content) == expected
+    monkeypatch.setattr(chunks, "_LONGEST_RECORD", 50)
+    assert complaint(tmp_path, content).startswith("t.csv, line 3: the row is longer than")
+
+
+def test_text_under_another_name_and_other_files_as_text(tmp_path: Path) -> None:
+    for ending in ("parquet", "npy", "npz", "csv.gz"):
+        message = complaint(tmp_path, "a,b\n1,2\n", f"t.{ending}")
+        assert "as its name says, it starts like text; rename it" in message
+    message = complaint(tmp_path, sample("parquet"), "t.csv")
+    assert message.startswith("t.csv is not text as its name says, it starts like a Parquet file")
+    workbook = io.BytesIO()
+    with zipfile.ZipFile(workbook, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<xml/>")
+    for name in ("t.xlsx", "t.csv"):
+        assert "workbook; save the sheet as CSV" in complaint(tmp_path, workbook.getvalue(), name)
+    assert "unpack it first" in complaint(tmp_path, b"\xfd7zXZ\x00\x00\x04", "t.csv.xz")
+
+
+# ------------------------------------------------------------------------------ other formats
+
+
+def test_truncated_gzip(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 9, (5000, 2)).tolist()
+    whole = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % tuple(row) for row in rows))
+    for length in (11, len(whole) // 2, len(whole) - 1):
+        assert complaint(tmp_path, whole[:length], "t.csv.gz") == (
+            "t.csv.gz is truncated, the end of the gzip data is missing; copy or export it again"
+        )
+    changed = bytearray(whole)
+    changed[-6] ^= 1  # in the checksum
+    message = complaint(tmp_path, bytes(changed), "t.csv.gz")
+    assert message.startswith("t.csv.gz is damaged or is not a gzip file (CRC check failed")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather", "arrow", "npy", "npz"])
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_truncated_files(tmp_path: Path, ending: str, share: float) -> None:
+    content = sample(ending)
+    options = {} if ending in ("npy", "npz") else {"id_column": "key"}
+    message = complaint(tmp_path, content[: int(share * len(content))], f"t.{ending}", **options)
+    assert message.startswith(f"t.{ending} is damaged or is not a")
+    assert message.endswith("; copy it or export the table again")
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array([0], pa.timestamp("us")), "holds dates or times (timestamp[us])"),
+        (pa.array([0], pa.date32()), "holds dates or times (date32[day])"),
+        (pa.array([0], pa.time64("us")), "holds dates or times (time64[us])"),
+        (pa.array([0], pa.duration("s")), "holds dates or times (duration["),
+        (pa.array([[1.0]]), "holds lists or records (list<"),
+        (pa.array([{"x": 1.0}]), "holds lists or records (struct<"),
+        (pa.array([b"1"]), "holds no numbers (binary)"),
+        (pa.array([b"12"], pa.binary(2)), "holds no numbers (fixed_size_binary[2])"),
+    ],
+)
+def test_types_that_are_no_numbers(tmp_path: Path, column: pa.Array, words: str) -> None:
+    columns = {"x": pa.array([1.0]), "when": column}
+    message = parquet_complaint(tmp_path, columns)
+    assert message.startswith(f"t.parquet, column 'when': {words}")
+    assert message.endswith("or use --drop when to leave the column out")
+    assert read_table(tmp_path / "t.parquet", drop=["when"]).values.tolist() == [[1.0]]
+
+
+def test_places_in_other_formats(tmp_path: Path) -> None:
+    column = pa.array(["1"] * 70_000 + ["x"])
+    for text in (column, column.dictionary_encode()):
+        assert parquet_complaint(tmp_path, {"a": text}) == (
+            "t.parquet, row 70001, column 'a': 'x' is not a number; use --drop a to leave the "
+            "column out"
+        )
+    column = pa.array([1.0] * 70_000 + [None, float("nan"), 2.0])
+    assert parquet_complaint(tmp_path, {"b": column}) == (
+        "t.parquet, row 70001, column 'b': the first of 2 missing values; fill or remove them"
+    )
+    for missing in (pa.array([1, None]), pa.array([True, None]), pa.array(["1", None])):
+        message = parquet_complaint(tmp_path, {"b": missing})
+        assert message.startswith("t.parquet, row 2, column 'b': the value is missing")
+    assert "row 1, column 'b': the first of 2" in parquet_complaint(tmp_path, {"b": [None, None]})
+    values = np.ones((70_000, 2))
+    values[69_999, 1] = np.inf
+    np.save(tmp_path / "t.npy", values)
+    message = complaint_about(tmp_path / "t.npy")
+    assert message.startswith("t.npy, row 70000, column 'feature_2': the value is infinite")
+
+
+def test_arrays_that_are_no_tables(tmp_path: Path) -> None:
+    def about(array: np.ndarray, save=np.save, name: str = "t.npy", **arrays) -> str:
+        save(tmp_path / name, array, **arrays)
+        return complaint_about(tmp_path / name)
+
+    assert about(np.ones(3)).startswith("t.npy has shape (3,), a table has rows and columns; for a")
+    assert "has shape (1, 2, 3)" in about(np.ones((1, 2, 3)))
+    assert "has shape ()" in about(np.float64(1))
+    assert "has no columns" in about(np.ones((3, 0)))
+    assert "holds complex128 values, not numbers" in about(np.ones((2, 2), complex))
+    assert "holds <U1 values, not numbers" in about(np.array([["a"]]))
+    assert "holds datetime64[D] values" in about(np.array([["2020-01-01"]], "M8[D]"))
+    assert "holds [('x', '<f8')] values" in about(np.ones(2, [("x", "f8")]))
+    objects = np.array([[1, "a"]], dtype=object)
+    assert about(objects).startswith("t.npy holds Python objects, which are not loaded for safety")
+
+    zipped = functools.partial(about, save=np.savez, name="t.npz")
+    assert "array 'arr_0' holds Python objects" in zipped(objects)
+    assert "array 'arr_0' has shape (3,)" in zipped(np.ones(3))
+    message = zipped(np.ones((2, 2)), Z=np.ones((2, 2)))
+    assert "holds 2 two-dimensional arrays (of 'Z', 'arr_0'); name the table X" in message
+    for names in (["a"], ["a", "b", "c"], [1, 2], [["a", "b"]]):
+        message = zipped(np.ones((2, 2)), names=np.array(names))
+        assert "array 'names' does not name the 2 columns" in message
+    message = zipped(np.ones((2, 2)), names=np.array(["a", "b"], object))
+    assert "array 'names' holds Python objects" in message
+    np.savez(tmp_path / "t.npz")
+    assert complaint_about(tmp_path / "t.npz").startswith("t.npz holds no array")
+
+
+# ------------------------------------------------------------------------------ columns
+
+
+def test_columns_that_do_not_exist(tmp_path: Path) -> None:
+    content = "length,width,weight\n1,2,3\n"
+    close = "t.csv has no column 'Lenght'; did you mean 'length'?"
+    assert complaint(tmp_path, content, columns=["Lenght"]) == close
+    far = "t.csv has no column 'zzz'; its columns are 'length', 'width', 'weight'"
+    for options in ({"columns": ["zzz"]}, {"drop": ["zzz"]}):
+        assert complaint(tmp_path, content, **options) == far
+    assert complaint(tmp_path, content, id_column="zzz") == far
+    assert complaint(tmp_path, content, label_column="zzz") == far
+    with pytest.raises(TableError, match="has no column 'zzz'"):
+        next(open_table(tmp_path / "t.csv").blocks(["width", "zzz"]))
+    many = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100)
+    assert complaint(tmp_path, many, drop=["zzz"]).endswith("'c10', 'c11' and 88 more")
+
+
+def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
+    def about(**options) -> str:
+        return complaint(tmp_path, "a,b,c\n1,2,3\n", **options)
+
+    both = "t.csv: column 'a' is asked for as {}; choose one"
+    assert about(id_column="a", label_column="a") == both.format("id and as label")
+    assert about(id_column="a", columns=["a", "b"]) == both.format("feature and as id")
+    assert about(label_column="a", columns=["b", "a"]) == both.format("feature and as label")
+    assert about(drop=["a"], columns=["b", "a"]) == both.format("feature and as dropped")
+    assert about(columns=["b", "b"]) == "t.csv: column 'b' is asked for twice; name it once"
+
+
+def test_no_feature_left(tmp_path: Path) -> None:
+    message = complaint(tmp_path, "a,b\n1,2\n", drop=["a"], label_column="b")
+    assert message == "t.csv: no feature column is left of 'a', 'b'; drop fewer"
+    with pytest.raises(TableError, match="no feature column"):
+        next(open_table(tmp_path / "t.csv").blocks([]))
+
+
+# ------------------------------------------------------------------------------ fuzz
+
+
+@functools.cache
+def sample(ending: str) -> bytes:
+    """Return a good file of a format."""
+    values = np.random.default_rng(1).normal(size=(30, 2))
+    table = pa.table(
+        {
+            "key": [f"é{i}" for i in range(30)],
+            "a": values[:, 0],
+            "b": pa.array(range(30), pa.int16()),
+            "c": pa.array([str(i % 3) for i in range(30)]).dictionary_encode(),
+        }
+    )
+    buffer = io.BytesIO()
+    if ending in ("parquet", "pq"):
+        kind = "snappy" if ending == "pq" else "none"
+        pq.write_table(table, buffer, compression=kind, row_group_size=20)
+    elif ending == "feather":
+        pa.feather.write_feather(table, buffer)
+    elif ending in ("arrow", "ipc"):
+        new = pa.ipc.new_stream if ending == "arrow" else pa.ipc.new_file
+        with new(buffer, table.schema) as writer:
+            writer.write_table(table, max_chunksize=20)
+    elif ending == "npy":
+        np.save(buffer, values)
+    elif ending == "npz":
+        np.savez_compressed(buffer, X=values, names=np.array(["a", "b"]))
+    else:
+        delimiter = {"tsv": "\t", "txt": " "}.get(ending, ",")
+        rows = [[f'"é, {i}"', repr(row[0]), str(i), "1"] for i, row in enumerate(values.tolist())]
+        lines = [delimiter.join(row) for row in [["key", "a", "b", "c"], *rows]]
+        text = "\r\n".join(lines).encode()
+        return gzip.compress(text) if ending.endswith("gz") else text
+    return buffer.getvalue()
+
+
+def read_or_complain(ending: str, content: bytes) -> bool:
+    """Return whether a file can be read; anything but a TableError is passed on."""
+    numpy_file = ending in ("npy", "npz")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"t.{ending}"
+        path.write_bytes(content)
+        try:
+            table = read_table(path, id_column=None if numpy_file else "key")
+            message = ""
+        except TableError as error:
+            message = str(error)
+    if message:
+        assert "\n" not in message
+        assert len(message) < 600
+        return False
+    assert np.isfinite(table.values).all()
+    return True
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_samples_are_good(ending: str) -> None:
+    assert read_or_complain(ending, sample(ending))
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([*ENDINGS, "other"]), st.binary(min_size=1, max_size=200))
+def test_random_bytes(ending: str, content: bytes) -> None:
+    read_or_complain(ending, content)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(ENDINGS), st.text(',;\t| "\n\r1.5-e+aN\ufeffé', min_size=1, max_size=60))
+def test_random_text(ending: str, content: str) -> None:
+    read_or_complain(ending, content.encode())
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(ENDINGS), st.floats(0, 1, exclude_max=True))
+def test_truncations(ending: str, share: float) -> None:
+    content = sample(ending)
+    read_or_complain(ending, content[: int(share * len(content))])
+
+
+FLIPS = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1)
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(ENDINGS), FLIPS)
+def test_changed_bytes(ending: str, flips: list[tuple[float, int]]) -> None:
+    content = bytearray(sample(ending))
+    for share, bits in flips:
+        content[int(share * len(content))] ^= bits
+    read_or_complain(ending, bytes(content))

@@ -12,17 +12,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.fuzzy import FuzzyCMeans
-    from sgpmic.learning.rounds import Progress
+    from sgpmic.learning.progress import Progress
+    from sgpmic.learning.settings import EM, Computation, Start
 
-__all__ = ["SGPMIC", "FuzzyCMeans", "Progress", "__version__"]
+__all__ = [
+    "EM",
+    "SGPMIC",
+    "Computation",
+    "FuzzyCMeans",
+    "Progress",
+    "Start",
+    "__version__",
+]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {
     "SGPMIC": "sgpmic.estimator",
     "FuzzyCMeans": "sgpmic.fuzzy",
-    "Progress": "sgpmic.learning.rounds",
+    "Progress": "sgpmic.learning.progress",
+    "Start": "sgpmic.learning.settings",
+    "EM": "sgpmic.learning.settings",
+    "Computation": "sgpmic.learning.settings",
 }
 
 

@@ -12,11 +12,9 @@ Two things have to be set around them:
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache, cached_property, update_wrapper, wraps
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -89,34 +87,15 @@ def on_device(name: str) -> AbstractContextManager[Any]:
 
 
 def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate an estimator's method so that it computes where ``self.device`` says."""
+    """Decorate an estimator's method so that it computes where its settings say."""
 
     @wraps(method)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         estimator: Any = args[0]
-        with on_device(estimator.device):
+        with on_device(estimator.computation.device):
             return method(*args, **kwargs)
 
     return wrapped
-
-
-#: What XLA is told on a GPU. A part of an array goes into a matrix product as it lies, without a
-#: copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
-_GPU_COMPILER = {
-    "xla_gpu_enable_dynamic_slice_fusion": True,
-    "xla_gpu_enable_triton_gemm": False,
-}
-
-
-@cache
-def _gpu_compiler() -> dict[str, bool]:
-    """Return those options that this version of XLA knows."""
-    known = {}
-    for name, value in _GPU_COMPILER.items():
-        with suppress(Exception):  # of several kinds, from inside XLA
-            jax.jit(lambda x: x, compiler_options={name: value})(0)
-            known[name] = value
-    return known
 
 
 def default_device() -> Any:
@@ -125,73 +104,3 @@ def default_device() -> Any:
     if device is None or isinstance(device, str):
         device = jax.local_devices(backend=device)[0]
     return device
-
-
-#: Our compiled programs, to be let go when a process has too many.
-_programs: list[_Program] = []
-
-
-class _Program:
-    """What ``jax.jit`` makes of a function, with options of the compiler where they apply."""
-
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        self._function = function
-        self._options = options
-        self._plain: Any = jax.jit(function, **options)
-        update_wrapper(self, function)
-
-    @cached_property
-    def _tuned(self) -> Any:
-        return jax.jit(self._function, compiler_options=_gpu_compiler(), **self._options)
-
-    def _program(self) -> Any:
-        return self._tuned if default_device().platform == "gpu" else self._plain
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._program()(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:  # lower, eval_shape and the like
-        return getattr(self._program(), name)
-
-    def clear_cache(self) -> None:
-        """Let go of what was compiled."""
-        self._plain.clear_cache()
-        if "_tuned" in vars(self):
-            self._tuned.clear_cache()
-
-
-def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
-    """Decorate a function to be compiled, and remember it for :func:`release_programs`.
-
-    Not for a function that is called inside another compiled one.
-
-    Parameters
-    ----------
-    **options
-        Of ``jax.jit``.
-    """
-
-    def compile_it(function: Callable[..., _R]) -> Callable[..., _R]:
-        program = _Program(function, options)
-        _programs.append(program)
-        return program
-
-    return compile_it
-
-
-def release_programs() -> None:
-    """Let go of our compiled programs where the process has half the memory maps it may have.
-
-    A fit of a new shape compiles programs that take about a thousand maps, of which Linux allows
-    a process 65 530. Without this, the seventieth shape would end the process in an abort of the
-    compiler. A shape that comes again after that is compiled again.
-    """
-    try:
-        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        used = Path("/proc/self/maps").read_bytes().count(b"\n")
-    except (OSError, ValueError):  # another system, with other limits
-        return
-    if used > allowed // 2:
-        for program in _programs:
-            program.clear_cache()
-        gc.collect()

@@ -1,6 +1,6 @@
 r"""Covariance functions k(a, b), each with its own hand-written reverse rule.
 
-A kernel is an immutable object whose fields are its positive parameters; JAX sees it as a pytree,
+A kernel is an immutable object whose fields are its parameters; JAX sees it as a pytree,
 so "the logarithm of every parameter" is ``jax.tree.map(jnp.log, kernel)`` and M kernels with
 parameters of their own are one kernel object with a leading axis of length M (:func:`stack`).
 
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
 from sgpmic._fast_exp import exp_nonpositive
 
@@ -56,9 +56,9 @@ class Kernel:
     variance : float or array of shape (n_components,)
         The factor of the kernel's own part (the paper's theta_rbf or theta_lin).
     bias : float
-        A constant added everywhere.
+        A constant added everywhere; 0 leaves it out.
     white : float
-        Added to the diagonal of the inducing points' matrix.
+        Added to the diagonal of the inducing points' matrix; 0 leaves it out.
     ard : bool
         One length scale for every latent dimension instead of one for all
         (automatic relevance determination).
@@ -81,10 +81,13 @@ class Kernel:
                     f"{type(self).__name__}: {name} must be a number or an array of numbers, "
                     f"got {value!r}."
                 )
-            if not np.all(np.isfinite(array)) or not np.all(array > 0):
+            may_be_zero = name in ("bias", "white")
+            if not np.all(np.isfinite(array)) or not np.all(
+                (array > 0) | (may_be_zero & (array == 0))
+            ):
+                least = "at least 0" if may_be_zero else "positive"
                 raise ValueError(
-                    f"{type(self).__name__}: {name} must be positive and finite, got {value!r}; "
-                    "for a part you do not want use a small value such as 1e-12."
+                    f"{type(self).__name__}: {name} must be {least} and finite, got {value!r}."
                 )
             if array.ndim > 1 or (array.ndim == 1 and name != self.dimension_field):
                 raise ValueError(
@@ -93,8 +96,12 @@ class Kernel:
                 )
 
     def parameters(self) -> dict[str, Any]:
-        """Return the positive parameters by name."""
+        """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ard"}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all fields by name, as scikit-learn's kernels do; there is nothing below them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -257,28 +264,10 @@ def _squared_distances(A: Array, B: Array) -> Array:
 
     Through a matrix product also in few dimensions: inside a loop over blocks XLA vectorises the
     exponential that follows only when its argument comes out of a product. The rounding error is
-    about 1e-16 |a||b|, far below what a kernel can feel. In float32 it would be 1e-7 |a||b|, which
-    a kernel does feel: there the product, a thin one, is made in float64, or where that is slow
-    there are differences instead.
+    about 1e-16 |a||b|, far below what a kernel can feel.
     """
-    if A.dtype == jnp.float32:
-        single: Array = lax.platform_dependent(
-            A, B, cpu=_distances_by_doubles, default=_distances_by_differences
-        )
-        return single
     r2 = jnp.sum(A * A, axis=1)[:, None] + jnp.sum(B * B, axis=1)[None, :] - 2.0 * (A @ B.T)
     return jnp.maximum(r2, 0.0)
-
-
-def _distances_by_doubles(A: Array, B: Array) -> Array:
-    return _squared_distances(A.astype(jnp.float64), B.astype(jnp.float64)).astype(A.dtype)
-
-
-def _distances_by_differences(A: Array, B: Array) -> Array:
-    r2 = jnp.zeros((), A.dtype)
-    for q in range(A.shape[1]):
-        r2 = r2 + (A[:, q, None] - B[None, :, q]) ** 2
-    return r2
 
 
 def _root(r2: Array) -> Array:
@@ -307,8 +296,6 @@ class RBF(Stationary):
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product: what is left to do for every entry is the
         # exponential. Its rounding error is that of _squared_distances.
-        if A.dtype == jnp.float32:  # not as one product, for the reason that is given there
-            return super().forward(A, B, t)[0], ()
         root = jnp.sqrt(self.gamma)
         scaled_A, scaled_B = A * root, B * root
         norm_A = -0.5 * jnp.sum(scaled_A * scaled_A, axis=1, keepdims=True)

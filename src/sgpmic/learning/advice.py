@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, JitterWarning, StartWarning
-from sgpmic.learning.snapshots import Outcome
+from sgpmic.learning.run import FitSettings, Result
 
 
-def advice(
-    outcome: Outcome,
-    empty: int,
-    raised_jitter: float,
-    *,
-    n_clusters: int,
-    jitter: float,
-    tol: float,
-    max_iter: int,
-) -> Iterator[tuple[type[Warning], str]]:
-    """Yield the warnings that a fit deserves.
-
-    Parameters
-    ----------
-    outcome : Outcome
-        The fit that is kept.
-    empty : int
-        Clusters that no row belongs to.
-    raised_jitter : float
-        The largest relative jitter that was needed.
-    n_clusters, jitter, tol, max_iter
-        What the user asked for.
-    """
+def advice(result: Result, settings: FitSettings) -> Iterator[tuple[type[Warning], str]]:
+    """Yield the warnings that a fit deserves."""
+    outcome = result.learned.outcome
     for note in outcome.notes:
         yield StartWarning, note
+    empty = int(np.sum(result.sizes == 0))
     if empty:
         yield (
             DeadClusterWarning,
-            f"{empty} of {n_clusters} clusters ended without rows; fewer clusters, other starts "
-            "(n_init) or a stronger prior (prior_strength) may suit the data.",
+            f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters, more "
+            "starts (n_init) or a stronger prior (em__prior_strength) may suit the data.",
         )
-    if raised_jitter > jitter:
+    if result.predictor.jitter > settings.em.jitter:
         yield (
             JitterWarning,
-            f"A kernel matrix was close to singular: its jitter was raised from {jitter:g} to "
-            f"{raised_jitter:g}. Fewer inducing points may help.",
+            "A kernel matrix was close to singular: its jitter was raised from "
+            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may "
+            "help.",
         )
     rounds = len(outcome.history)
     if outcome.broke_off:
@@ -52,7 +36,7 @@ def advice(
             f"Round {rounds + 1} gave numbers that are not finite; the model is that of round "
             f"{rounds}.",
         )
-    elif tol > 0 and not outcome.converged and rounds == max_iter:
+    elif settings.tol > 0 and not outcome.converged and rounds == settings.max_iter:
         yield (
             ConvergenceWarning,
             f"The bound was still rising after {rounds} rounds; raise max_iter, or tol if that "

@@ -1,4 +1,4 @@
-"""EM as pure steps: ``state, info = em_round(state, rows, options)``.
+"""EM as pure steps: ``state, info = em_round(state, rows, limits, options)``.
 
 One round is
 1. E-steps: q(F) and q(S), with the mixture's closed forms in between where asked, until S settles
@@ -15,6 +15,7 @@ another round nor another start of the same shape compiles anything again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -25,23 +26,23 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sgpmic._runtime import compiled
+from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import OptimiserResult, is_finite
 from sgpmic.model.bound import (
     Mappings,
+    add_latent,
     data_term,
     factorise_all,
-    latent_parts,
     mapping_weights,
+    sums,
 )
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import (
     Conjugate,
     LatentPrior,
     Mixture,
-    entropy,
     factor_mixture,
     log_conjugate,
     log_densities,
@@ -65,44 +66,40 @@ class Options:
         One mapping for all clusters instead of one for each.
     covariance_type : str
         One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
-    covariance_floor : float
-        The smallest eigenvalue a latent covariance may have (the overall variance of X is 1).
-    optimiser : str
+    optimizer : str
         'scg' or 'lbfgs'.
-    m_steps : int
-        Iterations of the optimiser in an M-step.
-    e_steps : int
-        E-steps in a round, at most.
-    e_tolerance : float
-        E-steps end early when no responsibility changes by more than this.
     settle_mixture : bool
         Whether the mixture's closed forms are applied between the E-steps of a round.
-    jitter : float
-        Relative jitter on K_uu at the start. Where it has to be raised it stays raised: a bound
-        with now more and now less jitter would be two functions, and could fall.
     has_prior : bool
         Whether there is a conjugate prior; without one its terms are not even compiled.
-    batch_size : int or None
-        Rows in a batch; None makes rounds of full EM
-        (:mod:`sgpmic.learning.minibatch` makes the others).
     """
 
     shared: bool
     covariance_type: str
-    covariance_floor: float
-    optimiser: str
-    m_steps: int
-    e_steps: int
-    e_tolerance: float
+    optimizer: str
     settle_mixture: bool
-    jitter: float
-    has_prior: bool = False
-    batch_size: int | None = None
+    has_prior: bool
 
     @property
     def fixes_scale(self) -> bool:
         """Whether X is standardised; unit covariances fix the scale of X by themselves."""
         return self.covariance_type != "unit"
+
+
+#: The optimisers by the names that users know.
+MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
+    "scg": scg.minimise,
+    "lbfgs": lbfgs.minimise,
+}
+
+
+class Limits(NamedTuple):
+    """Numbers that a compiled round takes as they come; :class:`sgpmic.EM` says what they mean."""
+
+    m_steps: Array
+    e_steps: Array
+    e_tol: Array
+    covariance_floor: Array
 
 
 class Parameters(NamedTuple):
@@ -121,7 +118,16 @@ class State(NamedTuple):
     S: Array  # (N, M)
     mixture: Mixture
     conjugate: Conjugate
-    jitter: Array  # (G,) the relative jitter of every mapping's K_uu so far
+    #: (G,) The relative jitter of every mapping's K_uu. Where it has to be raised it stays raised:
+    #: a bound with now more and now less jitter would be two functions, and could fall.
+    jitter: Array
+    #: 1 for each of the kernels' parameters, 0 for a bias or white part that is left out.
+    present: Kernel
+
+    @property
+    def mappings(self) -> Mappings:
+        """The Gaussian processes in their natural parameters."""
+        return mappings_of(self.parameters, self.present)
 
 
 class RoundInfo(NamedTuple):
@@ -139,10 +145,10 @@ class RoundInfo(NamedTuple):
     finite: Array  # whether every number of the new state is
 
 
-def mappings_of(parameters: Parameters) -> Mappings:
+def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
     """Return the Gaussian processes in their natural parameters."""
     return Mappings(
-        jax.tree.map(jnp.exp, parameters.log_kernels),
+        jax.tree.map(lambda log, there: there * jnp.exp(log), parameters.log_kernels, present),
         parameters.Z,
         jnp.exp(parameters.log_beta),
     )
@@ -165,23 +171,23 @@ class _Settling(NamedTuple):
     jitter: Array
 
 
-def settle(state: State, rows: Rows, options: Options, limit: int | Array) -> tuple[State, Array]:
-    """Make the E-steps of a round, ``limit`` at most; return the state and their number."""
-    mappings = mappings_of(state.parameters)
-    X = state.parameters.X
+def settle(
+    state: State, rows: Rows, limits: Limits, options: Options, most: Array
+) -> tuple[State, Array]:
+    """Make the E-steps of a round, ``most`` at most; return the state and their number."""
+    mappings, X = state.mappings, state.parameters.X
 
     def unsettled(carry: _Settling) -> Array:
-        return (carry.made < limit) & (carry.change > options.e_tolerance)
+        return (carry.made < most) & (carry.change > limits.e_tol)
 
     def once(carry: _Settling) -> _Settling:
         prior = factor_mixture(carry.mixture)
-        S, info = e_step(
+        S, jitter = e_step(
             mappings, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, options)
-        jitter = carry.jitter if options.shared else info["factors"].jitter
+            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options)
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
     start = _Settling(
@@ -196,11 +202,11 @@ def settle(state: State, rows: Rows, options: Options, limit: int | Array) -> tu
 
 
 def closed_forms(
-    mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, options: Options
+    mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, limits: Limits, options: Options
 ) -> Mixture:
     """Return the mixture that is best for X and S."""
     return update_mixture(
-        mixture, X, S, conjugate, kind=options.covariance_type, floor=options.covariance_floor
+        mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
     )
 
 
@@ -212,13 +218,13 @@ class _MStep(NamedTuple):
     result: OptimiserResult
 
 
-def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
+def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
     """Make an M-step."""
-    mixture = state.mixture
+    S, conjugate, mixture = state.S, state.conjugate, state.mixture
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, state.parameters.X, state.S, state.conjugate, options)
+        mixture = closed_forms(mixture, state.parameters.X, S, conjugate, limits, options)
     prior = factor_mixture(mixture)
-    T = mapping_weights(state.S, rows, shared=options.shared)
+    T = mapping_weights(S, rows, shared=options.shared)
     # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
     # the rest, instead of one for each kernel parameter, which takes much less time to compile.
     X, *small = state.parameters
@@ -227,43 +233,38 @@ def _maximise(state: State, rows: Rows, options: Options) -> _MStep:
     def loss(point: tuple[Array, Array]) -> Array:
         X, packed = point
         if options.fixes_scale:
-            X = standardise(X, rows.flat_weight)
-        mappings = mappings_of(Parameters(X, *unpack(packed)))
-        data = data_term(mappings, X, T, rows, state.jitter)
-        return -(data + weighted_sum(state.S, log_densities(prior, X)))
+            X = standardise(X, rows.flat_weight).X
+        mappings = mappings_of(Parameters(X, *unpack(packed)), state.present)
+        data = data_term(mappings, *sums(mappings, X, T, rows), T, rows, state.jitter)
+        return -(data + weighted_sum(S, log_densities(prior, X)))
 
-    value_and_grad, start = jax.value_and_grad(loss), (X, packed)
-    if options.optimiser == "lbfgs":
-        result = lbfgs.minimise(value_and_grad, start, max_steps=options.m_steps)
-    else:
-        result = scg.minimise(value_and_grad, start, max_steps=options.m_steps)
+    minimise = MINIMISERS[options.optimizer]
+    result = minimise(jax.value_and_grad(loss), (X, packed), max_steps=limits.m_steps)
     X, packed = result.point
     if options.fixes_scale:
-        X = standardise(X, rows.flat_weight)
-    new_mixture = closed_forms(mixture, X, state.S, state.conjugate, options)
+        X = standardise(X, rows.flat_weight).X
+    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options)
 
-    # The optimiser saw the data term and the latent densities; the rest of the bound is small.
-    entropies = entropy(state.S)
-    old_rest = entropies + weighted_sum(state.S, prior.log_weights[None, :])
-    old_rest = old_rest + log_prior_of(mixture, prior, state.conjugate, options)
+    # The optimiser saw the data term and the latent densities: the rest is added here.
+    before = add_latent(jnp.zeros(()), prior, X, S)
+    rest = before.weights + before.entropy + log_prior_of(mixture, prior, conjugate, options)
     new_prior = factor_mixture(new_mixture)
-    latent, weights, _ = latent_parts(new_prior, X, state.S)
-    data = -result.value - weighted_sum(state.S, log_densities(prior, X))
-    log_prior = log_prior_of(new_mixture, new_prior, state.conjugate, options)
+    after = add_latent(-result.value - before.latent_prior, new_prior, X, S)
+    log_prior = log_prior_of(new_mixture, new_prior, conjugate, options)
     return _MStep(
         state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
-        old_rest - result.start_value,
-        data + latent + weights + entropies + log_prior,
+        rest - result.start_value,
+        after.bound + log_prior,
         log_prior,
         result,
     )
 
 
 @compiled(static_argnames="options")
-def em_round(state: State, rows: Rows, options: Options) -> tuple[State, RoundInfo]:
+def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
-    settled, count = settle(_in_place(state, rows), rows, options, options.e_steps)
-    step = _maximise(settled, rows, options)
+    settled, count = settle(_in_place(state, rows), rows, limits, options, limits.e_steps)
+    step = _maximise(settled, rows, limits, options)
     new = _in_place(step.state, rows)
     info = RoundInfo(
         bound_after_e=step.bound_before,
@@ -291,52 +292,49 @@ def _in_place(state: State, rows: Rows) -> State:
     return placed._replace(parameters=placed.parameters._replace(X=X), S=S)
 
 
-@compiled(static_argnames=("options", "strength"))
-def first_state(
-    X: Array,
-    Z: Array,
-    kernels: Kernel,
-    beta: Array,
-    S: Array,
-    rows: Rows,
-    options: Options,
-    strength: float,
-) -> State:
+class StartArrays(NamedTuple):
+    """What :func:`first_state` starts from, laid out and padded."""
+
+    X: Array  # (N, Q)
+    Z: Array  # (U, Q)
+    S: Array  # (N, M)
+    kernels: Kernel  # stacked
+    beta: Array
+    pseudo_counts: Array  # (M,), 0 for padding
+    jitter: Array
+
+
+@compiled(static_argnames="options")
+def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
     """Return the state that EM starts from.
 
-    Parameters
-    ----------
-    X, Z, kernels, beta, S
-        Start values; X is standardised here where the model fixes its scale, and Z with it.
-    strength : float
-        Strength of the conjugate prior: its pseudo-counts as a share of the mean cluster size.
+    X is standardised where the model fixes its scale, and Z, which lives in the same space, with
+    it.
     """
+    X, Z, S, kernels, beta, pseudo_counts, jitter = start
     weight = rows.flat_weight
     if options.fixes_scale:
-        # The inducing inputs live in the same space: the same shift and the same factor.
-        count = jnp.sum(weight)
-        mean = jnp.sum(weight[:, None] * X, axis=0) / count
-        centred = (X - mean) * weight[:, None]
-        scale = jnp.sqrt(jnp.sum(centred**2) / (count * X.shape[1]))
-        X, Z = centred / scale, (Z - mean) / scale
+        X, mean, scale = standardise(X, weight)
+        Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
     # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
-    omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
-    conjugate = Conjugate(jnp.sum(weight) / M * strength, omega)
+    omega = pooled_scatter(X, first_choice) + limits.covariance_floor * eye
+    conjugate = Conjugate(pseudo_counts, omega)
     flat = Mixture(
         jnp.full(M, 1.0 / M, X.dtype),
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    mixture = closed_forms(flat, X, S, conjugate, options)
+    mixture = closed_forms(flat, X, S, conjugate, limits, options)
+    present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
+    logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second round a program of its own.
-    log_beta = jnp.log(jnp.asarray(beta, X.dtype))
-    parameters = Parameters(X, Z, jax.tree.map(jnp.log, kernels), log_beta)
+    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)))
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
-    jitter = jnp.full(n_mappings, options.jitter, X.dtype)
-    return _in_place(State(parameters, S, mixture, conjugate, jitter), rows)
+    jitters = jnp.full(n_mappings, jitter, X.dtype)
+    return _in_place(State(parameters, S, mixture, conjugate, jitters, present), rows)
 
 
 class LastEStep(NamedTuple):
@@ -353,18 +351,18 @@ class LastEStep(NamedTuple):
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings = mappings_of(state.parameters)
+    mappings, X = state.mappings, state.parameters.X
     prior = factor_mixture(state.mixture)
-    X = state.parameters.X
-    S, info = e_step(mappings, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter)
-    jitter = state.jitter if options.shared else info["factors"].jitter
+    S, jitter = e_step(
+        mappings, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter
+    )
     T = mapping_weights(S, rows, shared=options.shared)
-    factors, _, _ = factorise_all(mappings, X, T, rows, jitter)
+    factors = factorise_all(mappings, *sums(mappings, X, T, rows), jitter)
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(
         S,
-        make_posterior(mappings, factors, state.mixture),
+        make_posterior(mappings, factors, state.mixture, rows.n_features),
         lax.map(lambda R_inverse: R_inverse.T @ R_inverse, factors.R_inverse),
         jnp.max(factors.jitter),
         jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),

@@ -47,7 +47,7 @@ x_n is (x_n − mean) / σ². Its linear approximation is added to the row's obj
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,11 +56,12 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
-from sgpmic._runtime import compiled
+from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
-from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import OptimiserResult, is_finite, select
 from sgpmic.learning.em import (
+    MINIMISERS,
+    Limits,
     Options,
     Parameters,
     RoundInfo,
@@ -72,11 +73,11 @@ from sgpmic.learning.em import (
 )
 from sgpmic.model.bound import (
     Mappings,
-    data_from_sums,
+    add_latent,
     data_term,
-    factorise_sums,
-    latent_parts,
+    factorise_all,
     mapping_weights,
+    sums,
 )
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.e_step import own_log_likelihoods
@@ -88,11 +89,11 @@ from sgpmic.model.mixture import (
     log_densities,
     mixture_of_moments,
     moments,
+    standardise,
     weighted_sum,
 )
-from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows, block_shape
-from sgpmic.model.updated_sums import transport
+from sgpmic.model.updated_sums import updated_sums
 
 #: Steps of the optimiser for the X of a batch, each row by itself, at most.
 ROW_STEPS = 5
@@ -102,11 +103,6 @@ SHARED_STEPS = 5
 SHARE = 0.5
 #: Rows of a batch that go through the optimiser together.
 BLOCK = 512
-
-_MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
-    "scg": scg.minimise,
-    "lbfgs": lbfgs.minimise,
-}
 
 
 def draw_batches(
@@ -162,6 +158,23 @@ class _Effort(NamedTuple):
     evaluations: Array
 
 
+class _Epoch(NamedTuple):
+    """What stays the same over the batches of an epoch."""
+
+    state: State  # at its beginning
+    rows: Rows
+    limits: Limits
+    options: Options
+    unpack: Callable[[Array], Any]
+    first: Array  # whether it is the first
+    n_batches: int
+
+    def mappings(self, packed: Array) -> Mappings:
+        """Return the mappings from the small parameters as one vector."""
+        parameters = Parameters(self.state.parameters.X, *self.unpack(packed))
+        return mappings_of(parameters, self.state.present)
+
+
 class _Placed(NamedTuple):
     X: Array
     S: Array
@@ -176,8 +189,9 @@ def place_rows(
     S: Array,
     pull: Array,
     batch: Rows,
-    options: Options,
     *,
+    optimizer: str,
+    m_steps: Array,
     keep_S: Array,
 ) -> _Placed:
     """Return the X and S of rows given q(F), and the most evaluations that a row took.
@@ -193,17 +207,18 @@ def place_rows(
     pull : array of shape (B, Q)
         A force on every row, besides its own objective.
     batch : Rows
-    options : Options
+    optimizer, m_steps
+        As in :class:`sgpmic.EM`.
     keep_S : bool array
         Whether S stays as it is, and X is found for it.
     """
-    minimise = _MINIMISERS[options.optimiser]
-    steps = min(options.m_steps, ROW_STEPS)
+    minimise = MINIMISERS[optimizer]
+    steps = jnp.minimum(m_steps, ROW_STEPS)
     n_blocks, block = batch.weight.shape
 
     def log_p(x: Array, y: Array) -> Array:
         """Return log p_nm for x (B, Q) and y (P, B)."""
-        likelihoods = own_log_likelihoods(mappings, factors, x, y[None])
+        likelihoods = own_log_likelihoods(mappings, factors, x, y[None], batch.n_features)
         return log_densities(prior, x) + prior.log_weights + likelihoods
 
     def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:
@@ -217,11 +232,9 @@ def place_rows(
 
     def place_block(values: tuple[Array, ...]) -> tuple[Array, Array, Array]:
         x, s, y, force = values
-        made = jnp.zeros((), jnp.int32)
-        if steps:
-            x, evaluations = jax.vmap(one, in_axes=(0, 0, 1, 0))(x, s, y, force)
-            made = jnp.max(evaluations)
-        return x, jnp.where(keep_S, s, jax.nn.softmax(log_p(x, y), axis=1)), made
+        x, evaluations = jax.vmap(one, in_axes=(0, 0, 1, 0))(x, s, y, force)
+        s = jnp.where(keep_S, s, jax.nn.softmax(log_p(x, y), axis=1))
+        return x, s, jnp.max(evaluations)
 
     X_blocks, S_blocks, forces = (a.reshape(n_blocks, block, -1) for a in (X, S, pull))
     new_X, new_S, made = lax.map(place_block, (X_blocks, S_blocks, batch.Y, forces))
@@ -243,29 +256,138 @@ def _take(rows: Rows, numbers: Array) -> tuple[Rows, Array]:
     at = jnp.where(weight > 0, numbers, 0)
     size = rows.weight.shape[1]
     Y = rows.Y[at // size, :, at % size].swapaxes(1, 2) * weight[:, None, :]
-    return Rows(Y, weight, jnp.sum(Y * Y, axis=1)), at.reshape(-1)
+    return Rows(Y, weight, jnp.sum(Y * Y, axis=1), rows.n_features), at.reshape(-1)
 
 
-def _standardised(
-    parameters: Parameters, mixture: Mixture, weight: Array
-) -> tuple[Parameters, Mixture]:
-    """Return X with mean 0 and variance 1, and everything else to go with it."""
-    X, Z, log_kernels, log_beta = parameters
-    count, Q = jnp.sum(weight), X.shape[1]
-    mean = jnp.sum(weight[:, None] * X, axis=0) / count
-    centred = (X - mean) * weight[:, None]
-    scale = jnp.sqrt(jnp.sum(centred**2) / (count * Q))
+def _standardised(state: State, weight: Array) -> State:
+    """Return the state with X of mean 0 and variance 1, and everything else to go with it."""
+    X, Z, log_kernels, log_beta = state.parameters
+    X, mean, scale = standardise(X, weight)
     field = log_kernels.dimension_field  # of the dimension 1/x², for every kernel
     log_kernels = stacked_like(
         log_kernels, {field: getattr(log_kernels, field) + 2.0 * jnp.log(scale)}
     )
-    moved = Mixture(mixture.weights, (mixture.means - mean) / scale, mixture.covariances / scale**2)
-    return Parameters(centred / scale, (Z - mean) / scale, log_kernels, log_beta), moved
+    weights, means, covariances = state.mixture
+    return state._replace(
+        parameters=Parameters(X, (Z - mean) / scale, log_kernels, log_beta),
+        mixture=Mixture(weights, (means - mean) / scale, covariances / scale**2),
+    )
+
+
+class _Objective(NamedTuple):
+    value: Array
+    log_prior: Array
+    sums: tuple[Array, Array]
+
+
+def _objective(state: State, rows: Rows, options: Options) -> _Objective:
+    """Return the objective over all rows, its prior and its sums."""
+    mappings, X = state.mappings, state.parameters.X
+    T = mapping_weights(state.S, rows, shared=options.shared)
+    phi, psi = sums(mappings, X, T, rows)
+    prior = factor_mixture(state.mixture)
+    data = data_term(mappings, phi, psi, T, rows, state.jitter)
+    log_prior = log_prior_of(state.mixture, prior, state.conjugate, options)
+    value = add_latent(data, prior, X, state.S).bound + log_prior
+    return _Objective(value, log_prior, (phi, psi))
+
+
+def _place_batch(
+    epoch: _Epoch, carry: _Carry, batch: Rows, at: Array, factors: Factors
+) -> tuple[_Placed, Moments]:
+    """Find X and S of a batch (step 1); return them with the moments of all rows (step 2)."""
+    weight = batch.flat_weight[:, None]
+    old_X, old_S = carry.X[at] * weight, carry.S[at] * weight
+    pull = jnp.zeros_like(old_X)
+    if epoch.options.fixes_scale:
+        pull = _outward(old_X, carry.sums.moments)
+    placed = place_rows(
+        epoch.mappings(carry.packed),
+        factors,
+        factor_mixture(carry.mixture),
+        old_X,
+        old_S,
+        pull,
+        batch,
+        optimizer=epoch.options.optimizer,
+        m_steps=epoch.limits.m_steps,
+        keep_S=epoch.first,
+    )
+    # A row that gets lost stays where it was.
+    found = jnp.isfinite(jnp.sum(placed.X, axis=1) + jnp.sum(placed.S, axis=1))[:, None]
+    new_X = jnp.where(found, placed.X, old_X) * weight
+    new_S = jnp.where(found, placed.S, old_S)
+    running: Moments = jax.tree.map(
+        lambda now, out, into: now - out + into,
+        carry.sums.moments,
+        moments(old_X, old_S),
+        moments(new_X, new_S),
+    )
+    return _Placed(new_X, new_S, placed.evaluations), running
+
+
+def _learn_shared(
+    epoch: _Epoch, carry: _Carry, batch: Rows, placed: _Placed, jitter: Array, place: Array
+) -> tuple[OptimiserResult, tuple[Array, Array, Array]]:
+    """Learn Z, the kernels and β (step 3), and bring the sums up to date (step 4)."""
+    times = jnp.sum(epoch.rows.weight) / jnp.sum(batch.weight)
+    T = times * mapping_weights(placed.S, batch, shared=epoch.options.shared)
+
+    def loss(packed: Array) -> Array:
+        mappings = epoch.mappings(packed)
+        return -data_term(mappings, *sums(mappings, placed.X, T, batch), T, batch, jitter)
+
+    steps = jnp.minimum(epoch.limits.m_steps, SHARED_STEPS)
+    minimise = MINIMISERS[epoch.options.optimizer]
+    result = minimise(jax.value_and_grad(loss), carry.packed, max_steps=steps)
+    # The whole table at once has no noise to be averaged.
+    share = SHARE if epoch.n_batches > 1 else 1.0
+    packed = carry.packed + share * (result.point - carry.packed)
+
+    before, after = epoch.mappings(carry.packed), epoch.mappings(packed)
+    carried = updated_sums(before, after, carry.sums.phi, carry.sums.psi)
+    own = sums(after, placed.X, T, batch)
+    rate = jnp.where(epoch.first, jnp.maximum(1.0 / times, 1.0 / (place + 1.0)), 1.0 / times)
+    phi, psi = (old + rate * (new - old) for old, new in zip(carried, own, strict=True))
+    return result, (packed, phi, psi)
+
+
+def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, _Effort]:
+    """Learn from one batch: its number and the numbers of its rows."""
+    place, numbers = step
+    batch, at = _take(epoch.rows, numbers)
+    mappings = epoch.mappings(carry.packed)
+    factors = factorise_all(mappings, carry.sums.phi, carry.sums.psi, carry.jitter)
+    placed, running = _place_batch(epoch, carry, batch, at, factors)
+    mixture = mixture_of_moments(
+        carry.mixture,
+        running,
+        epoch.state.conjugate,
+        kind=epoch.options.covariance_type,
+        floor=epoch.limits.covariance_floor,
+    )
+    result, learned = _learn_shared(epoch, carry, batch, placed, factors.jitter, place)
+
+    # A batch whose numbers are not finite has taught nothing.
+    mixture = select(is_finite(mixture), mixture, carry.mixture)
+    shared = (*learned, factors.jitter)
+    unlearned = (carry.packed, carry.sums.phi, carry.sums.psi, carry.jitter)
+    packed, phi, psi, jitter = select(is_finite(shared), shared, unlearned)
+    target = numbers.reshape(-1)  # where there is no row, beyond the last: dropped
+    new = _Carry(
+        carry.X.at[target].set(placed.X, mode="drop"),
+        carry.S.at[target].set(placed.S, mode="drop"),
+        packed,
+        _Sums(phi, psi, running),
+        mixture,
+        jitter,
+    )
+    return new, _Effort(result.accepted, placed.evaluations + result.evaluations)
 
 
 @compiled(static_argnames="options")
 def epoch(
-    state: State, rows: Rows, numbers: Array, first: Array, options: Options
+    state: State, rows: Rows, numbers: Array, first: Array, limits: Limits, options: Options
 ) -> tuple[State, RoundInfo]:
     """Make one epoch.
 
@@ -278,122 +400,39 @@ def epoch(
     first : bool array
         Whether this is the first epoch. It begins, as full EM does, with E-steps until the
         assignments have settled, and learns the mapping for these; its running sums forget faster.
+    limits : Limits
     options : Options
     """
-    n_batches = numbers.shape[0]
-    limit = jnp.where(first, options.e_steps, 0)
-    begun, settled_in = settle(state, rows, options, limit)
+    begun, settled_in = settle(state, rows, limits, options, jnp.where(first, limits.e_steps, 0))
     X, *small = begun.parameters
     packed, unpack = ravel_pytree(tuple(small))
-    n_rows = jnp.sum(rows.weight)
-    minimise = _MINIMISERS[options.optimiser]
+    n_batches = numbers.shape[0]
+    fixed = _Epoch(begun, rows, limits, options, unpack, first, n_batches)
 
-    def mappings_in(packed: Array) -> Mappings:
-        return mappings_of(Parameters(X, *unpack(packed)))
-
-    def objective(
-        parameters: Parameters, S: Array, mixture: Mixture, jitter: Array
-    ) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Return the objective over all rows, its prior and its sums."""
-        mappings = mappings_of(parameters)
-        T = mapping_weights(S, rows, shared=options.shared)
-        phi, psi = statistics(
-            mappings.kernels, mappings.Z, parameters.X, T, rows.Y, rows.mesh, rows.gpu_memory
-        )
-        prior = factor_mixture(mixture)
-        data = data_from_sums(mappings, phi, psi, T, rows, jitter)
-        log_prior = log_prior_of(mixture, prior, state.conjugate, options)
-        parts = latent_parts(prior, parameters.X, S)
-        return data + sum(parts) + log_prior, log_prior, (phi, psi)
-
-    def learn_batch(carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, _Effort]:
-        place, own_numbers = step
-        batch, at = _take(rows, own_numbers)
-        weight = batch.flat_weight
-        mappings = mappings_in(carry.packed)
-        factors = factorise_sums(mappings, carry.sums.phi, carry.sums.psi, carry.jitter)
-
-        # 1. X and S of the batch. A row that gets lost stays where it was.
-        old_X, old_S = carry.X[at] * weight[:, None], carry.S[at] * weight[:, None]
-        pull = jnp.zeros_like(old_X)
-        if options.fixes_scale:
-            pull = _outward(old_X, carry.sums.moments)
-        prior = factor_mixture(carry.mixture)
-        placed = place_rows(
-            mappings, factors, prior, old_X, old_S, pull, batch, options, keep_S=first
-        )
-        found = jnp.isfinite(jnp.sum(placed.X, axis=1) + jnp.sum(placed.S, axis=1))[:, None]
-        new_X = jnp.where(found, placed.X, old_X) * weight[:, None]
-        new_S = jnp.where(found, placed.S, old_S)
-
-        # 2. The mixture.
-        running: Moments = jax.tree.map(
-            lambda now, out, into: now - out + into,
-            carry.sums.moments,
-            moments(old_X, old_S),
-            moments(new_X, new_S),
-        )
-        mixture = mixture_of_moments(
-            carry.mixture,
-            running,
-            state.conjugate,
-            kind=options.covariance_type,
-            floor=options.covariance_floor,
-        )
-
-        # 3. Z, the kernels and β.
-        times = n_rows / jnp.sum(weight)
-        T = times * mapping_weights(new_S, batch, shared=options.shared)
-
-        def loss(packed: Array) -> Array:
-            return -data_term(mappings_in(packed), new_X, T, batch, factors.jitter)
-
-        steps = min(options.m_steps, SHARED_STEPS)
-        result = minimise(jax.value_and_grad(loss), carry.packed, max_steps=steps)
-        # The whole table at once has no noise to be averaged.
-        share = SHARE if n_batches > 1 else 1.0
-        packed = carry.packed + share * (result.point - carry.packed)
-
-        # 4. The sums.
-        after = mappings_in(packed)
-        carried = transport(mappings, after, carry.sums.phi, carry.sums.psi)
-        own = statistics(after.kernels, after.Z, new_X, T, batch.Y)
-        rate = jnp.where(first, jnp.maximum(1.0 / times, 1.0 / (place + 1.0)), 1.0 / times)
-        phi, psi = (old + rate * (new - old) for old, new in zip(carried, own, strict=True))
-
-        # A batch whose numbers are not finite has taught nothing.
-        mixture = select(is_finite(mixture), mixture, carry.mixture)
-        shared = (packed, phi, psi, factors.jitter)
-        unlearned = (carry.packed, carry.sums.phi, carry.sums.psi, carry.jitter)
-        packed, phi, psi, jitter = select(is_finite(shared), shared, unlearned)
-        target = own_numbers.reshape(-1)  # where there is no row, beyond the last: dropped
-        new = _Carry(
-            carry.X.at[target].set(new_X, mode="drop"),
-            carry.S.at[target].set(new_S, mode="drop"),
-            packed,
-            _Sums(phi, psi, running),
-            mixture,
-            jitter,
-        )
-        return new, _Effort(result.accepted, placed.evaluations + result.evaluations)
-
-    bound_before, _, sums = objective(begun.parameters, begun.S, begun.mixture, begun.jitter)
+    before = _objective(begun, rows, options)
     start = _Carry(
-        X, begun.S, packed, _Sums(*sums, moments(X, begun.S)), begun.mixture, begun.jitter
+        X, begun.S, packed, _Sums(*before.sums, moments(X, begun.S)), begun.mixture, begun.jitter
     )
     places = jnp.arange(n_batches, dtype=X.dtype)
-    end, efforts = lax.scan(learn_batch, start, (places, numbers))
+    end, efforts = lax.scan(
+        lambda carry, step: _learn_batch(fixed, carry, step), start, (places, numbers)
+    )
 
-    parameters, mixture = Parameters(end.X, *unpack(end.packed)), end.mixture
+    new = begun._replace(
+        parameters=Parameters(end.X, *unpack(end.packed)),
+        S=end.S,
+        mixture=end.mixture,
+        jitter=end.jitter,
+    )
     if options.fixes_scale:
-        parameters, mixture = _standardised(parameters, mixture, rows.flat_weight)
-    mixture = closed_forms(mixture, parameters.X, end.S, state.conjugate, options)
-    bound, log_prior, _ = objective(parameters, end.S, mixture, end.jitter)
-    new = State(parameters, end.S, mixture, state.conjugate, end.jitter)
+        new = _standardised(new, rows.flat_weight)
+    mixture = closed_forms(new.mixture, new.parameters.X, new.S, new.conjugate, limits, options)
+    new = new._replace(mixture=mixture)
+    after = _objective(new, rows, options)
     info = RoundInfo(
-        bound_after_e=bound_before,
-        bound=bound,
-        prior=log_prior,
+        bound_after_e=before.value,
+        bound=after.value,
+        prior=after.log_prior,
         e_steps=settled_in + 1,
         m_steps=jnp.sum(efforts.accepted),
         evaluations=jnp.sum(efforts.evaluations) // n_batches,
@@ -403,15 +442,3 @@ def epoch(
         finite=is_finite(new),
     )
     return new, info
-
-
-def make_epoch(
-    state: State, rows: Rows, options: Options, *, n_rows: int, seed: int, number: int
-) -> tuple[State, RoundInfo]:
-    """Make epoch ``number`` (from 1) of a start with this seed."""
-    assert options.batch_size is not None
-    numbers = draw_batches(n_rows, options.batch_size, rows.n_padded, seed, number)
-    result: tuple[State, RoundInfo] = epoch(
-        state, rows, jnp.asarray(numbers), jnp.asarray(number == 1), options
-    )
-    return result

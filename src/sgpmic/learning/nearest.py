@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from sgpmic._runtime import compiled, with_numerics
+from sgpmic._programs import compiled
+from sgpmic._runtime import with_numerics
 from sgpmic.model.rows import pad_rows
 
 Floats = NDArray[np.float64]

@@ -15,9 +15,9 @@ The density of y with x integrated out is approximated after Laplace,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from sgpmic._runtime import compiled
+from sgpmic._programs import compiled
 from sgpmic.learning import scg
-from sgpmic.model.mixture import LatentPrior, factor_mixture
-from sgpmic.model.prediction import Posterior, left_out, log_joints
+from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
+from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 from sgpmic.model.rows import pad_rows
 
 Floats = NDArray[np.float64]
@@ -104,9 +104,26 @@ def _peaks_left_out(
     return jax.vmap(one)(fitted, T, candidates, Y)
 
 
-def _blocks(n_rows: int) -> Iterator[slice]:
+@compiled()
+def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
+    """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
+    prior = factor_mixture(posterior.mixture)
+    shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
+    return *mapping_moments(posterior, X), shares
+
+
+def _in_blocks(function: Callable[..., Any], *by_row: Floats) -> Any:
+    """Return a function's results for all rows, which it gets in blocks of one size.
+
+    ``by_row`` and the arrays that the function returns have one entry for each row.
+    """
+    n_rows = len(by_row[0])
+    found = []
     for first in range(0, n_rows, BLOCK):
-        yield slice(first, min(first + BLOCK, n_rows))
+        block = slice(first, min(first + BLOCK, n_rows))
+        results = function(*(pad_rows(array[block], BLOCK) for array in by_row))
+        found.append([np.asarray(result)[: block.stop - first] for result in results])
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 def project(posterior: Posterior, candidates: Floats, Y: Floats) -> Projection:
@@ -120,60 +137,54 @@ def project(posterior: Posterior, candidates: Floats, Y: Floats) -> Projection:
     Y : ndarray of shape (n_samples, n_features)
         Rows, centred and scaled as the posterior's.
     """
-    N, _, Q = candidates.shape
-    M = posterior.mixture.weights.shape[0]
-    X, memberships = np.empty((N, Q)), np.empty((N, M))
-    for block in _blocks(N):
-        size = block.stop - block.start
-        result = _project_block(
-            posterior, pad_rows(candidates[block], BLOCK), pad_rows(Y[block], BLOCK)
-        )
-        X[block], memberships[block] = (np.asarray(r)[:size] for r in result)
-    return Projection(X, memberships)
+    return Projection(*_in_blocks(partial(_project_block, posterior), candidates, Y))
 
 
 def log_evidence(posterior: Posterior, X: Floats, Y: Floats) -> Floats:
     """Return the Laplace approximation of log p(y) around the rows' latent points X."""
-    result = np.empty(len(Y))
-    for block in _blocks(len(Y)):
-        peaks = _peaks(posterior, pad_rows(X[block], BLOCK), pad_rows(Y[block], BLOCK))
-        result[block] = _laplace(posterior, *peaks)[: block.stop - block.start]
-    return result
+    return _laplace(posterior, *_in_blocks(partial(_peaks, posterior), X, Y))
 
 
 def log_evidence_left_out(
     posterior: Posterior, A_inverse: Floats, X: Floats, T: Floats, candidates: Floats, Y: Floats
 ) -> Floats:
-    """Return the same for fitted rows, of the model without the row.
+    """Return the same for training rows, of the model without the row.
 
     Parameters
     ----------
     posterior : Posterior
     A_inverse : ndarray of shape (G, U, U)
     X : ndarray of shape (n_samples, n_components)
-        Where the rows were when they were fitted.
+        The rows' latent points when the model was learned.
     T : ndarray of shape (n_samples, G)
         Their weights in every mapping.
     candidates, Y
         As in :func:`project`.
     """
-    result = np.empty(len(Y))
-    for block in _blocks(len(Y)):
-        rows = (pad_rows(a[block], BLOCK) for a in (X, T, candidates, Y))
-        peaks = _peaks_left_out(posterior, A_inverse, *rows)
-        result[block] = _laplace(posterior, *peaks)[: block.stop - block.start]
-    return result
+    peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
+    return _laplace(posterior, *peaks)
 
 
-def _laplace(posterior: Posterior, joints: Array, curvatures: Array) -> Floats:
+def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return mean (G, N, P), variance (G, N) and p(m | x) (N, M) at latent points."""
+
+    def rows_first(x: Floats) -> tuple[Floats, Floats, Floats]:
+        mean, variance, shares = map(np.asarray, _moments(posterior, x))
+        return mean.swapaxes(0, 1), variance.T, shares
+
+    mean, variance, shares = _in_blocks(rows_first, X)
+    return mean.swapaxes(0, 1), variance.T, shares
+
+
+def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats:
     """Return log p(y) from log p(y, x) and its curvature at the peak."""
-    covariances = np.asarray(posterior.mixture.covariances)
+    covariances = np.asarray(posterior.mixture.covariances)[
+        np.asarray(posterior.mixture.weights) > 0
+    ]
     # A row adds information to the prior; where x is not quite at its maximum the curvature may
     # say otherwise, and then the prior's own is the least there is.
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
-    eigenvalues = np.maximum(np.linalg.eigvalsh(np.asarray(curvatures)), least)
+    eigenvalues = np.maximum(np.linalg.eigvalsh(curvatures), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    density: Floats = np.asarray(joints) + 0.5 * (
-        eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det
-    )
+    density: Floats = joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
     return density

@@ -1,4 +1,4 @@
-"""From a table and a start to a fitted state: the loop over rounds of EM.
+"""The loop over rounds of EM from one start.
 
 Everything between two rounds happens here, on the host: recording, stopping, telling callbacks.
 """
@@ -7,99 +7,71 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
-from sgpmic.kernels import Kernel, stack
-from sgpmic.learning.em import Options, RoundInfo, State, em_round, first_state
-from sgpmic.learning.minibatch import make_epoch
+from sgpmic.learning.em import Limits, Options, RoundInfo, State, em_round
+from sgpmic.learning.minibatch import draw_batches, epoch
+from sgpmic.learning.progress import Callback, Progress
 from sgpmic.learning.snapshots import Outcome
-from sgpmic.learning.start_values import StartValues
 from sgpmic.model.rows import Rows
 from sgpmic.parallel.group import ProcessGroup
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
-class Progress:
-    """What a callback is told after every round.
+class Loop:
+    """What is the same for the rounds of all starts.
 
     Attributes
     ----------
-    start, n_starts : int
-        Which start this is (from 0), and how many there are.
-    round, max_rounds : int
-        Which round has just ended (from 1), and how many there may be.
-    bound : float
-        The objective: the KL-corrected bound, in the units of the data, plus the log of the
-        conjugate prior.
-    change : float
-        Its relative change over the round; infinite after the first.
-    cluster_sizes : ndarray of shape (n_clusters,)
-        Expected number of rows in every cluster.
-    seconds : float
-        Since this start began.
+    rows : Rows
+    group : ProcessGroup
+    limits : Limits
+    options : Options
+    n_clusters : int
+        Without padding.
+    batch_size : int or None
+        Rows in a batch; None makes rounds of full EM.
+    max_iter : int
+        Most rounds.
+    tol : float
+        Stop when a round raises the objective by less than this share of the larger of its
+        magnitude, for the scaled data, and the number of rows. 0 never stops early.
+    constant : float
+        Added to every bound that is reported (the units of the data).
+    callbacks : sequence of callables
     """
 
-    start: int
-    n_starts: int
-    round: int
-    max_rounds: int
-    bound: float
-    change: float
-    cluster_sizes: Floats
-    seconds: float
-    _labels: Callable[[], NDArray[np.int64]] = field(repr=False, compare=False)
+    rows: Rows
+    group: ProcessGroup
+    limits: Limits
+    options: Options
+    n_clusters: int
+    batch_size: int | None
+    max_iter: int
+    tol: float
+    constant: float
+    callbacks: Sequence[Callback]
 
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
-
-        Computed when asked for: it takes a copy of all memberships. Of several processes, each
-        has the labels of its own rows.
-        """
-        return self._labels()
-
-
-#: A callback may return True to end the start it is told about.
-Callback = Callable[[Progress], object]
-
-
-@with_numerics
-def initial_state(
-    values: StartValues,
-    kernels: Sequence[Kernel],
-    beta: float,
-    rows: Rows,
-    group: ProcessGroup,
-    options: Options,
-    strength: float,
-) -> State:
-    """Return the EM state of a start."""
-    X, S = (group.lay_out(a, rows) for a in (values.X, values.S))
-    # As NumPy arrays, small ones may go to any device.
-    small = (values.Z, jax.tree.map(np.asarray, stack(kernels)), np.asarray(beta))
-    state: State = first_state(X, *small, S, rows, options, strength)
-    return state
+    def make_round(self, state: State, number: int, seed: int) -> tuple[State, RoundInfo]:
+        """Make round ``number`` (from 1) of a start with this seed."""
+        if self.batch_size is None:
+            return em_round(state, self.rows, self.limits, self.options)
+        numbers = draw_batches(self.group.n_rows, self.batch_size, self.rows.n_padded, seed, number)
+        first = jnp.asarray(number == 1)
+        return epoch(state, self.rows, jnp.asarray(numbers), first, self.limits, self.options)
 
 
 @with_numerics
 def run_rounds(
     outcome: Outcome,
-    rows: Rows,
-    group: ProcessGroup,
-    options: Options,
+    loop: Loop,
     *,
-    max_rounds: int,
-    tolerance: float,
-    constant: float,
-    callbacks: Sequence[Callback],
     start: int,
     n_starts: int,
     seed: int,
@@ -111,16 +83,7 @@ def run_rounds(
     ----------
     outcome : Outcome
         Where the start is, at its beginning or after some rounds; brought up to date in place.
-    rows : Rows
-    group : ProcessGroup
-    options : Options
-    max_rounds : int
-    tolerance : float
-        Stop when a round raises the objective by less than this share of the larger of its
-        magnitude, for the scaled data, and the number of rows. 0 never stops early.
-    constant : float
-        Added to every bound that is reported (the units of the data).
-    callbacks : sequence of callables
+    loop : Loop
     start, n_starts : int
         For the progress that callbacks are told.
     seed : int
@@ -128,25 +91,21 @@ def run_rounds(
     keep : callable
         Called after every round, when ``outcome`` is up to date.
     """
+    group = loop.group
     made = len(outcome.history)
     began = time.perf_counter() - (outcome.history[-1]["seconds"] if made else 0.0)
-    for number in range(made + 1, max_rounds + 1):
+    for number in range(made + 1, loop.max_iter + 1):
         if outcome.ended:
             break
-        if options.batch_size is None:
-            new_state, info = em_round(outcome.state, rows, options)
-        else:
-            new_state, info = make_epoch(
-                outcome.state, rows, options, n_rows=group.n_rows, seed=seed, number=number
-            )
-        record = _record(info, number, start, constant)
+        new_state, info = loop.make_round(outcome.state, number, seed)
+        record = _record(info, number, start, loop.constant)
         record["seconds"] = time.perf_counter() - began
         if not (np.isfinite(record["bound"]) and bool(info.finite)):
             outcome.broke_off = outcome.ended = True
             break
         # Held against the bound of the scaled data, so that units do not decide when to stop; and
         # against the number of rows where that bound is close to 0.
-        magnitude = max(group.n_rows, abs(record["bound"] - constant))
+        magnitude = max(group.n_rows, abs(record["bound"] - loop.constant))
         change = abs(record["bound"] - outcome.bound) / magnitude
         outcome.state, outcome.bound = new_state, record["bound"]
         outcome.history.append(record)
@@ -154,20 +113,20 @@ def run_rounds(
             start=start,
             n_starts=n_starts,
             round=number,
-            max_rounds=max_rounds,
+            max_rounds=loop.max_iter,
             bound=record["bound"],
             change=float("inf") if np.isnan(change) else change,
-            cluster_sizes=np.asarray(info.cluster_sizes),
+            cluster_sizes=np.asarray(info.cluster_sizes)[: loop.n_clusters],
             seconds=record["seconds"],
             _labels=partial(_labels_in, new_state, group),
         )
         # All callbacks are told, also when an earlier one asks to stop.
-        answers = [callback(progress) for callback in callbacks]
+        answers = [callback(progress) for callback in loop.callbacks]
         stop = [isinstance(a, (bool, np.bool_)) and bool(a) for a in answers]
-        outcome.converged = bool(tolerance > 0 and change <= tolerance)
+        outcome.converged = bool(loop.tol > 0 and change <= loop.tol)
         # What one process is asked to do all have to, or the others would wait for ever.
-        asked_to_stop = group.largest(float(any(stop))) > 0
-        outcome.ended = outcome.converged or asked_to_stop or number == max_rounds
+        asked_to_stop = bool(group.largest(np.array(any(stop))))
+        outcome.ended = outcome.converged or asked_to_stop or number == loop.max_iter
         keep()
 
 

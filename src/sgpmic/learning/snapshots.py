@@ -1,4 +1,4 @@
-"""What has to be kept to go on with learning after an interruption, to the very same result."""
+"""What has to be kept to resume learning after an interruption, to the very same result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Snapshot(NamedTuple):
     Attributes
     ----------
     seeds : list of int
-        Of all planned starts: with them a fit without a fixed seed can go on too.
+        Of all planned starts: with them a fit without a fixed seed can resume too.
     outcomes : list of Outcome
         Of the starts so far; the last may not have ended.
     """
@@ -57,7 +57,7 @@ def state_template(kernel: Kernel, n_processes: int) -> State:
     nothing: Any = np.zeros(0)
     parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing)
     mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
-    return State(parameters, nothing, mixture, conjugate, nothing)
+    return State(parameters, nothing, mixture, conjugate, nothing, parameters.log_kernels)
 
 
 def state_leaves(state: State) -> list[np.ndarray]:

@@ -11,7 +11,8 @@ from sgpmic.learning.embeddings import MOST_GRAPH_ROWS, embed
 from sgpmic.learning.inducing import choose_inducing
 from sgpmic.learning.memberships import initial_memberships
 from sgpmic.learning.nearest import weights_of_nearest
-from sgpmic.learning.starts import Start
+from sgpmic.learning.settings import Start
+from sgpmic.learning.starts import PlannedStart
 from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
@@ -21,6 +22,8 @@ MOST_START_ROWS = 20_000
 
 #: A row outside the sample is placed between this many of its nearest rows in it.
 _PLACED_BETWEEN = 6
+# So many rows are placed at a time, so that what is computed of them stays small.
+_PART = 262_144
 
 
 class StartValues(NamedTuple):
@@ -35,15 +38,13 @@ class StartValues(NamedTuple):
 def start_values(
     Y: Floats,
     group: ProcessGroup,
-    start: Start,
+    start: PlannedStart,
+    settings: Start,
     *,
+    scale: Floats | None,
     n_clusters: int,
     n_components: int,
     n_inducing: int,
-    inducing: str,
-    n_neighbors: int,
-    pieces: str,
-    unit_variance: bool,
 ) -> StartValues:
     """Return the embedding and memberships of this process's rows, and the inducing points.
 
@@ -52,29 +53,32 @@ def start_values(
     nearest rows in the sample, in the latent space and in its memberships. Rough, but it only
     begins what learning ends; and what every process does to its own rows is the same however
     many processes there are.
+
+    ``scale`` (n_features,) divides the features where each has a unit of its own; otherwise None:
+    one factor for all changes no start but by rounding.
     """
     rng = np.random.RandomState(start.seed)
     numbers = np.arange(group.n_rows)
     sampled = group.n_rows > MOST_START_ROWS
     if sampled:
         numbers = np.sort(rng.choice(group.n_rows, MOST_GRAPH_ROWS, replace=False))
-    sample = group.rows_at(Y, numbers)
+    sample = _scaled(group.rows_at(Y, numbers), scale)
     embedding = embed(
         sample,
         n_components,
         _of_sample(start.embedding, group, numbers),
-        n_neighbors=n_neighbors,
-        pieces=pieces,
+        n_neighbors=settings.n_neighbors,
+        pieces=settings.pieces,
         random_state=rng,
     )
     X = embedding.coordinates
     deviations = np.ones(X.shape[1])
-    if unit_variance:
+    if settings.unit_variance:
         deviations = X.std(axis=0)
         deviations = np.where(deviations > 0, deviations, 1.0)
     X = X / deviations
     S = initial_memberships(X, n_clusters, _of_sample(start.memberships, group, numbers), rng)
-    Z = choose_inducing(X, n_inducing, inducing, rng)
+    Z = choose_inducing(X, n_inducing, settings.inducing, rng)
     # Processors of different makes round differently, and all have to start from one state.
     X, Z, S = group.agree((X, Z, S))
     if not sampled:
@@ -84,13 +88,20 @@ def start_values(
         f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
         "others were placed between their nearest rows among them."
     )
-    nearest, weights = weights_of_nearest(sample, Y, _PLACED_BETWEEN)
-    X_own, S_own = (_mean_of(known, nearest, weights) for known in (X, S))
+    X_own, S_own = np.empty((len(Y), X.shape[1])), np.empty((len(Y), n_clusters))
+    for first in range(0, len(Y), _PART):
+        part = slice(first, first + _PART)
+        nearest = weights_of_nearest(sample, _scaled(Y[part], scale), _PLACED_BETWEEN)
+        X_own[part], S_own[part] = (_mean_of(known, *nearest) for known in (X, S))
     if not isinstance(start.embedding, str):
         X_own = np.asarray(start.embedding, np.float64) / deviations
     if not isinstance(start.memberships, str):
         S_own = initial_memberships(X_own, n_clusters, start.memberships, rng)
     return StartValues(X_own, Z, S_own, (note, *embedding.notes))
+
+
+def _scaled(Y: Floats, scale: Floats | None) -> Floats:
+    return Y if scale is None else Y / scale
 
 
 def _of_sample(given: Any, group: ProcessGroup, numbers: NDArray[np.int64]) -> Any:

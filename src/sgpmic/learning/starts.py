@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 
 from sgpmic.parallel.group import ProcessGroup
 
-SELECTIONS = ("consensus", "bound")
-
 #: The order in which kinds of starts are tried after the one asked for.
 _EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
 _MEMBERSHIPS = ("fcm", "gmm", "kmeans")
 
 
-class Start(NamedTuple):
+class PlannedStart(NamedTuple):
     """One start: how X and S begin, and the seed of everything random in it."""
 
     embedding: Any  # a method's name or an array
@@ -48,13 +46,13 @@ class Start(NamedTuple):
         kind = self.describe()
         return (
             "A cluster ended without rows, so another start was made "
-            f"(init={kind['embedding']!r}, init_memberships={kind['memberships']!r})."
+            f"({kind['embedding']} and {kind['memberships']})."
         )
 
 
 def plan_starts(
     embedding: Any, memberships: Any, number: int, random_state: np.random.RandomState
-) -> list[Start]:
+) -> list[PlannedStart]:
     """Return a number of starts, the one asked for first.
 
     A given array is kept in every start. When all kinds have been used they come round again
@@ -73,7 +71,7 @@ def plan_starts(
         for i in range(len(groupings))
     ]
     seeds = random_state.randint(np.iinfo(np.int32).max, size=number)
-    return [Start(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
+    return [PlannedStart(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
 
 
 def agreements(

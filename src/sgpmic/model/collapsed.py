@@ -84,26 +84,26 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | 
 
 @jax.custom_vjp
 def collapsed_term(
-    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float
+    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float, n_features: Array
 ) -> Array:
     """Return −P/2 (log|A| − log|K_uu|) + ½ tr(WᵀA⁻¹W) of one Gaussian process.
 
-    The jitter is a setting: nothing is differentiated by it.
+    The jitter and the number of features P are settings: nothing is differentiated by them. Where
+    features are padded, Ψ has more columns than P.
     """
-    return _collapsed_forward(K_uu, phi, psi, beta, jitter)[0]
+    return _collapsed_forward(K_uu, phi, psi, beta, jitter, n_features)[0]
 
 
 def _collapsed_forward(
-    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float
+    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float, n_features: Array
 ) -> tuple[Array, Any]:
     f = factorise(K_uu, phi, psi, beta, jitter)
-    value = -psi.shape[1] * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
-    return value, (phi, psi, beta, f)
+    value = -n_features * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
+    return value, (phi, psi, beta, f, n_features)
 
 
 def _collapsed_backward(residuals: Any, g: Array) -> Any:
-    phi, psi, beta, f = residuals
-    P = psi.shape[1]
+    phi, psi, beta, f, P = residuals
     A_inverse = f.R_inverse.T @ f.R_inverse
     outer = f.alpha @ f.alpha.T
     dA = -0.5 * (P * A_inverse + outer)  # ∂L/∂A; ∂L/∂W = A⁻¹W = alpha
@@ -113,7 +113,8 @@ def _collapsed_backward(residuals: Any, g: Array) -> Any:
     U = dK.shape[0]
     dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
     d_beta = jnp.sum(dA * phi) + jnp.sum(f.alpha * psi)
-    return g * dK, g * beta * dA, g * beta * f.alpha, g * d_beta, jnp.zeros_like(f.jitter)
+    constants = jnp.zeros_like(f.jitter), jnp.zeros_like(P)
+    return g * dK, g * beta * dA, g * beta * f.alpha, g * d_beta, *constants
 
 
 collapsed_term.defvjp(_collapsed_forward, _collapsed_backward)

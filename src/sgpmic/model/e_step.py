@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.bound import Mappings, factorise_all, mapping_weights
+from sgpmic.model.bound import Mappings, factorise_all, sums
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.row_pass import gpu
@@ -34,17 +33,20 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     function = own_log_likelihoods
     if rows.gpu_memory > 0:
         function = partial(_gpu_log_likelihoods, rows.gpu_memory)
-    everywhere = on_own_rows(function, rows.mesh, by_row=(False, False, True, True), results=True)
-    result: Array = everywhere(mappings, factors, X, rows.Y)
+    everywhere = on_own_rows(
+        function, rows.mesh, by_row=(False, False, True, True, False), results=True
+    )
+    result: Array = everywhere(mappings, factors, X, rows.Y, rows.n_features)
     return result
 
 
-def own_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, Y: Array) -> Array:
+def own_log_likelihoods(
+    mappings: Mappings, factors: Factors, X: Array, Y: Array, n_features: Array
+) -> Array:
     """Return the same of the rows at hand, Y in blocks (n_blocks, P, block)."""
     kernels, Z, beta = mappings
-    n_blocks, P, _ = Y.shape
-    X_blocks = X.reshape(n_blocks, -1, X.shape[1])
-    normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
+    X_blocks = X.reshape(Y.shape[0], -1, X.shape[1])
+    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
 
     def one(component: tuple[Kernel, Factors]) -> Array:
         kernel, f = component
@@ -54,7 +56,7 @@ def own_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, Y: Array
             K = cross(kernel, Z, x)  # (U, B)
             residual = y - f.alpha.T @ K  # y − f̄
             whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
-            spread = jnp.sum(residual**2, axis=0) + P * jnp.sum(whitened**2, axis=0)
+            spread = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
             return None, normaliser - 0.5 * beta * spread
 
         return lax.scan(block, None, (X_blocks, Y))[1].reshape(-1)
@@ -64,19 +66,19 @@ def own_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, Y: Array
 
 
 def _gpu_log_likelihoods(
-    gpu_memory: int, mappings: Mappings, factors: Factors, X: Array, Y: Array
+    gpu_memory: int, mappings: Mappings, factors: Factors, X: Array, Y: Array, n_features: Array
 ) -> Array:
     """As :func:`own_log_likelihoods`, for all mappings and many rows at once."""
     kernels, Z, beta = mappings
     U, P = Z.shape[0], Y.shape[1]
-    normaliser = 0.5 * P * jnp.log(beta / (2.0 * math.pi))
+    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
     both = jnp.concatenate([factors.R_inverse, factors.alpha.transpose(0, 2, 1)], axis=1)
 
     def part(X: Array, Y: Array) -> Array:
         K = kernel_matrices(kernels, Z, rows_last(X, Y))
         found = jnp.einsum("gvu,ugc->gvc", both, K.reshape(*K.shape[:2], -1))
         residual = Y.transpose(1, 0, 2).reshape(P, -1) - found[:, U:]
-        spread = jnp.sum(residual**2, axis=1) + P * jnp.sum(found[:, :U] ** 2, axis=1)
+        spread = jnp.sum(residual**2, axis=1) + n_features * jnp.sum(found[:, :U] ** 2, axis=1)
         return normaliser - 0.5 * beta * spread
 
     return gpu.over_parts(part, X, Y, U, both.shape[0], gpu_memory)
@@ -95,22 +97,21 @@ def e_step(
     rows: Rows,
     *,
     shared: bool,
-    jitter: Array | float,
-) -> tuple[Array, dict[str, Any]]:
+    jitter: Array,
+) -> tuple[Array, Array]:
     """Make one exact E-step from ``S``.
 
     Returns
     -------
     S : array of shape (N, M)
         The new responsibilities.
-    info : dict
-        ``log_p`` (N, M), and for the mappings of the paper's model ``factors``.
+    jitter : array of shape (G,)
+        As given, or higher where q(F) needed it.
     """
     log_p = log_densities(prior, X) + prior.log_weights
     if shared:
         # The one mapping is the same for every cluster: it cancels in the softmax.
-        return responsibilities(log_p, rows), {"log_p": log_p}
-    T = mapping_weights(S, rows, shared=shared)
-    factors, _, _ = factorise_all(mappings, X, T, rows, jitter)
+        return responsibilities(log_p, rows), jitter
+    factors = factorise_all(mappings, *sums(mappings, X, S, rows), jitter)
     log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
-    return responsibilities(log_p, rows), {"log_p": log_p, "factors": factors}
+    return responsibilities(log_p, rows), factors.jitter

@@ -10,9 +10,10 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from sgpmic._runtime import compiled, with_numerics
+from sgpmic._programs import compiled
+from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
-from sgpmic.model.bound import Mappings, Parts, data_term, factorise_all, latent_parts
+from sgpmic.model.bound import Mappings, Parts, add_latent, data_term, factorise_all, sums
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -43,17 +44,19 @@ def _one_mapping(
 ) -> tuple[Array, Array]:
     """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
     mappings = Mappings(kernel, Z, beta)
-    factors, _, _ = factorise_all(mappings, X, t, rows, jitter)
+    phi, psi = sums(mappings, X, t, rows)
+    factors = factorise_all(mappings, phi, psi, jitter)
     return (
-        data_term(mappings, X, t, rows, jitter),
+        data_term(mappings, phi, psi, t, rows, jitter),
         expected_log_likelihoods(mappings, factors, X, rows),
     )
 
 
 @compiled()
-def _latent(mixture: Mixture, X: Array, S: Array) -> tuple[tuple[Array, Array, Array], Array]:
+def _latent(data: Array, mixture: Mixture, X: Array, S: Array) -> tuple[Parts, Array]:
+    """Return the bound in its parts and the clusters' share of every row's log p_nm."""
     prior = factor_mixture(mixture)
-    return latent_parts(prior, X, S), log_densities(prior, X) + prior.log_weights
+    return add_latent(data, prior, X, S), log_densities(prior, X) + prior.log_weights
 
 
 @with_numerics
@@ -82,7 +85,7 @@ def evaluate(
     inducing : array-like of shape (n_inducing, n_components)
         Inducing inputs, shared by all components.
     kernels : sequence of Kernel
-        One a cluster (the paper's model), or a single one: one mapping shared by all clusters.
+        One for each cluster (the paper's model), or only one, a mapping shared by all clusters.
         They may be of different kinds.
     beta : float
         Noise precision.
@@ -131,14 +134,11 @@ def evaluate(
             raise ValueError(f"{name} has shape {array.shape}, but {shape} was expected.")
     if len(kernels) not in (1, M):
         raise ValueError(
-            f"{len(kernels)} kernels for {M} clusters: give one a cluster, or one for all."
+            f"{len(kernels)} kernels for {M} clusters: give one for each cluster, or one for all."
         )
     shared = len(kernels) == 1 and M > 1
     rows = make_rows(Y, block)
     X_pad, S_pad = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S))
-    mixture = Mixture(jnp.asarray(pi), jnp.asarray(means), jnp.asarray(covariances))
-    latent, log_p = _latent(mixture, X_pad, S_pad)
-
     T = rows.flat_weight[:, None] if shared else S_pad
     data = jnp.zeros(())
     likelihoods = []
@@ -149,10 +149,11 @@ def evaluate(
         )
         data = data + term
         likelihoods.append(likelihood)
+    mixture = Mixture(jnp.asarray(pi), jnp.asarray(means), jnp.asarray(covariances))
+    parts, log_p = _latent(data, mixture, X_pad, S_pad)
     if not shared:  # a shared mapping is the same for every cluster and cancels
         log_p = log_p + jnp.concatenate(likelihoods, axis=1)
 
-    parts = Parts(data, *latent)
     return Evaluation(
         bound=float(parts.bound),
         parts={name: float(value) for name, value in parts._asdict().items()},

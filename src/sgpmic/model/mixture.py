@@ -5,7 +5,8 @@ The scale of X. With free covariances the objective has no maximum: shrink X and
 covariances are fixed to the identity, X is always used standardised (:func:`standardise`: mean 0
 and one overall variance of 1) and no eigenvalue of a C_m may fall under a floor.
 
-The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts a cluster,
+The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts for each
+cluster,
 
 .. math:: \log p(\pi) = \nu \sum_m \log M\pi_m, \qquad
    \log p(C_m) = -\tfrac{\nu}{2}\left[\log|C_m| - \log|\Omega| + \mathrm{tr}(C_m^{-1}\Omega)
@@ -13,6 +14,9 @@ The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-c
 
 a Dirichlet and an inverse Wishart around :math:`\Omega`, both written so that they are 0 at their
 peak (uniform weights, :math:`C_m = \Omega`) and negative elsewhere.
+
+Clusters that only pad arrays to a common shape have weight 0 and no pseudo-counts: no row can
+belong to them, and they stay as they are.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ class LatentPrior(NamedTuple):
 class Conjugate(NamedTuple):
     """Strength and centre of the conjugate prior."""
 
-    pseudo_counts: Array  # ν, for each cluster
+    pseudo_counts: Array  # (M,) ν, 0 for padding
     scale: Array  # Ω, (Q, Q)
 
 
@@ -111,20 +115,29 @@ def entropy(S: Array) -> Array:
     return -jnp.sum(jnp.where(S > 0, S * jnp.log(jnp.where(S > 0, S, 1.0)), 0.0))
 
 
-def standardise(X: Array, weight: Array) -> Array:
+class Standardised(NamedTuple):
+    """Latent points with mean 0 and variance 1, and what they were shifted and divided by."""
+
+    X: Array
+    mean: Array  # (Q,)
+    scale: Array
+
+
+def standardise(X: Array, weight: Array) -> Standardised:
     """Return X with mean 0 and overall variance 1, one scale for all dimensions.
 
-    One scale a dimension would throw information away: how much a dimension matters.
+    A scale for each dimension would throw information away: how much a dimension matters.
     Padding rows (weight 0) are ignored and left at 0.
     """
     w = weight[:, None]
     count = jnp.sum(weight)
-    centred = (X - jnp.sum(w * X, axis=0) / count) * w
-    variance = jnp.sum(centred * centred) / (count * X.shape[1])
-    return centred / jnp.sqrt(variance)
+    mean = jnp.sum(w * X, axis=0) / count
+    centred = (X - mean) * w
+    scale = jnp.sqrt(jnp.sum(centred * centred) / (count * X.shape[1]))
+    return Standardised(centred / scale, mean, scale)
 
 
-def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: float) -> Array:
+def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: Array | float) -> Array:
     """Return the covariances of ``kind`` that fit Σ_m counts_m scatter_m best, above the floor."""
     M, Q, _ = scatter.shape
     eye = jnp.eye(Q, dtype=scatter.dtype)
@@ -142,7 +155,7 @@ def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: float) -
     return map_components(lambda C: _clip_eigenvalues(C, floor), scatter)
 
 
-def _clip_eigenvalues(C: Array, floor: float) -> Array:
+def _clip_eigenvalues(C: Array, floor: Array | float) -> Array:
     """Return the best covariance with eigenvalues ≥ floor: the clipped one, exactly."""
     values, vectors = jnp.linalg.eigh(C)
     clipped = (vectors * jnp.maximum(values, floor)) @ vectors.T
@@ -188,7 +201,7 @@ def pooled_scatter(X: Array, S: Array) -> Array:
 
 
 def update_mixture(
-    old: Mixture, X: Array, S: Array, conjugate: Conjugate, *, kind: str, floor: float
+    old: Mixture, X: Array, S: Array, conjugate: Conjugate, *, kind: str, floor: Array | float
 ) -> Mixture:
     """Return the mixture that maximises the bound plus its prior, given X and S: closed forms."""
     counts = jnp.sum(S, axis=0)
@@ -212,7 +225,7 @@ def moments(X: Array, S: Array) -> Moments:
 
 
 def mixture_of_moments(
-    old: Mixture, sums: Moments, conjugate: Conjugate, *, kind: str, floor: float
+    old: Mixture, sums: Moments, conjugate: Conjugate, *, kind: str, floor: Array | float
 ) -> Mixture:
     """Return what :func:`update_mixture` does, from the moments.
 
@@ -237,12 +250,12 @@ def _from_scatter(
     conjugate: Conjugate,
     *,
     kind: str,
-    floor: float,
+    floor: Array | float,
 ) -> Mixture:
     nu = conjugate.pseudo_counts
-    weights = (counts + nu) / (jnp.sum(counts) + counts.shape[0] * nu)
     total = counts + nu
-    blended = (counts[:, None, None] * scatter + nu * conjugate.scale) / jnp.where(
+    weights = total / jnp.sum(total)
+    blended = (counts[:, None, None] * scatter + nu[:, None, None] * conjugate.scale) / jnp.where(
         total < EMPTY, 1.0, total
     )[:, None, None]
     covariances = _shape_covariances(blended, total, kind, floor)
@@ -252,21 +265,16 @@ def _from_scatter(
     return Mixture(weights, means, covariances)
 
 
-def log_conjugate(
-    mixture: Mixture, conjugate: Conjugate, prior: LatentPrior | None = None
-) -> Array:
+def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) -> Array:
     """Return the log density of the conjugate prior, 0 at strength 0.
 
-    ``prior`` is the factored mixture, where it is at hand already.
+    ``prior`` is the factored mixture.
     """
     nu = conjugate.pseudo_counts
-    M, Q = mixture.means.shape
-    if prior is None:
-        prior = factor_mixture(mixture)
+    M, Q = jnp.sum(nu > 0), mixture.means.shape[1]
     omega = lax.linalg.cholesky(conjugate.scale, symmetrize_input=True)
     omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
     log_dets = -2.0 * prior.log_normalisers - Q * math.log(2.0 * math.pi)
     traces = jnp.sum((prior.whiteners @ conjugate.scale) * prior.whiteners, axis=(1, 2))
-    covariance_part = -0.5 * jnp.sum(log_dets - omega_log_det + traces - Q)
-    weight_part = jnp.sum(jnp.log(M * mixture.weights))
-    return jnp.where(nu > 0, nu * (weight_part + covariance_part), 0.0)
+    covariance_parts = -0.5 * (log_dets - omega_log_det + traces - Q)
+    return weighted_sum(nu, jnp.log(M * mixture.weights) + covariance_parts)

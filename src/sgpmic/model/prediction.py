@@ -45,15 +45,18 @@ class Posterior(NamedTuple):
     mean_weights: Array  # (G, U, P): A⁻¹W
     precision_loss: Array  # (G, U, U): K_uu⁻¹ − A⁻¹, how the data have reduced the variance
     mixture: Mixture
+    n_features: Array  # P, without padding
 
 
-def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture) -> Posterior:
+def make_posterior(
+    mappings: Mappings, factors: Factors, mixture: Mixture, n_features: Array
+) -> Posterior:
     """Return the posterior from the factors of q(F)."""
 
     def loss(f: Factors) -> Array:
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
-    return Posterior(mappings, factors.alpha, lax.map(loss, factors), mixture)
+    return Posterior(mappings, factors.alpha, lax.map(loss, factors), mixture, n_features)
 
 
 def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Array) -> Posterior:
@@ -103,7 +106,7 @@ def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
 
 def log_joints(posterior: Posterior, prior: LatentPrior, X: Array, Y: Array) -> Array:
     """Return the logarithms of the summands of p(y, x), shape (B, M)."""
-    P = Y.shape[1]
+    P = posterior.n_features
     mean, variance = mapping_moments(posterior, X)
     total = variance + 1.0 / posterior.mappings.beta
     squares = jnp.sum((Y - mean) ** 2, axis=2)

@@ -1,4 +1,9 @@
-"""The data as the statistics want to read it: in blocks, features first, padding marked."""
+"""The data as the pass over the rows reads them: in blocks, features first, padding marked.
+
+Every shape that the compiler sees costs seconds, so tables are padded to a few sizes: rows with
+weight 0, features that are 0 in every row, clusters that no row can belong to. Padding changes no
+sum; how many features and clusters there really are travels with the data as a number.
+"""
 
 from __future__ import annotations
 
@@ -15,48 +20,49 @@ from jax.sharding import Mesh
 
 from sgpmic._runtime import default_device
 
-#: Rows a block on a CPU: a block's kernel matrix then stays in the second-level cache. Not 1024,
-#: which puts the entries of a column into the same few places of the first-level cache.
+#: Rows in a block on a CPU: a block's kernel matrix then stays in the second-level cache. Not
+#: 1024, which puts the entries of a column into the same few places of the first-level cache.
 DEFAULT_BLOCK = 1000
-#: Unless asked otherwise, the rows of a block are a multiple of this: eight numbers fill a vector
-#: register and a cache line. Blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
-ALIGNMENT = 8
-#: Rows a block on a GPU, where blocks are what a long sum is cut into to be made in parallel: at
+#: Tables of fewer rows are one block of one of these sizes. All are multiples of eight, which fill
+#: a vector register: blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
+SMALL_BLOCKS = (256, 504, DEFAULT_BLOCK)
+#: Rows in a block on a GPU, where blocks are what a long sum is cut into to be made in parallel: at
 #: most, at least, and how many there should be.
 GPU_BLOCKS = (8192, 1024, 32)
 #: On a GPU a block has a multiple of this many rows, so that all begin where memory likes it, and
 #: many blocks are a multiple of it, so that they can be cut into parts.
 GPU_MULTIPLE = 16
-#: The share of a GPU's memory that the pass over the rows may take.
+#: The share of a GPU's memory that the pass over the rows may take: one in so many.
 GPU_SHARE = 3
+#: Features and clusters are padded where there are at most this many rows: beyond, computing takes
+#: longer than compiling.
+MOST_PADDED_ROWS = 10_000
+#: With padding there are at least so many features and clusters.
+LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("Y", "weight", "norm2"),
+    data_fields=("Y", "weight", "norm2", "n_features"),
     meta_fields=("mesh", "gpu_memory"),
 )
 @dataclass(frozen=True)
 class Rows:
     """Data rows in blocks of equal size.
 
-    Everything that has one entry a row is kept either flat, ``(n_blocks * block, ...)``, or
-    blocked, ``(n_blocks, block, ...)``; the two are views of each other. Rows that only fill up
+    Everything that has one entry for each row is kept either flat, ``(n_blocks * block, ...)``,
+    or blocked, ``(n_blocks, block, ...)``; the two are views of each other. Rows that only fill up
     the last block have weight 0 and add nothing to any sum.
     """
 
     Y: Array  # (n_blocks, P, block): features first, which matrix products read fastest
     weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
     norm2: Array  # (n_blocks, block): |y_n|²
+    n_features: Any  # the number of features without padding
     mesh: Mesh | None = None  # the devices that the blocks are spread over; None for one
-    #: How many bytes the pass may take where it goes over many rows at once, as on a GPU
-    #: (:mod:`sgpmic.model.row_pass.gpu`); 0 for block by block, as on a CPU.
+    #: How many bytes the GPU's pass may take (:mod:`sgpmic.model.row_pass.gpu`); 0 for the pass
+    #: of a processor, block by block.
     gpu_memory: int = 0
-
-    @property
-    def n_features(self) -> int:
-        """P, the number of features."""
-        return int(self.Y.shape[1])
 
     @property
     def n_padded(self) -> int:
@@ -70,7 +76,7 @@ class Rows:
 
 
 def gpu_memory_on(device: Any = None) -> int:
-    """Return :attr:`Rows.gpu_memory` for rows on a device, by default JAX's default."""
+    """Return :attr:`Rows.gpu_memory` for rows on a device, by default the one JAX computes on."""
     device = default_device() if device is None else device
     if device.platform != "gpu":
         return 0
@@ -79,52 +85,72 @@ def gpu_memory_on(device: Any = None) -> int:
     return max(limit // GPU_SHARE // giga, 1) * giga
 
 
+def round_up(number: int, per_octave: int) -> int:
+    """Return the next size on a grid with so many sizes between a power of two and its double."""
+    step = max(2 ** (number - 1).bit_length() // (2 * per_octave), 1)
+    return -(-number // step) * step
+
+
+def padded_features(n_features: int, n_rows: int) -> int:
+    """Return the number of features with padding."""
+    if n_rows > MOST_PADDED_ROWS:
+        return n_features
+    return max(round_up(n_features, 2), LEAST_FEATURES)
+
+
+def padded_clusters(n_clusters: int, n_rows: int) -> int:
+    """Return the number of clusters with padding."""
+    if n_rows > MOST_PADDED_ROWS:
+        return n_clusters
+    return max(round_up(n_clusters, 2), LEAST_CLUSTERS)
+
+
 def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> tuple[int, int]:
-    """Return the number of blocks and their size: the fewest blocks, as little padding as can be.
+    """Return the number of blocks and their size.
 
     Parameters
     ----------
     n_rows : int
     block : int or None
-        The largest size of a block; None for the default, where several blocks are also aligned
-        (:data:`ALIGNMENT`).
-    wide : bool
-        Whether they are for a pass over many rows at once (:attr:`Rows.gpu_memory`).
+        The largest size of a block: then there are as few blocks and as little padding as can be.
+        None takes sizes from a grid, so that tables of similar sizes have the same shape.
+    gpu : bool
+        Whether they are for the GPU's pass.
     """
-    if block is None and gpu:
+    if block is not None:
+        n_blocks = -(-n_rows // block)
+        return n_blocks, -(-n_rows // n_blocks)
+    if gpu and n_rows > SMALL_BLOCKS[-1]:
         most, least, wanted = GPU_BLOCKS
         n_blocks = -(-n_rows // min(max(n_rows // wanted, least), most))
         if n_blocks > GPU_MULTIPLE:
-            n_blocks = _rounded_up(n_blocks, GPU_MULTIPLE)
-        return n_blocks, _rounded_up(-(-n_rows // n_blocks), GPU_MULTIPLE)
-    largest = DEFAULT_BLOCK if block is None else block
-    n_blocks = -(-n_rows // largest)
-    size = -(-n_rows // n_blocks)
-    if block is None and n_blocks > 1:
-        size = _rounded_up(size, ALIGNMENT)
-    return n_blocks, size
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+            n_blocks = -(-n_blocks // GPU_MULTIPLE) * GPU_MULTIPLE
+        return n_blocks, max(round_up(-(-n_rows // n_blocks), 32), GPU_MULTIPLE)
+    for size in SMALL_BLOCKS:
+        if n_rows <= size:
+            return 1, size
+    n_blocks = -(-n_rows // DEFAULT_BLOCK)
+    # Up to eight blocks two sizes in an octave, then sixteen: padding is a sixteenth at most.
+    return round_up(n_blocks, 2 if n_blocks <= 8 else 16), DEFAULT_BLOCK
 
 
 def fill_blocks(
     Y: np.ndarray,
     n_blocks: int,
     size: int,
-    reduce: Callable[[Any], Any] | None = None,
+    n_features: int,
+    reduce: Callable[[Any], Any] = lambda part: part,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the arrays of :class:`Rows` for a table (N, P), padded with rows of weight 0.
+    """Return the arrays Y, weight and norm2 of :class:`Rows` for a table (N, P), padded.
 
-    ``reduce``, where there is one, is applied to the rows of a block at a time.
+    ``reduce`` is applied to the rows of a block at a time.
     """
     N, P = Y.shape
     # Straight into place: with ten million rows every copy of the table on the way would count.
-    blocked = _aligned_zeros((n_blocks, P, size), np.float64)
+    blocked = _aligned_zeros((n_blocks, n_features, size))
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
-        blocked[number, :, : len(part)] = (part if reduce is None else reduce(part)).T
+        blocked[number, :P, : len(part)] = reduce(part).T
     weight = np.zeros(n_blocks * size)
     weight[:N] = 1.0
     norm2 = np.einsum("bpn,bpn->bn", blocked, blocked)
@@ -134,24 +160,33 @@ def fill_blocks(
 def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -> Rows:
     """Put a table ``Y`` (N, P) into blocks; ``gpu_memory`` as the device has it, or as given."""
     Y = np.asarray(Y, dtype=np.float64)
+    N, P = Y.shape
     gpu_memory = gpu_memory_on() if gpu_memory is None else gpu_memory
-    shape = block_shape(Y.shape[0], block, gpu=gpu_memory > 0)
+    shape = block_shape(N, block, gpu=gpu_memory > 0)
     # Not jnp.asarray, which copies.
-    values, weight, norm2 = map(jax.device_put, fill_blocks(Y, *shape))
-    return Rows(values, weight, norm2, gpu_memory=gpu_memory)
+    arrays = fill_blocks(Y, *shape, padded_features(P, N))
+    values, weight, norm2 = map(jax.device_put, arrays)
+    return Rows(values, weight, norm2, np.float64(P), gpu_memory=gpu_memory)
 
 
-def _aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
     """Return zeros that begin at a cache line: JAX takes such an array as it is, without a copy."""
-    line, size = 64, np.dtype(dtype).itemsize * math.prod(shape)
+    line, size = 64, 8 * math.prod(shape)
     memory = np.zeros(size + line, np.uint8)
     start = -memory.ctypes.data % line
-    return memory[start : start + size].view(dtype).reshape(shape)
+    return memory[start : start + size].view(np.float64).reshape(shape)
 
 
-def pad_rows(values: np.ndarray, n_padded: int) -> np.ndarray:
+def pad_rows(values: np.ndarray, n_padded: int) -> Any:
     """Append rows of zeros up to ``n_padded`` rows."""
-    missing = n_padded - values.shape[0]
-    if missing == 0:
+    return pad(values, (n_padded, *values.shape[1:]))
+
+
+def pad(values: Any, shape: tuple[int, ...]) -> Any:
+    """Return a NumPy array with zeros after its entries along every axis, up to ``shape``."""
+    values = np.asarray(values)
+    if values.shape == shape:
         return values
-    return np.concatenate([values, np.zeros((missing, *values.shape[1:]), values.dtype)])
+    padded = np.zeros(shape, values.dtype)
+    padded[tuple(slice(n) for n in values.shape)] = values
+    return padded

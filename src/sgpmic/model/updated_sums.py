@@ -1,4 +1,4 @@
-r"""What is known about the functions, carried over to other kernels and inducing points.
+r"""The sums Φ and Ψ for kernels and inducing points that have changed since they were made.
 
 The sums Φ = Σ s k kᵀ and Ψ = Σ s k yᵀ were made with the kernels and inducing points of their
 time. When those change, what the rows said about the functions' values u = f(Z) has not: a row
@@ -26,7 +26,7 @@ from sgpmic.model.bound import Mappings
 RIDGE = 1e-4
 
 
-def transport(before: Mappings, after: Mappings, phi: Array, psi: Array) -> tuple[Array, Array]:
+def updated_sums(before: Mappings, after: Mappings, phi: Array, psi: Array) -> tuple[Array, Array]:
     """Return Φ and Ψ, made for the mappings ``before``, as those of ``after``.
 
     Parameters

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import default_device, double_precision
 from sgpmic.model.row_pass.sums import ROWS
-from sgpmic.model.rows import Rows, block_shape, fill_blocks, gpu_memory_on, pad_rows
+from sgpmic.model.rows import (
+    Rows,
+    block_shape,
+    fill_blocks,
+    gpu_memory_on,
+    pad_rows,
+    padded_features,
+)
 
 _T = TypeVar("_T")
 
@@ -117,8 +124,11 @@ class ProcessGroup:
         reduce : callable
             Applied to some rows at a time on their way: no second table is made.
         """
-        values, weight, norm2 = map(self.put, fill_blocks(own, *self.layout(block), reduce))
-        return Rows(values, weight, norm2, self.mesh, self.gpu_memory)
+        P = own.shape[1]
+        n_features = padded_features(P, self.n_rows)
+        arrays = fill_blocks(own, *self.layout(block), n_features, reduce)
+        values, weight, norm2 = map(self.put, arrays)
+        return Rows(values, weight, norm2, np.float64(P), self.mesh, self.gpu_memory)
 
     def lay_out(self, own: np.ndarray, rows: Rows) -> jax.Array:
         """Return values that have an entry for each own row, in the places of ``rows``."""
@@ -132,9 +142,12 @@ class ProcessGroup:
         result: Any = gathered(np.asarray(values)).sum(axis=0)
         return result
 
-    def largest(self, value: float) -> float:
-        """Return the largest of the processes' numbers."""
-        return float(gathered(np.array([value])).max())
+    def largest(self, values: _T) -> _T:
+        """Return the largest of the processes' numbers, entry by entry of an array."""
+        if self.n_processes == 1:
+            return values
+        result: Any = gathered(np.asarray(values)).max(axis=0)
+        return result
 
     def agree(self, values: _T) -> _T:
         """Return the first process's version of a tree of arrays that all of them have."""

@@ -13,12 +13,16 @@ from typing import Any
 import jax
 import numpy as np
 
+import sgpmic
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
-from sgpmic.learning.predictor import Predictor, Units
+from sgpmic.learning.predictor import Predictor
 from sgpmic.learning.reference import Reference
+from sgpmic.learning.settings import EM, Computation, Settings, Start
+from sgpmic.learning.units import Units
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
+from sgpmic.model.rows import pad
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
 _KIND = "SGPMIC"
@@ -28,7 +32,7 @@ _KIND = "SGPMIC"
 class StoredModel:
     """What a model file holds of an estimator."""
 
-    fitted: Predictor
+    predictor: Predictor
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # numbers and truth values by name
     feature_names: list[str] | None
@@ -36,34 +40,24 @@ class StoredModel:
     starts: list[dict[str, Any]]
 
 
-def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -> None:
-    """Write a model to ``path``; ``version`` is the package's."""
-    arrays = _fitted_arrays(model.fitted)
-    parameters: dict[str, Any] = {}
-    for name, value in model.parameters.items():
-        # Functions are code, and no code goes into a model file; a checkpoint is of this machine.
-        if name in ("callbacks", "checkpoint"):
-            continue
-        if isinstance(value, Kernel):
-            parameters[name] = {"kernel": _kernel_to_json(value)}
-        elif isinstance(value, np.random.RandomState):
-            continue  # its seed is not known; a loaded model starts a new one
-        elif isinstance(value, (str, bool, int, float, type(None))):
-            parameters[name] = value
-        elif isinstance(value, np.generic):
-            parameters[name] = value.item()
-        else:
-            arrays[f"parameter.{name}"] = np.asarray(value)
-            parameters[name] = {"array": f"parameter.{name}"}
+def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
+    """Write a model to ``path``."""
+    arrays = _predictor_arrays(model.predictor)
+    parameters = {
+        name: _encode(value, f"parameter.{name}", arrays)
+        for name, value in model.parameters.items()
+        if not isinstance(value, np.random.RandomState)  # its seed is not known
+    }
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
         starts.append({k: _plain(v) for k, v in start.items() if k != "labels"})
     header = {
-        "package": version,
+        "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": _kernel_to_json(_first(model.fitted.posterior.mappings.kernels)),
+        "kernel": _kernel_to_json(_first(model.predictor.posterior.mappings.kernels)),
+        "scaling": model.predictor.units.kind,
         "feature_names": model.feature_names,
         "attributes": {name: _plain(value) for name, value in model.attributes.items()},
         "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
@@ -79,8 +73,8 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         if header["estimator"] != _KIND:
             raise ValueError(f"it holds a {header['estimator']}")
         return StoredModel(
-            fitted=_fitted_from_arrays(header["kernel"], arrays),
-            parameters={k: _parameter(v, arrays) for k, v in header["parameters"].items()},
+            predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
+            parameters={k: _decode(v, arrays) for k, v in header["parameters"].items()},
             attributes=dict(header["attributes"]),
             feature_names=header["feature_names"],
             history=dict(header["history"]),
@@ -101,25 +95,52 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
     )
 
 
-def _parameter(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+#: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
+#: are of one machine.
+_SETTINGS: dict[str, type[Settings]] = {"Start": Start, "EM": EM, "Computation": Computation}
+_NOT_KEPT = ("callbacks", "checkpoint", "device")
+
+
+def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a parameter as JSON; an array goes to the file's arrays under ``name``."""
+    if isinstance(value, Settings):
+        fields = value.get_params().items()
+        kept = {k: _encode(v, f"{name}.{k}", arrays) for k, v in fields if k not in _NOT_KEPT}
+        return {"settings": type(value).__name__, "values": kept}
+    if isinstance(value, Kernel):
+        return {"kernel": _kernel_to_json(value)}
+    if isinstance(value, (str, bool, int, float, type(None), np.generic)):
+        return _plain(value)
+    arrays[name] = np.asarray(value)
+    return {"array": name}
+
+
+def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Undo :func:`_encode`."""
     if not isinstance(value, dict):
         return value
+    if "settings" in value:
+        values = {k: _decode(v, arrays) for k, v in value["values"].items() if k not in _NOT_KEPT}
+        return _SETTINGS[value["settings"]](**values)
     if "kernel" in value:
         return _kernel_from_json(value["kernel"])
     return arrays[value["array"]]
 
 
-def _fitted_arrays(fitted: Predictor) -> dict[str, np.ndarray]:
-    posterior, reference = fitted.posterior, fitted.reference
+def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
+    posterior, reference = predictor.posterior, predictor.reference
     arrays: dict[str, Any] = {
-        "offset": fitted.units.offset,
-        "scale": np.asarray(fitted.units.scale),
-        "embedding": fitted.X,
-        "memberships": fitted.S,
+        "offset": predictor.units.offset,
+        "scale": predictor.units.scale,
+        "mean_variance": predictor.units.mean_variance,
+        "embedding": predictor.X,
+        "memberships": predictor.S,
         "inducing": posterior.mappings.Z,
         "beta": posterior.mappings.beta,
         "mean_weights": posterior.mean_weights,
         "precision_loss": posterior.precision_loss,
+        "A_inverse": predictor.A_inverse,
+        "jitter": predictor.jitter,
         "weights": posterior.mixture.weights,
         "means": posterior.mixture.means,
         "covariances": posterior.mixture.covariances,
@@ -133,7 +154,9 @@ def _fitted_arrays(fitted: Predictor) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predictor:
+def _predictor_from_arrays(
+    kernel: dict[str, Any], scaling: str, arrays: dict[str, Any]
+) -> Predictor:
     N, Q = arrays["embedding"].shape
     M, P = len(arrays["weights"]), len(arrays["offset"])
     U = len(arrays["inducing"])
@@ -144,14 +167,17 @@ def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predi
         "inducing": (U, Q),
         "mean_weights": (G, U, P),
         "precision_loss": (G, U, U),
+        "A_inverse": (G, U, U),
         "means": (M, Q),
         "covariances": (M, Q, Q),
         "reference.rows": (R, P),
         "reference.points": (R, Q),
         "reference.keys": (N,),
         "reference.order": (N,),
-        "scale": (),
+        "scale": (P,),
+        "mean_variance": (),
         "beta": (),
+        "jitter": (),
     }
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
@@ -160,12 +186,13 @@ def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predi
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
     return Predictor(
-        Units(arrays["offset"], float(arrays["scale"])),
+        Units(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
         Posterior(
             Mappings(stacked, arrays["inducing"], arrays["beta"]),
             arrays["mean_weights"],
             arrays["precision_loss"],
             Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
+            pad(float(P), ()),
         ),
         arrays["embedding"],
         arrays["memberships"],
@@ -175,6 +202,8 @@ def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predi
             arrays["reference.keys"],
             arrays["reference.order"],
         ),
+        arrays["A_inverse"],
+        float(arrays["jitter"]),
     )
 
 

@@ -1,0 +1,241 @@
+"""Compiled programs: made once for many shapes, kept for the next Python process, let go in time.
+
+Compiling takes most of the time of a first fit. JAX can keep what it has compiled in a folder, but
+its setting is one for the whole process, other people's programs included. So it is switched to
+our folder only while one of our own programs is compiled, and back afterwards. A user who has set
+up JAX's own cache keeps it.
+
+``SGPMIC_CACHE_DIR`` names another folder; set to nothing, it switches this off.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, update_wrapper
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+
+from sgpmic._runtime import default_device
+
+_R = TypeVar("_R")
+
+#: The environment variable that moves the folder or, set to nothing, switches it off.
+CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
+#: The folder is kept below this size; the oldest programs go first.
+MOST_BYTES = 512 * 2**20
+
+#: What XLA is told on a GPU. A part of an array goes into a matrix product as it lies, without a
+#: copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
+_GPU_COMPILER = {
+    "xla_gpu_enable_dynamic_slice_fusion": True,
+    "xla_gpu_enable_triton_gemm": False,
+}
+
+
+@cache
+def _gpu_compiler() -> dict[str, bool]:
+    """Return those options that this version of XLA knows."""
+    known = {}
+    for name, value in _GPU_COMPILER.items():
+        with suppress(Exception):  # of several kinds, from inside XLA
+            jax.jit(lambda x: x, compiler_options={name: value})(0)
+            known[name] = value
+    return known
+
+
+#: All our compiled programs, to be let go when a process has too many.
+_programs: list[_Program] = []
+#: Held while a program is compiled: JAX's setting is one for the whole process.
+_compiling = threading.RLock()
+
+
+class _Program:
+    """What ``jax.jit`` makes of a function, with options of the compiler where they apply."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function = function
+        self._options = options
+        self._seen: set[Any] = set()
+        self._plain: Any = jax.jit(function, **options)
+        update_wrapper(self, function)
+
+    @cached_property
+    def _tuned(self) -> Any:
+        return jax.jit(self._function, compiler_options=_gpu_compiler(), **self._options)
+
+    def _program(self) -> Any:
+        return self._tuned if default_device().platform == "gpu" else self._plain
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, key = self._program(), _signature(args, kwargs)
+        if key in self._seen:
+            return program(*args, **kwargs)
+        with _compiling:
+            used = False
+            try:
+                with _kept_programs() as used:
+                    result = program(*args, **kwargs)
+            except Exception:
+                if not used:
+                    raise
+                # A process that was killed may have left half a program behind.
+                _forget(self._function.__name__)
+                result = program(*args, **kwargs)
+            self._seen.add(key)
+        return result
+
+    def __getattr__(self, name: str) -> Any:  # lower, eval_shape and the like
+        return getattr(self._program(), name)
+
+    def clear_cache(self) -> None:
+        """Let go of what was compiled."""
+        self._seen.clear()
+        self._plain.clear_cache()
+        if "_tuned" in vars(self):
+            self._tuned.clear_cache()
+
+
+def _signature(args: Any, kwargs: Any) -> Any:
+    """Return what decides whether a call has to be compiled."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    kinds = tuple(
+        (leaf.shape, str(leaf.dtype)) if hasattr(leaf, "shape") else leaf for leaf in leaves
+    )
+    return structure, kinds, default_device()
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
+    """Decorate a function to be compiled, and remember it for :func:`release_programs`.
+
+    Not for a function that is called inside another compiled one.
+
+    Parameters
+    ----------
+    **options
+        Of ``jax.jit``.
+    """
+
+    def compile_it(function: Callable[..., _R]) -> Callable[..., _R]:
+        program = _Program(function, options)
+        _programs.append(program)
+        return program
+
+    return compile_it
+
+
+def release_programs() -> None:
+    """Let go of our compiled programs where the process has half the memory maps it may have.
+
+    A fit of a new shape compiles programs that take about a thousand maps, of which Linux allows
+    a process 65 530. Without this, the seventieth shape would end the process in an abort of the
+    compiler. A shape that comes again after that is compiled again.
+    """
+    try:
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        used = Path("/proc/self/maps").read_bytes().count(b"\n")
+    except (OSError, ValueError):  # another system, with other limits
+        return
+    if used > allowed // 2:
+        for program in _programs:
+            program.clear_cache()
+        gc.collect()
+
+
+# ------------------------------------------------------------------------- programs on disk
+
+
+@contextmanager
+def _kept_programs() -> Iterator[bool]:
+    """Take compiled programs from our folder, and put new ones there; yield whether that is so."""
+    config: Any = jax.config
+    folder = cache_folder()
+    if (
+        folder is None
+        or config.jax_compilation_cache_dir
+        or not config.jax_enable_compilation_cache
+    ):
+        yield False
+        return
+    from jax.experimental.compilation_cache import compilation_cache
+
+    ours = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+        "jax_raise_persistent_cache_errors": True,
+    }
+    theirs = {name: getattr(config, name) for name in ours}
+    try:
+        for name, value in ours.items():
+            config.update(name, value)
+        compilation_cache.reset_cache()
+        yield True
+    finally:
+        for name, value in theirs.items():
+            config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return where compiled programs are kept: a folder for each kind of processor.
+
+    None where it is switched off, or where there is no place for it: no home directory, or one
+    that cannot be written to.
+
+    A home directory can be shared by machines of different kinds, and a program compiled for one
+    may end with an illegal instruction on another.
+    """
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen == "":
+        return None
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        base = Path(chosen) if chosen else Path(home) / "sgpmic"
+        folder = base / f"compiled-{_processor_mark()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        _prune(folder)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _prune(folder: Path, most: int = MOST_BYTES) -> None:
+    """Remove the oldest programs of a folder that has grown too large."""
+    entries = []
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process may remove it first
+            status = path.stat()
+            entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= most:
+            break
+        with suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+def _forget(name: str) -> None:
+    """Remove the programs of a function from the folder."""
+    folder = cache_folder()
+    for path in folder.glob(f"jit_{name}-*") if folder is not None else ():
+        with suppress(OSError):
+            path.unlink()
+
+
+def _processor_mark() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        words = next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        words = f"{platform.node()} {platform.processor()}"
+    return hashlib.sha256(f"{platform.machine()} {words}".encode()).hexdigest()[:12]

@@ -1,0 +1,65 @@
+"""What callbacks are told after every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every round.
+
+    Attributes
+    ----------
+    start, n_starts : int
+        Which start this is (from 0), and how many there are.
+    round, max_rounds : int
+        Which round has just ended (from 1), and how many there may be.
+    bound : float
+        The objective: the KL-corrected bound, in the units of the data, plus the log of the
+        conjugate prior.
+    change : float
+        Its relative change over the round; infinite after the first.
+    cluster_sizes : ndarray of shape (n_clusters,)
+        Expected number of rows in every cluster.
+    seconds : float
+        Since this start began.
+    """
+
+    start: int
+    n_starts: int
+    round: int
+    max_rounds: int
+    bound: float
+    change: float
+    cluster_sizes: NDArray[np.float64]
+    seconds: float
+    _labels: Callable[[], NDArray[np.int64]] = field(repr=False, compare=False)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
+
+        Computed when asked for: it takes a copy of all memberships. Of several processes, each
+        has the labels of its own rows.
+        """
+        return self._labels()
+
+
+#: A callback may return True to end the start it is told about.
+Callback = Callable[[Progress], object]
+
+
+def print_progress(progress: Progress) -> None:
+    """Print a line for a round."""
+    sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
+    print(
+        f"start {progress.start + 1}/{progress.n_starts}  round {progress.round}"
+        f"/{progress.max_rounds}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
+        f"clusters {sizes}  {progress.seconds:.1f} s",
+        flush=True,
+    )

@@ -1,0 +1,463 @@
+"""Learning: from settings and rows to a model.
+
+:func:`run` is all of it: units, starts, rounds of EM from every start, the choice of one of the
+fits, and the last E-step that leaves what predictions need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic._runtime import double_precision, with_numerics
+from sgpmic.kernels import Kernel, stack
+from sgpmic.learning.em import Limits, Options, StartArrays, State, first_state, last_e_step
+from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
+from sgpmic.learning.progress import print_progress
+from sgpmic.learning.reference import make_reference, sample_numbers
+from sgpmic.learning.rounds import Loop, run_rounds
+from sgpmic.learning.settings import EM, Computation, Start
+from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot, state_template
+from sgpmic.learning.start_values import start_values
+from sgpmic.learning.starts import PlannedStart, agreements, choose, plan_starts
+from sgpmic.learning.units import Units, measure_units
+from sgpmic.model.mixture import Conjugate, Mixture
+from sgpmic.model.rows import pad, padded_clusters
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+# Rows whose singular values are found directly; of more, by way of their products.
+_MOST_DECOMPOSED = 100_000
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Everything that decides a fit; the estimator's parameters of the same names say more."""
+
+    n_clusters: int
+    n_components: int | float
+    kernel: Kernel
+    mapping: str
+    covariance_type: str
+    n_inducing: int
+    scale: str
+    n_init: int
+    max_iter: int
+    tol: float
+    start: Start
+    em: EM
+    computation: Computation
+    verbose: int
+
+    @property
+    def options(self) -> Options:
+        """What a compiled round depends on."""
+        return Options(
+            shared=self.mapping == "shared",
+            covariance_type=self.covariance_type,
+            optimizer=self.em.optimizer,
+            settle_mixture=bool(self.em.settle_mixture),
+            has_prior=self.em.prior_strength > 0,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What a compiled round takes as numbers."""
+        em = self.em
+        numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
+        arrays: list[Any] = [np.asarray(number) for number in numbers]
+        return Limits(*arrays)
+
+    @property
+    def n_mappings(self) -> int:
+        """How many Gaussian processes there are."""
+        return 1 if self.mapping == "shared" else self.n_clusters
+
+    def pseudo_counts(self, n_rows: int) -> Floats:
+        """Return the strength of the conjugate prior of every cluster."""
+        return np.full(self.n_clusters, n_rows / self.n_clusters * float(self.em.prior_strength))
+
+    def padded_clusters(self, n_rows: int) -> int:
+        """Return the number of clusters that programs are compiled for.
+
+        A cluster with a mapping of its own costs a pass over the rows: there is no padding then.
+        """
+        if self.mapping != "shared":
+            return self.n_clusters
+        return padded_clusters(self.n_clusters, n_rows)
+
+
+@dataclass
+class Learned:
+    """All starts' fits, and which one is kept."""
+
+    starts: list[PlannedStart]
+    outcomes: list[Outcome]
+    kept: int
+    partitions: list[NDArray[np.int64]]
+    agreement: Floats
+    sizes: list[Floats]  # of every partition's clusters, over all processes
+
+    def labels_by_size(self, number: int) -> NDArray[np.int64]:
+        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
+        order = np.argsort(-self.sizes[number], kind="stable")
+        numbers = np.empty_like(order)
+        numbers[order] = np.arange(len(order))
+        return numbers[self.partitions[number]]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The fit that is kept."""
+        return self.outcomes[self.kept]
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Every round of every start, a list for each quantity."""
+        records = [record for outcome in self.outcomes for record in outcome.history]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return a description of every start."""
+        return [
+            start.describe()
+            | {
+                "bound": outcome.bound,
+                "agreement": float(self.agreement[i]),
+                "n_iter": len(outcome.history),
+                "converged": outcome.converged,
+                "kept": i == self.kept,
+                "notes": list(outcome.notes),
+                "labels": self.labels_by_size(i),
+            }
+            for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
+        ]
+
+
+class Result(NamedTuple):
+    """What :func:`run` returns.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    X, S : ndarrays of shape (n_own, n_components) and (n_own, n_clusters)
+        Latent points and responsibilities of this process's rows.
+    sizes : ndarray of shape (n_clusters,)
+        How many rows of all processes have each for their most probable cluster.
+    learned : Learned
+    state : State
+        To start another fit from: of this process's rows, without padding.
+    """
+
+    predictor: Predictor
+    X: Floats
+    S: Floats
+    sizes: Floats
+    learned: Learned
+    state: State
+
+
+def run(
+    settings: FitSettings,
+    Y: Floats,
+    group: ProcessGroup,
+    random_state: np.random.RandomState,
+    *,
+    checkpoint: CheckpointWriter | None = None,
+    previous: State | None = None,
+) -> Result:
+    """Learn a model of the rows ``Y``.
+
+    Parameters
+    ----------
+    settings : FitSettings
+    Y : ndarray of shape (n_own, n_features)
+        The rows of this process, in their own units.
+    group : ProcessGroup
+        All processes.
+    random_state : RandomState
+    checkpoint : CheckpointWriter or None
+        Keeps learning after every round; resumes what it has kept already.
+    previous : State or None
+        Of an earlier result, to start from.
+    """
+    start = settings.start
+    units = measure_units(Y, group, settings.scale)
+    n_components = count_components(settings.n_components, units, Y, group)
+    with double_precision():
+        rows = group.lay_out_rows(Y, settings.computation.block_size, units.reduce)
+    callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
+    loop = Loop(
+        rows,
+        group,
+        settings.limits,
+        settings.options,
+        settings.n_clusters,
+        settings.computation.batch_size,
+        int(settings.max_iter),
+        float(settings.tol),
+        group.n_rows * units.log_volume,
+        callbacks,
+    )
+    starts, n_retries = [PlannedStart("last fit", "last fit", 0)], 0
+    if previous is None:
+        if isinstance(start.embedding, str) or isinstance(start.memberships, str):
+            n_retries = start.n_retries
+        starts = plan_starts(
+            start.embedding, start.memberships, settings.n_init + n_retries, random_state
+        )
+    first = _FirstStates(settings, Y, units, n_components, loop, previous)
+    learned = learn(first, starts, n_retries, checkpoint)
+    return finish(learned, first, random_state)
+
+
+@dataclass(frozen=True)
+class _FirstStates:
+    """Makes the state that EM starts from."""
+
+    settings: FitSettings
+    Y: Floats
+    units: Units
+    n_components: int
+    loop: Loop
+    previous: State | None
+
+    def make(self, start: PlannedStart) -> tuple[State, tuple[str, ...]]:
+        """Return a start's state, and what is unusual about it."""
+        if self.previous is not None:
+            return self._continue(self.previous), ()
+        settings, group = self.settings, self.loop.group
+        values = start_values(
+            self.Y,
+            group,
+            start,
+            settings.start,
+            scale=self.units.scale if self.units.kind == "each" else None,
+            n_clusters=settings.n_clusters,
+            n_components=self.n_components,
+            n_inducing=min(settings.n_inducing, group.n_rows),
+        )
+        scale = settings.start.kernel_scale
+        factor = self.units.kernel_factor
+        if not isinstance(scale, str):
+            factor = float(scale) * self.units.mean_variance
+        kernel = settings.kernel.for_dimensions(self.n_components)
+        kernels = stack(scale_kernels([kernel] * settings.n_mappings, factor))
+        # The paper's start, β = (½ √mean(var(Y)))⁻².
+        beta = 4.0 / self.units.mean_variance
+        return self._first_state(values.X, values.Z, values.S, kernels, beta), values.notes
+
+    @with_numerics
+    def _first_state(self, X: Floats, Z: Floats, S: Floats, kernels: Kernel, beta: float) -> State:
+        loop, n_rows = self.loop, self.loop.group.n_rows
+        n_clusters = self.settings.padded_clusters(n_rows)
+        arrays = StartArrays(
+            loop.group.lay_out(X, loop.rows),
+            # As NumPy arrays, small ones may go to any device.
+            pad(Z, Z.shape),
+            loop.group.lay_out(pad(S, (len(S), n_clusters)), loop.rows),
+            kernels,
+            pad(beta, ()),
+            pad(self.settings.pseudo_counts(n_rows), (n_clusters,)),
+            pad(self.settings.em.jitter, ()),
+        )
+        return first_state(arrays, loop.rows, loop.limits, loop.options)
+
+    @with_numerics
+    def _continue(self, state: State) -> State:
+        """Return an earlier result's state, laid out and padded as now."""
+        loop, settings = self.loop, self.settings
+        n_rows = loop.group.n_rows
+        n_clusters = settings.padded_clusters(n_rows)
+        X, S = (np.asarray(array) for array in (state.parameters.X, state.S))
+        pseudo_counts = pad(settings.pseudo_counts(n_rows), (n_clusters,))
+        return state._replace(
+            parameters=state.parameters._replace(X=loop.group.lay_out(X, loop.rows)),
+            S=loop.group.lay_out(pad(S, (len(S), n_clusters)), loop.rows),
+            mixture=pad_mixture(state.mixture, n_clusters),
+            conjugate=Conjugate(pseudo_counts, state.conjugate.scale),
+            jitter=pad(np.full(settings.n_mappings, settings.em.jitter), (settings.n_mappings,)),
+        )
+
+    def resume(
+        self, starts: list[PlannedStart], checkpoint: CheckpointWriter | None
+    ) -> tuple[list[PlannedStart], list[Outcome]]:
+        """Return the starts, with the seeds they had, and what was made of them before."""
+        if checkpoint is None:
+            return starts, []
+        kernel = self.settings.kernel.for_dimensions(self.n_components)
+        snapshot = checkpoint.load(state_template(kernel, self.settings.n_mappings))
+        if snapshot is None:
+            return starts, []
+        for outcome in snapshot.outcomes:
+            state = outcome.state
+            with double_precision():
+                X, S = (
+                    self.loop.group.lay_out(np.asarray(array), self.loop.rows)
+                    for array in (state.parameters.X, state.S)
+                )
+            outcome.state = state._replace(parameters=state.parameters._replace(X=X), S=S)
+        seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
+        return seeded, snapshot.outcomes
+
+
+def learn(
+    first: _FirstStates,
+    starts: list[PlannedStart],
+    n_retries: int,
+    checkpoint: CheckpointWriter | None,
+) -> Learned:
+    """Learn from every start and choose a fit, if possible one that has not lost a cluster.
+
+    The last ``n_retries`` of the starts are made only as long as all before them have lost a
+    cluster.
+    """
+    settings, loop = first.settings, first.loop
+    n_planned = len(starts) - n_retries
+    starts, outcomes = first.resume(starts, checkpoint)
+    for number, start in enumerate(starts):
+        if number >= n_planned and any(_is_whole(o, settings, loop) for o in outcomes[:number]):
+            break
+        if number >= len(outcomes):
+            state, notes = first.make(start)
+            if number >= n_planned:
+                notes = (start.retry_note(), *notes)
+            outcomes.append(Outcome(state, bound=float("nan"), converged=False, notes=notes))
+
+        def keep() -> None:
+            if checkpoint is not None:
+                checkpoint.save(Snapshot([each.seed for each in starts], outcomes))
+
+        run_rounds(
+            outcomes[number],
+            loop,
+            start=number,
+            n_starts=max(n_planned, number + 1),
+            seed=start.seed,
+            keep=keep,
+        )
+    # One whose very first round gave numbers that are not finite has no history.
+    survivors = [i for i, outcome in enumerate(outcomes) if outcome.history]
+    if not survivors:
+        raise ValueError(
+            "The first round of learning gave numbers that are not finite. Look for features of "
+            "very different sizes and scale them, or raise the jitter (em__jitter) above "
+            f"{settings.em.jitter:g}."
+        )
+    outcomes = [outcomes[i] for i in survivors]
+    partitions = [loop.group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]
+    sizes = [_sizes(partition, settings, loop) for partition in partitions]
+    agreement = agreements(partitions, settings.n_clusters, loop.group)
+    eligible = np.array([each.min() > 0 for each in sizes])
+    if not eligible.any():  # retries have not helped: as if they had not been made
+        eligible = np.array(survivors) < n_planned
+    if not eligible.any():  # but they are all there is where the others broke off at once
+        eligible = np.ones(len(survivors), dtype=bool)
+    bounds = np.array([outcome.bound for outcome in outcomes])
+    kept = choose(settings.start.selection, bounds, agreement, eligible)
+    return Learned([starts[i] for i in survivors], outcomes, kept, partitions, agreement, sizes)
+
+
+def _sizes(partition: NDArray[np.int64], settings: FitSettings, loop: Loop) -> Floats:
+    """Return how many rows of all processes every cluster has."""
+    counts = np.bincount(partition, minlength=settings.n_clusters)
+    return loop.group.total(counts.astype(np.float64))
+
+
+def _is_whole(outcome: Outcome, settings: FitSettings, loop: Loop) -> bool:
+    """Return whether every cluster has a row."""
+    partition = loop.group.own_rows(outcome.state.S).argmax(axis=1)
+    return bool(outcome.history) and bool(_sizes(partition, settings, loop).min() > 0)
+
+
+@with_numerics
+def finish(learned: Learned, first: _FirstStates, random_state: np.random.RandomState) -> Result:
+    """Make the last E-step and keep what predictions need, the largest cluster first.
+
+    A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
+    what it found for its rows, and all remember the same sample of everybody's.
+    """
+    state, loop, M = learned.outcome.state, first.loop, first.settings.n_clusters
+    group, shared = loop.group, loop.options.shared
+    last = last_e_step(state, loop.rows, loop.options)
+    # NumPy arrays, which outlive any device and any precision context.
+    posterior = jax.tree.map(np.asarray, last.posterior)
+    # Sorted by the labels that users will see, so that an empty cluster comes last.
+    order = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
+
+    def sort(leaf: Any) -> Any:
+        return np.asarray(leaf)[order]
+
+    def sort_rows(S: Any) -> Any:
+        return np.array(group.own_rows(S)[:, order])
+
+    def sort_mappings(tree: Any) -> Any:
+        return jax.tree.map(np.asarray if shared else sort, tree)
+
+    X: Any = np.array(group.own_rows(state.parameters.X))
+    S, state_S = (sort_rows(a) for a in (last.S, state.S))
+    mixture = Mixture(*map(sort, posterior.mixture))
+    P = first.Y.shape[1]
+    posterior = posterior._replace(
+        mappings=posterior.mappings._replace(kernels=sort_mappings(posterior.mappings.kernels)),
+        mean_weights=sort_mappings(posterior.mean_weights)[:, :, :P],
+        precision_loss=sort_mappings(posterior.precision_loss),
+        mixture=mixture,
+    )
+    known: Any = (first.Y, X, S)
+    if group.n_processes > 1:
+        numbers = sample_numbers(group.n_rows, random_state)
+        known = tuple(group.rows_at(array, numbers) for array in known)
+    predictor = Predictor(
+        first.units,
+        posterior,
+        known[1],
+        known[2],
+        make_reference(known[0], known[1], random_state),
+        sort_mappings(last.A_inverse),
+        float(last.jitter),
+    )
+    parameters = state.parameters
+    state = State(
+        parameters._replace(X=X, log_kernels=sort_mappings(parameters.log_kernels)),
+        state_S,
+        Mixture(*map(sort, state.mixture)),
+        Conjugate(sort(state.conjugate.pseudo_counts), state.conjugate.scale),
+        sort_mappings(state.jitter),
+        sort_mappings(state.present),
+    )
+    return Result(predictor, X, S, sort(last.sizes), learned, state)
+
+
+def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:
+    """Return the number of latent dimensions: as given, or enough for that share of variance.
+
+    As in scikit-learn's PCA of the scaled features: the smallest number of principal components
+    whose explained variance exceeds the share.
+    """
+    if isinstance(n_components, Integral):
+        return int(n_components)
+    squares = _principal_squares(units, Y, group)
+    if squares.sum() == 0:
+        return 1
+    shares = np.cumsum(squares) / squares.sum()
+    return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
+
+
+def _principal_squares(units: Units, Y: Floats, group: ProcessGroup) -> Floats:
+    """Return the squared singular values of the centred, scaled table of all processes."""
+    if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
+        direct: Floats = np.linalg.svd(units.reduce(Y), compute_uv=False) ** 2
+        return direct
+    products = np.zeros((Y.shape[1], Y.shape[1]))
+    for first in range(0, len(Y), _MOST_DECOMPOSED):
+        part = units.reduce(Y[first : first + _MOST_DECOMPOSED])
+        products += part.T @ part
+    values = np.linalg.eigvalsh(group.total(products))[::-1]
+    squares: Floats = np.maximum(values, 0.0)
+    return squares

@@ -1,0 +1,211 @@
+"""Settings that most users leave as they are, in small immutable objects.
+
+Each is a parameter of :class:`sgpmic.SGPMIC`; single values are set as those of scikit-learn's
+nested estimators are, ``model.set_params(start__n_neighbors=20)``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from numpy.typing import ArrayLike
+
+from sgpmic._runtime import DEVICES
+from sgpmic.learning.constraints import (
+    Constraint,
+    Flag,
+    Functions,
+    Number,
+    OneOf,
+    PathOrNone,
+    WholeNumber,
+    check_all,
+)
+from sgpmic.learning.embeddings import METHODS as EMBEDDINGS
+from sgpmic.learning.embeddings import PIECES
+from sgpmic.learning.inducing import METHODS as INDUCING
+from sgpmic.learning.memberships import METHODS as MEMBERSHIPS
+from sgpmic.learning.progress import Callback
+
+#: How the fit to keep is chosen among several starts.
+SELECTIONS = ("consensus", "bound")
+OPTIMIZERS = ("scg", "lbfgs")
+
+
+class Settings:
+    """What all settings have in common: they check themselves and list their values."""
+
+    constraints: ClassVar[dict[str, Constraint]]
+
+    def __post_init__(self) -> None:
+        check_all(self.constraints, self)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the values by name, as scikit-learn's objects do.
+
+        Parameters
+        ----------
+        deep : bool
+            Ignored: there is nothing below.
+        """
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Start(Settings):
+    """How the start is made.
+
+    Parameters
+    ----------
+    embedding : {'isomap', 'pca', 'ppca', 'spectral', 'random'} or array of shape \
+(n_samples, n_components), default='isomap'
+        The embedding that learning starts from.
+    memberships : {'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), default='fcm'
+        The clustering of that embedding that learning starts from: fuzzy c-means, k-means, or a
+        Gaussian mixture.
+    n_neighbors : int, default=12
+        Neighbours in ISOMAP's and the spectral embedding's graph.
+    pieces : {'join', 'largest'}, default='join'
+        What ISOMAP does when its graph falls apart: join the pieces by their shortest links, or
+        embed the largest only and put the other rows at 0.
+    unit_variance : bool, default=False
+        Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
+        one factor scales them all.
+    inducing : {'random', 'kmeans'}, default='random'
+        Where inducing points start: at latent points of random rows or at k-means centres.
+    kernel_scale : float or 'data', default=0.01
+        The kernel's start values are multiplied by this, for features of mean variance 1. A small
+        number makes the mapping weak at the start, so that assignments settle in the latent space
+        before it joins in. 'data' takes the start values as they are, in the units of the data
+        (the paper); it needs ``scale='one'`` or ``'none'``.
+    n_retries : int, default=1
+        Number of further starts, of other kinds, that are tried one after the other where all
+        have ended with a cluster that no row belongs to. Of fits with and without such a
+        cluster, one without is kept.
+    selection : {'consensus', 'bound'}, default='consensus'
+        Which of several starts is kept: the one whose partition agrees best with those of all
+        others (highest mean adjusted Rand index), or the one with the highest bound. The bound is
+        not a safe judge between starts of different kinds.
+    warm_start : bool, default=False
+        Whether another call of ``fit`` starts from the last solution (same number of rows).
+    """
+
+    embedding: str | ArrayLike = "isomap"
+    memberships: str | ArrayLike = "fcm"
+    n_neighbors: int = 12
+    pieces: str = "join"
+    unit_variance: bool = False
+    inducing: str = "random"
+    kernel_scale: float | str = 0.01
+    n_retries: int = 1
+    selection: str = "consensus"
+    warm_start: bool = False
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "embedding": OneOf(EMBEDDINGS, or_array=True),
+        "memberships": OneOf(MEMBERSHIPS, or_array=True),
+        "n_neighbors": WholeNumber(1),
+        "pieces": OneOf(PIECES),
+        "unit_variance": Flag(),
+        "inducing": OneOf(INDUCING),
+        "kernel_scale": Number(0.0, above=True, word="data"),
+        "n_retries": WholeNumber(0),
+        "selection": OneOf(SELECTIONS),
+        "warm_start": Flag(),
+    }
+
+
+@dataclass(frozen=True)
+class EM(Settings):
+    """How EM runs, besides ``max_iter`` and ``tol``.
+
+    Parameters
+    ----------
+    optimizer : {'scg', 'lbfgs'}, default='scg'
+        Scaled conjugate gradients or limited-memory BFGS in the M-steps.
+    m_steps : int, default=20
+        Steps of the optimizer in a round.
+    e_steps : int, default=20
+        Most E-steps in a round.
+    e_tol : float, default=1e-3
+        E-steps of a round end when no responsibility changes by more than this.
+    settle_mixture : bool, default=True
+        Whether the latent mixture is updated between the E-steps of a round, so that assignments
+        settle in the latent space first.
+    prior_strength : float, default=0.3
+        Strength of the conjugate prior on the clusters' weights and covariances, as a share of
+        the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
+    covariance_floor : float, default=1e-4
+        Smallest variance of a cluster in any latent direction; the overall variance of the
+        latent points is 1.
+    jitter : float, default=1e-8
+        Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
+        when a factorisation fails.
+    callbacks : sequence of callables, default=()
+        Each is called after every round with a :class:`sgpmic.Progress`; returning True ends
+        that start.
+    """
+
+    optimizer: str = "scg"
+    m_steps: int = 20
+    e_steps: int = 20
+    e_tol: float = 1e-3
+    settle_mixture: bool = True
+    prior_strength: float = 0.3
+    covariance_floor: float = 1e-4
+    jitter: float = 1e-8
+    callbacks: Sequence[Callback] = ()
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "optimizer": OneOf(OPTIMIZERS),
+        "m_steps": WholeNumber(0),
+        "e_steps": WholeNumber(1),
+        "e_tol": Number(0.0),
+        "settle_mixture": Flag(),
+        "prior_strength": Number(0.0),
+        "covariance_floor": Number(0.0, above=True),
+        "jitter": Number(0.0),
+        "callbacks": Functions(),
+    }
+
+
+@dataclass(frozen=True)
+class Computation(Settings):
+    """How it is computed: where, how many rows at a time, and what is kept on the way.
+
+    Parameters
+    ----------
+    device : {'auto', 'cpu', 'gpu'}, default='auto'
+        Where to compute: a GPU where JAX finds one, or as told.
+    block_size : int or None, default=None
+        Rows handled at a time. It changes speed and memory, and results by rounding alone, which
+        line searches amplify. By default tables of similar sizes share compiled programs.
+    batch_size : int or None, default=None
+        Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
+        epoch over random batches, and the bound may now and then fall from one to the next. Some
+        thousand rows, at least ``n_inducing``. None makes rounds of full EM.
+    checkpoint : str, path or None, default=None
+        A folder to keep learning in. Where it exists, and belongs to the same data and settings,
+        ``fit`` resumes from it, to the result it would have had without the interruption. It
+        stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
+        anew.
+    checkpoint_every : int, default=1
+        Rounds between two checkpoints.
+    """
+
+    device: str = "auto"
+    block_size: int | None = None
+    batch_size: int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int = 1
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "device": OneOf(DEVICES),
+        "block_size": WholeNumber(1, or_none=True),
+        "batch_size": WholeNumber(1, or_none=True),
+        "checkpoint": PathOrNone(),
+        "checkpoint_every": WholeNumber(1),
+    }

@@ -1,0 +1,125 @@
+"""The units of the data: how features are centred and brought to one scale.
+
+Units decide more than models do. Features of different units (a length, a weight, a price) have
+to be divided by their own spread each, or the one with the largest numbers decides alone.
+Features of one unit (pixels, the counts of words, the sides of a flower) are divided by one number
+for all: how much a feature varies then says how much it matters.
+
+``'auto'`` looks at the ranges of the features. Those of one unit are of one order of magnitude: if
+nine in ten features have at most ten times the range of the tenth of them with the smallest, they
+are taken to be of one unit. Features that never change are not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+#: How features are scaled.
+SCALES = ("auto", "each", "one", "none")
+#: Features are of one unit where ninety per cent of their ranges are within this factor.
+ONE_UNIT = 10.0
+
+# Variances, their inverses and a kernel's parameters are squares of what is in the data.
+_SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
+# Deviations below this share of the largest value are rounding: nothing to divide by.
+_CONSTANT = 1e-12
+# Rows that are measured at a time.
+_PART = 65_536
+
+
+class Units(NamedTuple):
+    """Data are centred, feature by feature, and divided by the scales."""
+
+    offset: Floats  # (P,)
+    scale: Floats  # (P,)
+    kind: str  # 'each', 'one' or 'none': how they were scaled
+    mean_variance: float  # of the features, divided by their scales
+
+    def reduce(self, Y: Floats) -> Floats:
+        """Return rows as the model sees them."""
+        return (Y - self.offset) / self.scale
+
+    def restore(self, Y: Floats) -> Floats:
+        """Undo :meth:`reduce`."""
+        return Y * self.scale + self.offset
+
+    @property
+    def log_volume(self) -> float:
+        """What one row's log density loses on its way back to the units of the data."""
+        if self.kind != "each":  # exactly, for a common factor
+            return -len(self.offset) * math.log(self.scale[0])
+        return -float(np.log(self.scale).sum())
+
+    @property
+    def kernel_factor(self) -> float:
+        """What turns a kernel in the units of the data into one of the model, for one scale."""
+        return float(self.scale[0]) ** -2
+
+
+def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
+    """Return the units of a table.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_own, n_features)
+        The rows of this process.
+    group : ProcessGroup
+    scale : {'auto', 'each', 'one', 'none'}
+    """
+    empty = np.full(Y.shape[1], -np.inf)
+    highest, lowest = empty, empty
+    for part in _parts(Y):
+        highest = np.maximum(highest, part.max(axis=0))
+        lowest = np.maximum(lowest, -part.min(axis=0))
+    highest, lowest = group.largest(highest), -group.largest(lowest)
+    size = float(np.maximum(np.abs(highest), np.abs(lowest)).max())
+    if not (size == 0.0 or _SMALLEST_DATA <= size <= _LARGEST_DATA):
+        raise ValueError(
+            f"The largest value of the data is {size:.3g} in size, too close to the ends of what "
+            "float64 can square: multiply the data by a number that brings it near 1."
+        )
+    offset = group.total(Y.sum(axis=0)) / group.n_rows
+    squares = sum(
+        (np.sum((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1])
+    )
+    variances = group.total(squares) / group.n_rows
+    kind = scale
+    if kind == "auto":
+        kind = "one" if of_one_unit(highest - lowest) else "each"
+    scales = np.ones(Y.shape[1])
+    if kind == "one":
+        scales[:] = _divisor(np.sqrt(variances.mean()), size)
+    elif kind == "each":
+        sizes = np.maximum(np.abs(highest), np.abs(lowest))
+        scales = _divisor(np.sqrt(variances), sizes)
+    mean_variance = float(np.mean(variances / scales**2))
+    return Units(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
+
+
+def of_one_unit(ranges: Floats) -> bool:
+    """Return whether features with these ranges look like features of one unit."""
+    varying = ranges[ranges > 0]
+    if len(varying) < 2:
+        return True
+    low, high = np.quantile(varying, [0.1, 0.9])
+    return bool(high <= ONE_UNIT * low)
+
+
+def _divisor(deviation: Floats, size: Floats | float) -> Floats:
+    """Return deviations, and 1 where rows are all alike but for rounding."""
+    return np.where(deviation <= _CONSTANT * np.asarray(size), 1.0, deviation)
+
+
+def _parts(Y: Floats) -> Iterator[Floats]:
+    """Yield some rows at a time, so that what is computed of them stays small."""
+    for first in range(0, len(Y), _PART):
+        yield Y[first : first + _PART]

@@ -12,7 +12,7 @@ from sgpmic import SGPMIC
 
 Floats = NDArray[np.float64]
 #: Cheap settings; all tests with the same table shape share one compiled program.
-QUICK: dict[str, Any] = {"n_inducing": 10, "max_iter": 3, "m_steps": 5, "random_state": 0}
+QUICK: dict[str, Any] = {"n_inducing": 10, "max_iter": 3, "em__m_steps": 5, "random_state": 0}
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def quick_fit() -> Callable[..., SGPMIC]:
     def fit(Y: Any, n_clusters: int = 3, **parameters: Any) -> SGPMIC:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return SGPMIC(n_clusters, **(QUICK | parameters)).fit(Y)
+            return SGPMIC(n_clusters).set_params(**(QUICK | parameters)).fit(Y)
 
     return fit
 
@@ -40,4 +40,4 @@ def fitted(table: Floats) -> SGPMIC:
     """Return a model of ``table`` that tests must not change."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return SGPMIC(3, **QUICK).fit(table)
+        return SGPMIC(3).set_params(**QUICK).fit(table)

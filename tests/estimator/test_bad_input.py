@@ -57,23 +57,27 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"mapping": "both"}, ValueError, "mapping"),
         ({"mapping": None}, TypeError, "mapping"),
         ({"covariance_type": "round"}, ValueError, "covariance_type"),
-        ({"init": "tsne"}, ValueError, "init"),
-        ({"init": np.zeros((3, 2))}, ValueError, "shape"),
-        ({"init_memberships": np.zeros((3, 2))}, ValueError, "shape"),
+        ({"start__embedding": "tsne"}, ValueError, "embedding"),
+        ({"start__embedding": np.zeros((3, 2))}, ValueError, "shape"),
+        ({"start__memberships": np.zeros((3, 2))}, ValueError, "shape"),
         ({"n_inducing": 0}, ValueError, "n_inducing"),
         ({"n_init": 0}, ValueError, "n_init"),
         ({"max_iter": 0}, ValueError, "max_iter"),
         ({"tol": -1.0}, ValueError, "tol"),
         ({"tol": np.nan}, ValueError, "tol"),
-        ({"prior_strength": -0.1}, ValueError, "prior_strength"),
-        ({"covariance_floor": 0.0}, ValueError, "covariance_floor"),
-        ({"block_size": 0}, ValueError, "block_size"),
-        ({"callbacks": ["print"]}, TypeError, "callbacks"),
-        ({"callbacks": print}, TypeError, "callbacks"),
-        ({"n_neighbors": 0}, ValueError, "n_neighbors"),
-        ({"kernel_scale": 0.0}, ValueError, "kernel_scale"),
-        ({"kernel_scale": "relative"}, ValueError, "data"),
-        ({"kernel_scale": None}, TypeError, "kernel_scale"),
+        ({"em__prior_strength": -0.1}, ValueError, "prior_strength"),
+        ({"em__covariance_floor": 0.0}, ValueError, "covariance_floor"),
+        ({"computation__block_size": 0}, ValueError, "block_size"),
+        ({"em__callbacks": ["print"]}, TypeError, "callbacks"),
+        ({"em__callbacks": print}, TypeError, "callbacks"),
+        ({"start__n_neighbors": 0}, ValueError, "n_neighbors"),
+        ({"start__kernel_scale": 0.0}, ValueError, "kernel_scale"),
+        ({"start__kernel_scale": "relative"}, ValueError, "data"),
+        ({"start__kernel_scale": "data", "scale": "each"}, ValueError, "scale='one'"),
+        ({"scale": "both"}, ValueError, "scale"),
+        ({"start": None}, TypeError, "sgpmic.Start"),
+        ({"em__settle_mixture": "yes"}, TypeError, "settle_mixture"),
+        ({"start__kernel_scale": None}, TypeError, "kernel_scale"),
         ({"random_state": "seed"}, ValueError, "seed"),
     ],
 )
@@ -81,7 +85,7 @@ def test_unusable_parameters(
     table: Floats, parameters: dict[str, Any], error: type[Exception], word: str
 ) -> None:
     with pytest.raises(error, match=word):
-        SGPMIC(**({"n_clusters": 3} | parameters)).fit(table)
+        SGPMIC(3).set_params(**parameters).fit(table)
 
 
 def all_finite(model: SGPMIC, Y: Floats) -> bool:
@@ -151,29 +155,29 @@ def test_share_of_variance_counts_components(table: Floats, quick_fit: Fit) -> N
 
 def test_a_bound_that_still_rises_is_said(table: Floats) -> None:
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        SGPMIC(3, n_inducing=10, max_iter=3, m_steps=5, random_state=0, tol=1e-12).fit(table)
+        SGPMIC(3, tol=1e-12).set_params(**QUICK).fit(table)
 
 
 def test_a_dead_cluster_is_said(table: Floats) -> None:
     # A start that gives nothing to the third cluster, and no prior that could bring it to life.
     given = np.zeros((60, 3))
     given[:30, 0] = given[30:, 1] = 1.0
-    parameters = {"mapping": "per_cluster", "init_memberships": given, "prior_strength": 0.0}
+    parameters = {"mapping": "per_cluster", "start__memberships": given, "em__prior_strength": 0.0}
     with pytest.warns(DeadClusterWarning, match="n_init"):
-        SGPMIC(3, **(QUICK | parameters)).fit(table)
+        SGPMIC(3).set_params(**(QUICK | parameters)).fit(table)
 
 
 def test_a_graph_in_pieces_is_said(table: Floats) -> None:
     with pytest.warns(StartWarning, match="pieces"):
-        SGPMIC(3, **QUICK).fit(table)
+        SGPMIC(3).set_params(**QUICK).fit(table)
 
 
 def test_raised_jitter_is_said(table: Floats) -> None:
     # Inducing points on top of each other, no white noise to tell them apart, no jitter to start.
-    kernel = RBF(gamma=1e-9, white=1e-30, bias=1e-30)
-    parameters = QUICK | {"kernel": kernel, "m_steps": 0, "jitter": 0.0}
+    kernel = RBF(gamma=1e-9, white=0.0, bias=0.0)
+    parameters = QUICK | {"kernel": kernel, "em__m_steps": 0, "em__jitter": 0.0}
     with pytest.warns(JitterWarning, match="raised from 0"):
-        model = SGPMIC(3, **parameters).fit(table)
+        model = SGPMIC(3).set_params(**parameters).fit(table)
     assert np.isfinite(model.lower_bound_)
 
 

@@ -1,4 +1,4 @@
-"""Learning that is interrupted and gone on with ends where it would have ended."""
+"""Learning that is interrupted and resumed ends where it would have ended."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +38,10 @@ def stop_at(start: int, number: int) -> Callable[[Progress], None]:
     return callback
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def same(first: SGPMIC, second: SGPMIC) -> None:
     for name in ("labels_", "memberships_", "embedding_", "means_", "covariances_", "inducing_"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
@@ -50,7 +54,7 @@ def same(first: SGPMIC, second: SGPMIC) -> None:
 
 @pytest.fixture(scope="module")
 def straight() -> SGPMIC:
-    return SGPMIC(**settings(n_init=2)).fit(blobs())
+    return SGPMIC().set_params(**settings(n_init=2)).fit(blobs())
 
 
 @pytest.mark.parametrize(("start", "number"), [(0, 1), (0, 3), (0, 4), (1, 1), (1, 4)])
@@ -58,11 +62,19 @@ def straight() -> SGPMIC:
 def test_an_interrupted_fit_ends_the_same(
     straight: SGPMIC, tmp_path: Path, start: int, number: int, every: int
 ) -> None:
-    place = {"checkpoint": tmp_path / "fit.ckpt", "checkpoint_every": every, "n_init": 2}
+    place = {
+        "computation__checkpoint": tmp_path / "fit.ckpt",
+        "computation__checkpoint_every": every,
+        "n_init": 2,
+    }
     with pytest.raises(Interrupted):
-        SGPMIC(**settings(callbacks=[stop_at(start, number)], **place)).fit(blobs())
+        SGPMIC().set_params(**settings(em__callbacks=[stop_at(start, number)], **place)).fit(
+            blobs()
+        )
     seen: list[tuple[int, int]] = []
-    again = SGPMIC(**settings(callbacks=[lambda p: seen.append((p.start, p.round))], **place))
+    again = SGPMIC().set_params(
+        **settings(em__callbacks=[lambda p: seen.append((p.start, p.round))], **place)
+    )
     same(straight, again.fit(blobs()))
     # The round that was interrupted was not kept, and with every=3 some before it were not.
     kept = 4 * start + (number - 1) // every * every
@@ -73,34 +85,40 @@ def test_an_interrupted_fit_ends_the_same(
 
 def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows lie in other blocks there, with other padding."""
-    place: dict[str, Any] = {"optimizer": "lbfgs", "m_steps": 4, "mapping": "per_cluster"}
-    expected = SGPMIC(**settings(**place)).fit(blobs())
-    place["checkpoint"] = tmp_path / "fit.ckpt"
+    place: dict[str, Any] = {"em__optimizer": "lbfgs", "em__m_steps": 4, "mapping": "per_cluster"}
+    expected = SGPMIC().set_params(**settings(**place)).fit(blobs())
+    place["computation__checkpoint"] = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
-        SGPMIC(**settings(callbacks=[stop_at(0, 3)], **place)).fit(blobs())
-    monkeypatch.setattr("sgpmic.learning.group.gpu_memory_on", lambda: 2**30)  # as a GPU has it
+        SGPMIC().set_params(**settings(em__callbacks=[stop_at(0, 3)], **place)).fit(blobs())
+    monkeypatch.setattr(
+        "sgpmic.parallel.group.gpu_memory_on", lambda device: 2**30
+    )  # as a GPU has it
     seen: list[int] = []
-    moved = SGPMIC(**settings(callbacks=[lambda p: seen.append(p.round)], **place)).fit(blobs())
+    moved = (
+        SGPMIC()
+        .set_params(**settings(em__callbacks=[lambda p: seen.append(p.round)], **place))
+        .fit(blobs())
+    )
     assert seen == [3, 4]
     np.testing.assert_array_equal(moved.labels_, expected.labels_)
     np.testing.assert_allclose(moved.lower_bound_, expected.lower_bound_, rtol=1e-6)
     assert moved.embedding_.shape == expected.embedding_.shape
 
 
-def test_a_start_that_had_settled_is_not_gone_on_with(tmp_path: Path) -> None:
-    place = {"checkpoint": tmp_path / "fit.ckpt", "max_iter": 20, "tol": 0.2}
-    first = SGPMIC(**settings(**place)).fit(blobs())
+def test_a_start_that_had_settled_is_not_resumed(tmp_path: Path) -> None:
+    place = {"computation__checkpoint": tmp_path / "fit.ckpt", "max_iter": 20, "tol": 0.2}
+    first = SGPMIC().set_params(**settings(**place)).fit(blobs())
     assert first.converged_
     assert first.n_iter_ < 20
-    same(first, SGPMIC(**settings(**place)).fit(blobs()))
+    same(first, SGPMIC().set_params(**settings(**place)).fit(blobs()))
 
 
 def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> None:
-    place = {"checkpoint": tmp_path / "fit.ckpt", "random_state": None, "n_init": 2}
+    place = {"computation__checkpoint": tmp_path / "fit.ckpt", "random_state": None, "n_init": 2}
     with pytest.raises(Interrupted):
-        SGPMIC(**settings(callbacks=[stop_at(1, 1)], **place)).fit(blobs())
-    first = SGPMIC(**settings(**place)).fit(blobs())
-    same(first, SGPMIC(**settings(**place)).fit(blobs()))
+        SGPMIC().set_params(**settings(em__callbacks=[stop_at(1, 1)], **place)).fit(blobs())
+    first = SGPMIC().set_params(**settings(**place)).fit(blobs())
+    same(first, SGPMIC().set_params(**settings(**place)).fit(blobs()))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,7 @@ def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> No
     [
         ({"n_inducing": 11}, 0, "other settings"),
         ({"random_state": 4}, 0, "other settings"),
-        ({"init": np.zeros((60, 2))}, 0, "other settings"),
+        ({"start__embedding": np.zeros((60, 2))}, 0, "other settings"),
         ({}, 1, "other data"),
         ({"tol": 0.5}, 1, "other data and settings"),
     ],
@@ -116,45 +134,51 @@ def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> No
 def test_a_checkpoint_of_another_fit_is_refused(
     tmp_path: Path, changes: dict[str, Any], data: int, words: str
 ) -> None:
-    place = {"checkpoint": tmp_path / "fit.ckpt"}
-    SGPMIC(**settings(max_iter=1, **place)).fit(blobs())
-    before = (tmp_path / "fit.ckpt").read_bytes()
+    place = {"computation__checkpoint": tmp_path / "fit.ckpt"}
+    SGPMIC().set_params(**settings(max_iter=1, **place)).fit(blobs())
+    before = contents(tmp_path)
     with pytest.raises(ModelFileError, match=words):
-        SGPMIC(**settings(**({"max_iter": 1} | changes), **place)).fit(blobs(data))
-    assert (tmp_path / "fit.ckpt").read_bytes() == before
+        SGPMIC().set_params(**settings(**({"max_iter": 1} | changes), **place)).fit(blobs(data))
+    assert contents(tmp_path) == before
 
 
 def test_other_files_are_refused_and_left_alone(straight: SGPMIC, tmp_path: Path) -> None:
     model, rubbish = tmp_path / "model.sgpmic", tmp_path / "rubbish"
     straight.save(model)
     rubbish.write_bytes(b"rubbish")
-    for path, words in ((model, "is not a checkpoint"), (rubbish, "rubbish")):
+    for path, words in ((model, "is a file"), (rubbish, "is a file")):
         before = path.read_bytes()
         with pytest.raises(ModelFileError, match=words):
-            SGPMIC(**settings(checkpoint=path)).fit(blobs())
+            SGPMIC().set_params(**settings(computation__checkpoint=path)).fit(blobs())
         assert path.read_bytes() == before
 
 
 def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
-    SGPMIC(**settings(max_iter=1, checkpoint=tmp_path / "fit.ckpt")).fit(blobs())
+    SGPMIC().set_params(**settings(max_iter=1, computation__checkpoint=tmp_path / "fit.ckpt")).fit(
+        blobs()
+    )
     with pytest.raises(ModelFileError):
-        SGPMIC.load(tmp_path / "fit.ckpt")
+        SGPMIC.load(next((tmp_path / "fit.ckpt").rglob("rest.sgpmic")))
 
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"checkpoint": 3}, TypeError),
-        ({"checkpoint": "x", "warm_start": True}, ValueError),
-        ({"checkpoint": "x", "checkpoint_every": 0}, ValueError),
+        ({"computation__checkpoint": 3}, TypeError),
+        ({"computation__checkpoint": "x", "start__warm_start": True}, ValueError),
+        ({"computation__checkpoint": "x", "computation__checkpoint_every": 0}, ValueError),
     ],
 )
 def test_bad_parameters(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        SGPMIC(**settings(**changes)).fit(blobs())
+        SGPMIC().set_params(**settings(**changes)).fit(blobs())
 
 
 def test_a_saved_model_does_not_drag_its_checkpoint_along(tmp_path: Path) -> None:
-    model = SGPMIC(**settings(max_iter=1, checkpoint=tmp_path / "fit.ckpt")).fit(blobs())
+    model = (
+        SGPMIC()
+        .set_params(**settings(max_iter=1, computation__checkpoint=tmp_path / "fit.ckpt"))
+        .fit(blobs())
+    )
     model.save(tmp_path / "model.sgpmic")
-    assert SGPMIC.load(tmp_path / "model.sgpmic").checkpoint is None
+    assert SGPMIC.load(tmp_path / "model.sgpmic").computation.checkpoint is None

@@ -16,7 +16,7 @@ from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC
 from sgpmic._runtime import numerics
-from sgpmic.model.bound import factorise_all
+from sgpmic.model.bound import factorise_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
 from sgpmic.model.rows import make_rows
 
@@ -25,24 +25,20 @@ Floats = NDArray[np.float64]
 
 @pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
 def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
-    model = SGPMIC(3, mapping=mapping, **QUICK).fit(table)
-    fitted: Any = model._fitted
-    Y, posterior = fitted.units.reduce(table), fitted.posterior
-    S = fitted.S if mapping == "per_cluster" else np.ones((len(Y), 1))
+    model = SGPMIC(3, mapping=mapping).set_params(**QUICK).fit(table)
+    predictor: Any = model._predictor
+    Y, posterior = predictor.units.reduce(table), predictor.posterior
+    S = predictor.S if mapping == "per_cluster" else np.ones((len(Y), 1))
     with numerics():
         rows = make_rows(Y, len(Y))
         for n in (0, 31, 59):
             without = S.copy()
             without[n] = 0.0
-            factors, *_ = factorise_all(
-                jax.tree.map(jnp.asarray, posterior.processes),
-                jnp.asarray(fitted.X),
-                jnp.asarray(without),
-                rows,
-                fitted.jitter,
-            )
-            expected = make_posterior(posterior.processes, factors, posterior.mixture)
-            found = left_out(posterior, fitted.A_inverse, fitted.X[n], S[n], Y[n])
+            mappings = jax.tree.map(jnp.asarray, posterior.mappings)
+            phi, psi = sums(mappings, jnp.asarray(predictor.X), jnp.asarray(without), rows)
+            factors = factorise_all(mappings, phi, psi, predictor.jitter)
+            expected = make_posterior(mappings, factors, posterior.mixture, rows.n_features)
+            found = left_out(posterior, predictor.A_inverse, predictor.X[n], S[n], Y[n])
             for ours, theirs in zip(found[1:3], expected[1:3], strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
 
@@ -54,15 +50,16 @@ def test_new_rows_look_like_rows_that_were_left_out() -> None:
     model = SGPMIC(3, n_inducing=40, random_state=0).fit(Y[~is_new])
     new = np.median(model.score_samples(Y[is_new]))
     seen = np.median(model.score_samples(Y[~is_new]))
-    left = np.median(model._fitted.left_out_log_density(Y[~is_new]))
+    left = np.median(model._predictor.left_out_log_density(Y[~is_new]))
     assert new < seen
     assert abs(new - left) < abs(new - seen)
 
 
-def test_only_fitted_rows_have_been_left_out(table: Floats, tmp_path: Path) -> None:
-    model = SGPMIC(3, **QUICK).fit(table)
-    both = np.concatenate([table[:5], table[:5] + 1.0])
-    assert model._fitted.left_out_log_density(both).shape == (5,)
+def test_a_model_from_a_file_knows_what_is_unusual(table: Floats, tmp_path: Path) -> None:
+    model = SGPMIC(3).set_params(**QUICK).fit(table)
     model.save(tmp_path / "model.sgpmic")
-    with pytest.raises(ValueError, match="from a file"):
-        SGPMIC.load(tmp_path / "model.sgpmic")._fitted.left_out_log_density(table)
+    loaded = SGPMIC.load(tmp_path / "model.sgpmic")
+    assert loaded.unusual_below_ == model.unusual_below_
+    rows = np.concatenate([table[:5] + 0.1, table[:5] + 40.0])
+    np.testing.assert_array_equal(loaded.unusual(rows), np.repeat([False, True], 5))
+    np.testing.assert_array_equal(loaded.assess(rows).unusual, loaded.unusual(rows))

@@ -41,4 +41,4 @@ def test_within_three_points_of_the_paper(
 def test_published_setting_can_be_changed() -> None:
     model = SGPMIC.as_published(4, 0.95, kernel="linear", max_iter=7)
     assert (model.n_clusters, model.n_components, model.kernel) == (4, 0.95, "linear")
-    assert (model.mapping, model.max_iter, model.prior_strength) == ("per_cluster", 7, 0.0)
+    assert (model.mapping, model.max_iter, model.em.prior_strength) == ("per_cluster", 7, 0.0)

@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from sgpmic import SGPMIC, Progress
+from sgpmic import SGPMIC, Progress, Start
 from sgpmic.exceptions import DeadClusterWarning, StartWarning
 from sgpmic.learning.starts import choose
 
@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "n_components": 1,
     "n_inducing": 5,
     "max_iter": 2,
-    "m_steps": 5,
+    "em__m_steps": 5,
     "random_state": 0,
 }
 
@@ -40,8 +40,9 @@ def test_standardised_iris_has_three_clusters(seed: int) -> None:
 
 @pytest.mark.parametrize(("retries", "n_starts"), [(0, 1), (2, 3)])
 def test_in_vain(retries: int, n_starts: int) -> None:
+    model = SGPMIC(3).set_params(start__n_retries=retries, start__embedding="pca", **SETTINGS)
     with pytest.warns(DeadClusterWarning):
-        model = SGPMIC(3, n_retries=retries, init="pca", **SETTINGS).fit(two_distinct_rows())
+        model.fit(two_distinct_rows())
     kinds = {(start["embedding"], start["memberships"]) for start in model.starts_}
     assert len(model.starts_) == len(kinds) == n_starts
     assert model.starts_[0]["kept"], "no start was any better"
@@ -58,14 +59,15 @@ def test_interrupted_in_the_further_start(tmp_path: Path) -> None:
     def fit(**others: Any) -> SGPMIC:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return SGPMIC(3, init="pca", tol=0.0, **SETTINGS, **others).fit(two_distinct_rows())
+            model = SGPMIC(3, tol=0.0).set_params(start__embedding="pca", **SETTINGS, **others)
+            return model.fit(two_distinct_rows())
 
     expected, place = fit(), tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
-        fit(checkpoint=place, callbacks=[interrupt])
+        fit(computation__checkpoint=place, em__callbacks=[interrupt])
     seen: list[tuple[int, int, int]] = []
     told = [lambda p: seen.append((p.start, p.n_starts, p.round))]
-    again = fit(checkpoint=place, callbacks=told)
+    again = fit(computation__checkpoint=place, em__callbacks=told)
     assert seen == [(1, 2, 2)]
     np.testing.assert_array_equal(again.memberships_, expected.memberships_)
 
@@ -73,8 +75,9 @@ def test_interrupted_in_the_further_start(tmp_path: Path) -> None:
 def test_no_further_start_where_everything_is_given() -> None:
     Y = two_distinct_rows()
     S = np.repeat([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 10, axis=0)
+    model = SGPMIC(3, start=Start(embedding=Y[:, :1], memberships=S)).set_params(**SETTINGS)
     with pytest.warns(DeadClusterWarning):
-        model = SGPMIC(3, init=Y[:, :1], init_memberships=S, **SETTINGS).fit(Y)
+        model.fit(Y)
     assert len(model.starts_) == 1
 
 

@@ -15,10 +15,9 @@ from sklearn.metrics.cluster import contingency_matrix
 from sgpmic import SGPMIC, Progress
 from sgpmic._runtime import numerics
 from sgpmic.kernels import stacked_like, unstack
-from sgpmic.learning.em import Options
 from sgpmic.learning.minibatch import draw_batches, place_rows
 from sgpmic.model import evaluate
-from sgpmic.model.bound import Mappings, factorise_all, mapping_weights
+from sgpmic.model.bound import Mappings, factorise_all, mapping_weights, sums
 from sgpmic.model.mixture import (
     Conjugate,
     factor_mixture,
@@ -26,26 +25,12 @@ from sgpmic.model.mixture import (
     moments,
     update_mixture,
 )
-from sgpmic.model.row_pass.sums import statistics
-from sgpmic.model.updated_sums import transport
+from sgpmic.model.updated_sums import updated_sums
 from sgpmic.parallel.group import ProcessGroup, SharedTable
 from support import dense
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
 SIZES = Sizes(N=19, P=3, Q=2, M=2, U=4)
-
-OPTIONS = Options(
-    shared=False,
-    covariance_type="full",
-    covariance_floor=1e-3,
-    optimiser="scg",
-    m_steps=0,
-    e_steps=1,
-    e_tolerance=0.0,
-    settle_mixture=False,
-    jitter=0.0,
-    batch_size=SIZES.N,
-)
 
 
 # ------------------------------------------------------------------------------- its steps
@@ -69,11 +54,11 @@ def test_memberships_of_the_whole_table_are_those_of_the_dense_e_step() -> None:
     @jax.jit
     def place(ours: Ours) -> Any:
         T = mapping_weights(ours.S, ours.rows, shared=False)
-        factors, _, _ = factorise_all(ours.mappings, ours.X, T, ours.rows, 0.0)
+        factors = factorise_all(ours.mappings, *sums(ours.mappings, ours.X, T, ours.rows), 0.0)
         mixture, pull = factor_mixture(ours.mixture), jnp.zeros_like(ours.X)
         return place_rows(
-            ours.mappings, factors, mixture, ours.X, ours.S, pull, ours.rows, OPTIONS,
-            keep_S=jnp.asarray(False),
+            ours.mappings, factors, mixture, ours.X, ours.S, pull, ours.rows,
+            optimizer="scg", m_steps=jnp.asarray(0), keep_S=jnp.asarray(False),
         )  # fmt: skip
 
     with numerics():
@@ -90,11 +75,14 @@ def test_the_mixture_of_moments_is_that_of_the_rows() -> None:
 
     @jax.jit
     def both_ways(ours: Ours) -> Any:
-        given: Any = {"conjugate": Conjugate(jnp.asarray(0.7), jnp.eye(SIZES.Q)), "floor": 1e-3}
-        sums = moments(ours.X, ours.S)
+        given: Any = {
+            "conjugate": Conjugate(jnp.full(SIZES.M, 0.7), jnp.eye(SIZES.Q)),
+            "floor": 1e-3,
+        }
+        totals = moments(ours.X, ours.S)
         return [
             (
-                mixture_of_moments(ours.mixture, sums, kind=kind, **given),
+                mixture_of_moments(ours.mixture, totals, kind=kind, **given),
                 update_mixture(ours.mixture, ours.X, ours.S, kind=kind, **given),
             )
             for kind in ("full", "tied")
@@ -112,7 +100,7 @@ def test_what_is_known_moves_with_the_kernels() -> None:
 
     @jax.jit
     def sums_of(mappings: Mappings) -> Any:
-        return statistics(mappings.kernels, mappings.Z, ours.X, ours.S, ours.rows.Y)
+        return sums(mappings, ours.X, ours.S, ours.rows)
 
     with numerics():
         ours = our_problem(problem)
@@ -120,7 +108,7 @@ def test_what_is_known_moves_with_the_kernels() -> None:
         names = ("variance", "bias", "white")
         larger = {name: 3.0 * np.asarray(getattr(before.kernels, name)) for name in names}
         after = before._replace(kernels=stacked_like(before.kernels, larger))
-        moved = jax.jit(transport)(before, after, *sums_of(before))
+        moved = jax.jit(updated_sums)(before, after, *sums_of(before))
         for found, exact in zip(moved, sums_of(after), strict=True):
             np.testing.assert_allclose(found, exact, rtol=1e-9)
 
@@ -146,8 +134,8 @@ def settings(**changes: Any) -> dict[str, Any]:
     return {
         "n_clusters": 3,
         "n_inducing": 25,
-        "init": "pca",
-        "batch_size": 800,
+        "start__embedding": "pca",
+        "computation__batch_size": 800,
         "max_iter": EPOCHS,
         "tol": 0.0,
         "random_state": 0,
@@ -163,13 +151,15 @@ def agreement(first: np.ndarray, second: np.ndarray) -> float:
 
 @pytest.fixture(scope="module")
 def in_batches() -> SGPMIC:
-    return SGPMIC(**settings()).fit(toy()[0])
+    return SGPMIC().set_params(**settings()).fit(toy()[0])
 
 
 def test_batches_end_where_full_em_does(in_batches: SGPMIC) -> None:
     """For the same number of passes over the rows: an epoch makes about half of a round's."""
     Y, labels = toy()
-    full = SGPMIC(**settings(batch_size=None, max_iter=EPOCHS // 2)).fit(Y)
+    full = (
+        SGPMIC().set_params(**settings(computation__batch_size=None, max_iter=EPOCHS // 2)).fit(Y)
+    )
     passes = [sum(model.history_["evaluations"]) for model in (in_batches, full)]
     assert passes[0] < 1.2 * passes[1]
     # In nats a row; from the first round to the last full EM gains far more.
@@ -188,10 +178,10 @@ def test_an_interrupted_fit_ends_the_same(in_batches: SGPMIC, tmp_path: Path) ->
             raise Interrupted
 
     Y = toy()[0]
-    place = {"checkpoint": tmp_path / "fit.ckpt"}
+    place = {"computation__checkpoint": tmp_path / "fit.ckpt"}
     with pytest.raises(Interrupted):
-        SGPMIC(**settings(callbacks=[interrupt], **place)).fit(Y)
-    again = SGPMIC(**settings(**place)).fit(Y)
+        SGPMIC().set_params(**settings(em__callbacks=[interrupt], **place)).fit(Y)
+    again = SGPMIC().set_params(**settings(**place)).fit(Y)
     for name in ("labels_", "memberships_", "embedding_", "means_", "inducing_"):
         np.testing.assert_array_equal(getattr(in_batches, name), getattr(again, name))
     assert in_batches.history_["bound"] == again.history_["bound"]
@@ -200,16 +190,16 @@ def test_an_interrupted_fit_ends_the_same(in_batches: SGPMIC, tmp_path: Path) ->
 def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
     """And the paper's model, with a mapping of its own for every cluster, finds the clusters."""
     Y, labels = toy()
-    model = SGPMIC(**settings(mapping="per_cluster", prior_strength=0.0)).fit(Y)
+    model = SGPMIC().set_params(**settings(mapping="per_cluster", em__prior_strength=0.0)).fit(Y)
     assert agreement(model.labels_, labels) >= 0.99
-    state, units = model._state, model._fitted.units
+    state, units = model._state, model.units_
     X, S = np.asarray(state.parameters.X)[:N_ROWS], np.asarray(state.S)[:N_ROWS]
     np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
     assert np.mean(X**2) == pytest.approx(1.0)
     found = evaluate(
-        units.reduce(Y), X, model.inducing_, unstack(model._fitted.posterior.mappings.kernels),
+        units.reduce(Y), X, model.inducing_, unstack(model._predictor.posterior.mappings.kernels),
         float(np.exp(state.parameters.log_beta)), S, model.weights_, model.means_,
-        model.covariances_, jitter=model._fitted.jitter,
+        model.covariances_, jitter=model._predictor.jitter,
     )  # fmt: skip
     bound = found.bound + N_ROWS * units.log_volume
     assert model.lower_bound_ == pytest.approx(bound, rel=1e-9)
@@ -230,13 +220,11 @@ def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
 )
 def test_batch_sizes_that_cannot_be(value: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        SGPMIC(**settings(batch_size=value)).fit(np.zeros((60, 3)))
+        SGPMIC().set_params(**settings(computation__batch_size=value)).fit(np.zeros((60, 3)))
 
 
 def test_rows_on_several_devices_are_refused() -> None:
-    class Many(ProcessGroup):
-        n_mappings = 2  # type: ignore[assignment]
-
     Y = np.random.RandomState(0).standard_normal((60, 3))
-    with pytest.raises(ValueError, match="one mapping"):
-        SGPMIC(**settings()).fit(SharedTable(Y, Many(60)))  # type: ignore[arg-type]
+    group = ProcessGroup(60, jax.devices()[:2])
+    with pytest.raises(ValueError, match="one device"):
+        SGPMIC().set_params(**settings()).fit(SharedTable(Y, group))

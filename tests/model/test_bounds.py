@@ -1,6 +1,6 @@
 """What must hold of the bounds: limits known in closed form, inequalities, and ascent.
 
-All random problems have one shape, so that every function here is compiled once a kernel.
+All random problems have one shape, so that every function here is compiled once for each kernel.
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ from jax import Array
 from scipy.stats import multivariate_normal
 
 from sgpmic.model import evaluate
-from sgpmic.model.bound import (
-    factorise_all,
-    kl_corrected_bound,
-    latent_parts,
-    mapping_weights,
-    standard_bound,
-)
+from sgpmic.model.bound import add_latent, factorise_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_log_likelihoods
 from sgpmic.model.mixture import (
     COVARIANCE_TYPES,
@@ -33,6 +27,7 @@ from sgpmic.model.mixture import (
     update_mixture,
 )
 from support import dense, mixtures
+from support.bounds import kl_corrected_bound, standard_bound
 from support.random_problems import (
     Ours,
     Sizes,
@@ -121,7 +116,8 @@ class Chain(NamedTuple):
 def chain(ours: Ours, other: Array, *, shared: bool) -> tuple[Chain, Array]:
     prior = factor_mixture(ours.mixture)
     T = mapping_weights(ours.S, ours.rows, shared=shared)
-    factors, _, _ = factorise_all(ours.mappings, ours.X, T, ours.rows, 0.0)
+    phi, psi = sums(ours.mappings, ours.X, T, ours.rows)
+    factors = factorise_all(ours.mappings, phi, psi, 0.0)
     likelihoods = expected_log_likelihoods(ours.mappings, factors, ours.X, ours.rows)
 
     def corrected(S: Array) -> Array:
@@ -130,10 +126,19 @@ def chain(ours: Ours, other: Array, *, shared: bool) -> tuple[Chain, Array]:
         ).bound
 
     def standard(S: Array) -> Array:
-        T = mapping_weights(S, ours.rows, shared=shared)
-        return standard_bound(ours.mappings, factors, prior, likelihoods, ours.X, S, T)
+        return standard_bound(
+            ours.mappings, factors, prior, likelihoods, ours.X, S, ours.rows, shared=shared
+        )
 
-    new, _ = e_step(ours.mappings, prior, ours.X, ours.S, ours.rows, shared=shared, jitter=0.0)
+    new, _ = e_step(
+        ours.mappings,
+        prior,
+        ours.X,
+        ours.S,
+        ours.rows,
+        shared=shared,
+        jitter=jnp.zeros(1 if shared else SIZES.M),
+    )
     # One bound after another through a loop compiles the bound once instead of three times.
     S = jnp.stack([ours.S, new, other])
     kl, sv = jax.lax.map(corrected, S), jax.lax.map(standard, S)
@@ -189,8 +194,8 @@ def closed_forms(
     new = update_mixture(old, X, S, conjugate, kind=kind, floor=floor)
     return (
         new,
-        sum(latent_parts(factor_mixture(old), X, S)),
-        sum(latent_parts(factor_mixture(new), X, S)),
+        add_latent(jnp.zeros(()), factor_mixture(old), X, S).bound,
+        add_latent(jnp.zeros(()), factor_mixture(new), X, S).bound,
     )
 
 
@@ -206,7 +211,7 @@ def test_closed_forms_never_lower_bound_plus_prior(kind: str) -> None:
         for nu in (0.0, 6.0):
             new, before, after = closed_forms(
                 Mixture(*map(jnp.asarray, old)), X, S,
-                Conjugate(jnp.asarray(nu), jnp.asarray(omega)), kind=kind, floor=floor,
+                Conjugate(jnp.full(3, nu), jnp.asarray(omega)), kind=kind, floor=floor,
             )  # fmt: skip
             values = (np.asarray(new[0]), np.asarray(new[1]), np.asarray(new[2]))
             gain = float(after - before)
@@ -218,7 +223,7 @@ def test_closed_forms_never_lower_bound_plus_prior(kind: str) -> None:
             gain -= mixtures.log_conjugate(old, nu, omega)
             assert gain >= -1e-9
             again, _, _ = closed_forms(
-                new, X, S, Conjugate(jnp.asarray(nu), jnp.asarray(omega)), kind=kind, floor=floor
+                new, X, S, Conjugate(jnp.full(3, nu), jnp.asarray(omega)), kind=kind, floor=floor
             )
             for one, two in zip(new, again, strict=True):  # at the top already
                 np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-12)

@@ -40,9 +40,12 @@ def plain(*inputs: Any) -> Any:
 
 
 factors = jax.jit(factorise, static_argnums=4)
-value_and_gradient = partial(jax.jit, static_argnums=4)(
-    jax.value_and_grad(collapsed_term, argnums=(0, 1, 2, 3))
-)
+
+
+@partial(jax.jit, static_argnums=4)
+def value_and_gradient(K: Any, phi: Any, psi: Any, beta: Any, jitter: float) -> Any:
+    function = jax.value_and_grad(collapsed_term, argnums=(0, 1, 2, 3))
+    return function(K, phi, psi, beta, jitter, jnp.asarray(float(psi.shape[1])))
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.05])

@@ -20,7 +20,7 @@ from jax import Array
 from sgpmic.kernels import Kernel
 from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.row_pass.sums import statistics
-from sgpmic.model.rows import ALIGNMENT, DEFAULT_BLOCK, Rows, block_shape, make_rows
+from sgpmic.model.rows import Rows, block_shape, make_rows, padded_clusters, padded_features
 from support.dense import KINDS
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
@@ -165,25 +165,37 @@ def test_padding_rows_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 1023, 1024, 1025, 5000, 100_001])
-@pytest.mark.parametrize("block", [None, 1, 3, 1000])
-def test_fewest_blocks_and_least_padding(n_rows: int, block: int | None) -> None:
-    largest = DEFAULT_BLOCK if block is None else block
+@pytest.mark.parametrize("block", [1, 3, 1000])
+def test_fewest_blocks_and_least_padding(n_rows: int, block: int) -> None:
     n_blocks, size = block_shape(n_rows, block)
-    assert size <= largest
-    assert n_blocks == math.ceil(n_rows / largest)
-    aligned = block is None and n_blocks > 1
-    assert size % ALIGNMENT == 0 or not aligned
-    assert 0 <= n_blocks * size - n_rows < n_blocks * (ALIGNMENT if aligned else 1)
+    assert size <= block
+    assert n_blocks == math.ceil(n_rows / block)
+    assert 0 <= n_blocks * size - n_rows < n_blocks
+
+
+def test_few_shapes_for_many_tables() -> None:
+    """Four for up to a thousand rows, little padding for many; features and clusters likewise."""
+    assert len({block_shape(n) for n in range(1, 1001)}) <= 4
+    assert len({block_shape(n) for n in range(1, 8001)}) <= 10
+    for n in range(8001, 400_000, 997):
+        n_blocks, size = block_shape(n)
+        assert size % 8 == 0
+        assert n <= n_blocks * size <= 1.0626 * n + size
+    assert len({padded_clusters(k, 178) for k in range(1, 17)}) == 1
+    assert len({padded_features(p, 178) for p in range(1, 65)}) <= 9
+    assert padded_features(13, 1_000_000) == 13  # where computing takes longer than compiling
+    assert padded_clusters(3, 1_000_000) == 3
 
 
 def test_rows_keep_the_table() -> None:
     Y = np.random.default_rng(2).normal(size=(7, 3))
     rows = make_rows(Y, block=3)
-    assert rows.Y.shape == (3, 3, 3)
+    assert rows.Y.shape == (3, 4, 3)  # one feature of padding
     assert rows.n_features == 3
     assert rows.n_padded == 9
-    table = np.asarray(rows.Y).transpose(0, 2, 1).reshape(9, 3)
-    assert np.array_equal(table[:7], Y)
+    table = np.asarray(rows.Y).transpose(0, 2, 1).reshape(9, 4)
+    assert np.array_equal(table[:7, :3], Y)
     assert not table[7:].any()
+    assert not table[:, 3].any()
     assert np.array_equal(rows.flat_weight, [1.0] * 7 + [0.0] * 2)
     np.testing.assert_allclose(rows.norm2.reshape(-1), np.sum(table**2, axis=1), rtol=1e-15)

@@ -235,7 +235,7 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight).X
         mappings = mappings_of(Parameters(X, *unpack(packed)), state.present)
-        data = data_term(mappings, *sums(mappings, X, T, rows), T, rows, state.jitter)
+        data = data_term(mappings, X, T, rows, state.jitter)
         return -(data + weighted_sum(S, log_densities(prior, X)))
 
     minimise = MINIMISERS[options.optimizer]

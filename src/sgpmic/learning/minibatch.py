@@ -74,6 +74,7 @@ from sgpmic.learning.em import (
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
+    data_from_sums,
     data_term,
     factorise_all,
     mapping_weights,
@@ -286,7 +287,7 @@ def _objective(state: State, rows: Rows, options: Options) -> _Objective:
     T = mapping_weights(state.S, rows, shared=options.shared)
     phi, psi = sums(mappings, X, T, rows)
     prior = factor_mixture(state.mixture)
-    data = data_term(mappings, phi, psi, T, rows, state.jitter)
+    data = data_from_sums(mappings, phi, psi, T, rows, state.jitter)
     log_prior = log_prior_of(state.mixture, prior, state.conjugate, options)
     value = add_latent(data, prior, X, state.S).bound + log_prior
     return _Objective(value, log_prior, (phi, psi))
@@ -334,8 +335,7 @@ def _learn_shared(
     T = times * mapping_weights(placed.S, batch, shared=epoch.options.shared)
 
     def loss(packed: Array) -> Array:
-        mappings = epoch.mappings(packed)
-        return -data_term(mappings, *sums(mappings, placed.X, T, batch), T, batch, jitter)
+        return -data_term(epoch.mappings(packed), placed.X, T, batch, jitter)
 
     steps = jnp.minimum(epoch.limits.m_steps, SHARED_STEPS)
     minimise = MINIMISERS[epoch.options.optimizer]

@@ -61,22 +61,26 @@ def sums(mappings: Mappings, X: Array, T: Array, rows: Rows) -> tuple[Array, Arr
     return statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
 
 
-def data_term(
-    mappings: Mappings, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
-) -> Array:
+def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
     Parameters
     ----------
     mappings : Mappings
-    phi, psi : arrays of shape (G, U, U) and (G, U, P)
-        What :func:`sums` returns.
+    X : array of shape (N, Q)
     T : array of shape (N, G)
         Weights of the rows in the mappings (:func:`mapping_weights`).
     rows : Rows
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
     """
+    return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
+
+
+def data_from_sums(
+    mappings: Mappings, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+) -> Array:
+    """Return the same where the sums Φ and Ψ are at hand already."""
     kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:

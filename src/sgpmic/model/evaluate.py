@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, stack
-from sgpmic.model.bound import Mappings, Parts, add_latent, data_term, factorise_all, sums
+from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorise_all, sums
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -47,7 +47,7 @@ def _one_mapping(
     phi, psi = sums(mappings, X, t, rows)
     factors = factorise_all(mappings, phi, psi, jitter)
     return (
-        data_term(mappings, phi, psi, t, rows, jitter),
+        data_from_sums(mappings, phi, psi, t, rows, jitter),
         expected_log_likelihoods(mappings, factors, X, rows),
     )
 

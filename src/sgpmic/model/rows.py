@@ -128,7 +128,7 @@ def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> 
         return n_blocks, max(round_up(-(-n_rows // n_blocks), 32), GPU_MULTIPLE)
     for size in SMALL_BLOCKS:
         if n_rows <= size:
-            return 1, size
+            return 1, -(-size // GPU_MULTIPLE) * GPU_MULTIPLE if gpu else size
     n_blocks = -(-n_rows // DEFAULT_BLOCK)
     # Up to eight blocks two sizes in an octave, then sixteen: padding is a sixteenth at most.
     return round_up(n_blocks, 2 if n_blocks <= 8 else 16), DEFAULT_BLOCK

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -185,14 +185,19 @@ def _with_ones(A: Array) -> Array:
     return jnp.concatenate([A, jnp.ones((A.shape[0], 1), A.dtype)], axis=1)
 
 
-def _with_ones_below(A: Array) -> Array:
-    """Return A with a row of ones."""
-    return jnp.concatenate([A, jnp.ones((1, A.shape[1]), A.dtype)])
-
-
 def _total(t: Array | float, dK: Array) -> Array:
     """Return Σ_ij t_j dK_ij; as a product it needs no temporary of dK's size."""
     return jnp.sum(dK @ t) if isinstance(t, Array) else jnp.sum(dK) * t
+
+
+class DistanceSums(NamedTuple):
+    """Sums of E = ∂L/∂r² and of ∂L/∂K: all that the derivatives of a stationary kernel need."""
+
+    over_a: Array  # (b,): Σ_i E_ij
+    a_over_a: Any  # Q arrays (b,): Σ_i E_ij a_i
+    over_b: Array  # (a,): Σ_j E_ij
+    b_over_b: Array  # (a, Q): Σ_j E_ij b_j
+    dK_t: Array  # Σ_ij ∂L/∂K_ij t_j
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +226,9 @@ class Stationary(Kernel):
         """Return ∂L/∂r²."""
         return self.variance * self._slope(r2) * (t * dK)
 
-    def _variance_gradient(self, t: Array | float, K: Array, E: Array, dK: Array) -> Array:
+    def _variance_gradient(
+        self, t: Array | float, K: Array, sums: DistanceSums, dK: Array
+    ) -> Array:
         """Return the derivative by the variance; variance · c · t = K − bias · t."""
         return jnp.sum((K - self.bias * t) * dK) / self.variance
 
@@ -234,26 +241,32 @@ class Stationary(Kernel):
         self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
     ) -> tuple[_K, Array, Array]:
         assert isinstance(self, Stationary)
-        root = jnp.sqrt(self.gamma)
-        scaled_A, scaled_B = A * root, B * root
         E = self._distance_gradient(t, K, saved, dK)
-        # r² = |a|² + |b|² − 2 aᵀb, so ∂L/∂a_i = 2 (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
-        E_B = E @ _with_ones(scaled_B)
-        E_A = _with_ones_below(scaled_A.T) @ E  # (Q + 1, b): products with long rows are faster
-        d_scaled_A = 2.0 * (E_B[:, -1:] * scaled_A - E_B[:, :-1])
-        d_scaled_B = (2.0 * (E_A[-1] * scaled_B.T - E_A[:-1])).T
-        d_gamma = (jnp.sum(d_scaled_A * A, axis=0) + jnp.sum(d_scaled_B * B, axis=0)) / (2.0 * root)
+        over_b = E @ _with_ones(B)
+        over_a = _with_ones(A).T @ E  # (Q + 1, b): products with long rows are faster
+        sums = DistanceSums(over_a[-1], over_a[:-1], over_b[:, -1], over_b[:, :-1], _total(t, dK))
+        variance = self._variance_gradient(t, K, sums, dK)
+        shape = self._shape_gradient(saved, self.variance * (t * dK))
+        return self.gradient(A, B, sums, variance, **shape)
+
+    def gradient(
+        self: _K, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
+    ) -> tuple[_K, Array, Array]:
+        """Return the derivatives by the parameters, by A and by B from the sums of ∂L/∂r².
+
+        With r² = Σ_q γ_q (a_q − b_q)²: ∂L/∂a_i = 2γ (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
+        """
+        assert isinstance(self, Stationary)
+        by_a = sums.over_b[:, None] * A - sums.b_over_b
+        by_b = sums.over_a * B.T - jnp.stack(list(sums.a_over_a))  # (Q, b)
+        d_gamma = jnp.sum(by_a * A, axis=0) + jnp.sum(by_b * B.T, axis=1)
         if jnp.ndim(self.gamma) == 0:
             d_gamma = jnp.sum(d_gamma)
-        gradient = _like(
-            self,
-            variance=self._variance_gradient(t, K, E_B[:, -1], dK),
-            gamma=d_gamma,
-            bias=_total(t, dK),
-            white=jnp.zeros_like(dK, shape=()),
-            **self._shape_gradient(saved, self.variance * (t * dK)),
+        zero = jnp.zeros_like(variance)
+        parameters = _like(
+            self, variance=variance, gamma=d_gamma, bias=sums.dK_t, white=zero, **shape
         )
-        return gradient, d_scaled_A * root, d_scaled_B * root
+        return parameters, 2.0 * self.gamma * by_a, 2.0 * self.gamma * by_b.T
 
     def diagonal(self, X: Array) -> Array:
         return jnp.full(X.shape[:1], 1.0, X.dtype) * (self.variance + self.bias)
@@ -310,8 +323,14 @@ class RBF(Stationary):
     def _distance_gradient(self, t: Array | float, K: Array, r2: Array, dK: Array) -> Array:
         return -0.5 * (K - self.bias * t) * dK
 
-    def _variance_gradient(self, t: Array | float, K: Array, E: Array, dK: Array) -> Array:
-        return -2.0 * jnp.sum(E) / self.variance
+    def _variance_gradient(
+        self, t: Array | float, K: Array, sums: DistanceSums, dK: Array
+    ) -> Array:
+        return self.variance_from_sums(sums)
+
+    def variance_from_sums(self, sums: DistanceSums) -> Array:
+        """Return the derivative by the variance, for which the sums are enough."""
+        return -2.0 * jnp.sum(sums.over_b) / self.variance
 
 
 @dataclass(frozen=True, eq=False)

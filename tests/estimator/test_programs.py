@@ -26,7 +26,9 @@ def digits(n_rows: int) -> np.ndarray:
 def test_few_programs_for_many_shapes() -> None:
     """For k = 2…10 and N = 100…1000 on one table; predictions of any number of rows."""
     em_round.clear_cache()
-    for n_clusters, n_rows in zip(range(2, 11), [100, 150, 256, 257, 400, 505, 700, 999, 1000]):
+    for n_clusters, n_rows in zip(
+        range(2, 11), [100, 150, 256, 257, 400, 505, 700, 999, 1000], strict=True
+    ):
         model = SGPMIC(n_clusters, **QUICK).fit(digits(n_rows))
         assert model.memberships_.shape == (n_rows, n_clusters)
         assert model.covariances_.shape == (n_clusters, 2, 2)

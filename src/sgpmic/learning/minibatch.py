@@ -47,6 +47,7 @@ x_n is (x_n − mean) / σ². Its linear approximation is added to the row's obj
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -81,7 +82,7 @@ from sgpmic.model.bound import (
     sums,
 )
 from sgpmic.model.collapsed import Factors
-from sgpmic.model.e_step import own_log_likelihoods
+from sgpmic.model.e_step import expected_log_likelihoods
 from sgpmic.model.mixture import (
     LatentPrior,
     Mixture,
@@ -219,7 +220,8 @@ def place_rows(
 
     def log_p(x: Array, y: Array) -> Array:
         """Return log p_nm for x (B, Q) and y (P, B)."""
-        likelihoods = own_log_likelihoods(mappings, factors, x, y[None], batch.n_features)
+        own = replace(batch, Y=y[None])
+        likelihoods = expected_log_likelihoods(mappings, factors, x, own)
         return log_densities(prior, x) + prior.log_weights + likelihoods
 
     def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:

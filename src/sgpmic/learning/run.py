@@ -452,8 +452,7 @@ def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessG
 def _principal_squares(units: Units, Y: Floats, group: ProcessGroup) -> Floats:
     """Return the squared singular values of the centred, scaled table of all processes."""
     if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
-        direct: Floats = np.linalg.svd(units.reduce(Y), compute_uv=False) ** 2
-        return direct
+        return np.asarray(np.linalg.svd(units.reduce(Y), compute_uv=False) ** 2, np.float64)
     products = np.zeros((Y.shape[1], Y.shape[1]))
     for first in range(0, len(Y), _MOST_DECOMPOSED):
         part = units.reduce(Y[first : first + _MOST_DECOMPOSED])

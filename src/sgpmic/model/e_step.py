@@ -12,76 +12,37 @@ above that.
 from __future__ import annotations
 
 import math
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from sgpmic.kernels import Kernel, cross
+from sgpmic.kernels import cross
 from sgpmic.model.bound import Mappings, factorise_all, sums
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
-from sgpmic.model.row_pass import gpu
-from sgpmic.model.row_pass.gpu_operand import kernel_matrices, rows_last
-from sgpmic.model.row_pass.sums import on_own_rows
+from sgpmic.model.row_pass.sums import of_rows
 from sgpmic.model.rows import Rows
 
 
 def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
-    function = own_log_likelihoods
-    if rows.gpu_memory > 0:
-        function = partial(_gpu_log_likelihoods, rows.gpu_memory)
-    everywhere = on_own_rows(
-        function, rows.mesh, by_row=(False, False, True, True, False), results=True
-    )
-    result: Array = everywhere(mappings, factors, X, rows.Y, rows.n_features)
-    return result
-
-
-def own_log_likelihoods(
-    mappings: Mappings, factors: Factors, X: Array, Y: Array, n_features: Array
-) -> Array:
-    """Return the same of the rows at hand, Y in blocks (n_blocks, P, block)."""
     kernels, Z, beta = mappings
-    X_blocks = X.reshape(Y.shape[0], -1, X.shape[1])
-    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
+    normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi))
 
-    def one(component: tuple[Kernel, Factors]) -> Array:
-        kernel, f = component
+    def of_one(component: Any, x: Array, y: Array, Z: Array) -> Array:
+        kernel, f, constant, precision, n_features = component
+        K = cross(kernel, Z, x)  # (U, n)
+        residual = y - f.alpha.T @ K  # y − f̄
+        whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
+        spread = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
+        return constant - 0.5 * precision * spread
 
-        def block(_: None, rows_of_block: tuple[Array, Array]) -> tuple[None, Array]:
-            x, y = rows_of_block
-            K = cross(kernel, Z, x)  # (U, B)
-            residual = y - f.alpha.T @ K  # y − f̄
-            whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
-            spread = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
-            return None, normaliser - 0.5 * beta * spread
-
-        return lax.scan(block, None, (X_blocks, Y))[1].reshape(-1)
-
-    result: Array = lax.map(one, (kernels, factors))
-    return result.T
-
-
-def _gpu_log_likelihoods(
-    gpu_memory: int, mappings: Mappings, factors: Factors, X: Array, Y: Array, n_features: Array
-) -> Array:
-    """As :func:`own_log_likelihoods`, for all mappings and many rows at once."""
-    kernels, Z, beta = mappings
-    U, P = Z.shape[0], Y.shape[1]
-    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
-    both = jnp.concatenate([factors.R_inverse, factors.alpha.transpose(0, 2, 1)], axis=1)
-
-    def part(X: Array, Y: Array) -> Array:
-        K = kernel_matrices(kernels, Z, rows_last(X, Y))
-        found = jnp.einsum("gvu,ugc->gvc", both, K.reshape(*K.shape[:2], -1))
-        residual = Y.transpose(1, 0, 2).reshape(P, -1) - found[:, U:]
-        spread = jnp.sum(residual**2, axis=1) + n_features * jnp.sum(found[:, :U] ** 2, axis=1)
-        return normaliser - 0.5 * beta * spread
-
-    return gpu.over_parts(part, X, Y, U, both.shape[0], gpu_memory)
+    G = factors.alpha.shape[0]
+    numbers = (jnp.full(G, number) for number in (normaliser, beta, rows.n_features))
+    components = (kernels, factors, *numbers)
+    return of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:

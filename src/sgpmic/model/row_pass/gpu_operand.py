@@ -8,14 +8,15 @@ hand-written, a program for some rows of one mapping.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from sgpmic.kernels import RBF, Kernel, Linear, Stationary
+from sgpmic.kernels import RBF, Kernel
 from sgpmic.model.row_pass.gpu_sums import can_be_hand_written
+from sgpmic.model.row_pass.parts import Part
 
 #: Of the hand-written kernel: rows at a time, and warps; the fastest of seven on an H200, where
 #: they differed by 4 %.
@@ -30,49 +31,13 @@ class GpuRows(NamedTuple):
     Y: Array
 
 
-def rows_last(values: Array, Y: Array) -> Array:
-    """Return values (N, k) as (k, n_blocks, block), for Y (n_blocks, P, block)."""
-    return values.reshape(Y.shape[0], Y.shape[2], -1).transpose(2, 0, 1)
+def gpu_rows(part: Part) -> GpuRows:
+    """Return a part of the rows as they are wanted here."""
 
+    def rows_last(values: Array) -> Array:
+        return values.T.reshape(-1, part.Y.shape[0], part.Y.shape[2])
 
-def gpu_rows(X: Array, T: Array, Y: Array) -> GpuRows:
-    """Return rows X (N, Q), their weights T (N, G) and data as they are wanted here."""
-    return GpuRows(rows_last(X, Y), jnp.sqrt(rows_last(T, Y)), Y)
-
-
-def spread(kernels: Kernel) -> Kernel:
-    """Return stacked kernels whose parameters stand beside arrays (..., G, n, b)."""
-    beside: Kernel = jax.tree.map(lambda leaf: leaf[:, None, None], kernels)
-    return beside
-
-
-def _by_dimension(values: Array, Q: int) -> Array:
-    """Return a kernel's parameter as (Q, G)."""
-    G = values.shape[0]
-    return jnp.broadcast_to(values.reshape(G, -1), (G, Q)).T
-
-
-def squared_distances(kernels: Stationary, Z: Array, x: Array) -> Array:
-    """Return r² (U, G, n, b), as plain arithmetic that fuses with what follows it."""
-    # Scaled first: otherwise the compiler finds squares common to all mappings, and stores them.
-    root = jnp.sqrt(_by_dimension(kernels.gamma, Z.shape[1]))[:, :, None, None]
-    r2 = jnp.zeros((), Z.dtype)
-    for q in range(Z.shape[1]):
-        d = Z[:, q, None, None, None] * root[q] - x[q] * root[q]
-        r2 = r2 + d * d
-    return r2
-
-
-def kernel_matrices(kernels: Kernel, Z: Array, x: Array, t: Array | float = 1.0) -> Array:
-    """Return K_uf diag(t) of every mapping, (U, G, n, b), for rows x (Q, n, b)."""
-    beside: Any = spread(kernels)
-    if isinstance(kernels, Stationary):
-        c = beside._correlation(squared_distances(kernels, Z, x))
-        return jnp.asarray((beside.variance * c + beside.bias) * t)
-    assert isinstance(kernels, Linear)
-    variance = _by_dimension(kernels.variance, Z.shape[1])[:, :, None, None]
-    products = (variance[q] * Z[:, q, None, None, None] * x[q] for q in range(Z.shape[1]))
-    return jnp.asarray((sum(products) + beside.bias) * t)
+    return GpuRows(rows_last(part.x), jnp.sqrt(rows_last(part.T)), part.Y)
 
 
 def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
@@ -84,11 +49,13 @@ def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
 
 
 def _plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
-    K = kernel_matrices(kernels, Z, rows.x, rows.t)
+    x, t = rows.x.reshape(rows.x.shape[0], -1).T, rows.t.reshape(rows.t.shape[0], -1)
+    K = jax.vmap(lambda kernel, root: kernel.forward(Z, x, root)[0])(kernels, t)  # (G, U, n · b)
     y = rows.Y.transpose(1, 0, 2)[:, None] * rows.t
     # Behind the barrier a part of it is a part of it; else the compiler makes K again for each.
-    both: Array = lax.optimization_barrier(jnp.concatenate([K, y], axis=0))
-    return both
+    both = jnp.concatenate([K.swapaxes(0, 1).reshape(Z.shape[0], *rows.t.shape), y], axis=0)
+    result: Array = lax.optimization_barrier(both)
+    return result
 
 
 def hand_written(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = False) -> Array:
@@ -145,6 +112,6 @@ def hand_written(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = Fal
         Z.T.reshape(-1),
         kernels.variance,
         kernels.bias,
-        jnp.sqrt(_by_dimension(kernels.gamma, Q)).reshape(-1),
+        jnp.sqrt(jnp.broadcast_to(kernels.gamma.reshape(G, -1), (G, Q)).T).reshape(-1),
     )
     return both.reshape(U + P, G, n, b)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import cache, partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+from sgpmic.kernels import DistanceSums
 
 #: Of the hand-written kernel: inducing points and rows at a time, and warps; the fastest of seven
 #: on an H200.
@@ -33,17 +34,7 @@ def can_be_hand_written() -> bool:
     return hasattr(triton, "load")
 
 
-class RowSums(NamedTuple):
-    """Sums of E = ∂L/∂r² and of ∂L/∂K, for G mappings and C rows."""
-
-    e: Array  # (G, C): over the inducing points
-    e_z: tuple[Array, ...]  # Q arrays (G, C): of E z_q
-    E: Array  # (G, U): over the rows
-    E_x: Array  # (G, U, Q): of E x
-    dK_t: Array  # (G,): of ∂L/∂K t over both
-
-
-def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> RowSums:
+def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
     """Return the sums for the RBF kernel, where E = −½ (K − bias) ∂L/∂K.
 
     Parameters
@@ -60,25 +51,27 @@ def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) 
     arguments = (both, dK, t, x, Z, bias)
     if not can_be_hand_written():  # pragma: no cover
         return _rbf_plainly(*arguments)
-    result: RowSums = lax.platform_dependent(*arguments, cuda=hand_written, default=_rbf_plainly)
+    result: DistanceSums = lax.platform_dependent(
+        *arguments, cuda=hand_written, default=_rbf_plainly
+    )
     return result
 
 
-def _rbf_plainly(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> RowSums:
+def _rbf_plainly(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
     U = Z.shape[0]
     dK = dK.reshape(-1, U, *t.shape[1:]).transpose(1, 0, 2, 3)
     E = -0.5 * (both[:U] - bias[:, None, None] * t) * dK
     return plain_sums(E, dK, t, x, Z)
 
 
-def plain_sums(E: Array, dK: Array, t: Array, x: Array, Z: Array) -> RowSums:
+def plain_sums(E: Array, dK: Array, t: Array, x: Array, Z: Array) -> DistanceSums:
     """Return the sums by matrix products, for E and dK of shape (U, G, n, b)."""
     (U, G, n, b), Q = E.shape, Z.shape[1]
     left = jnp.concatenate([Z, jnp.ones((U, 1), Z.dtype)], axis=1)
     over_points = jnp.einsum("uk,ugc->kgc", left, E.reshape(U, G, -1))
     right = jnp.concatenate([x, jnp.ones((1, n, b), x.dtype)])
     over_rows = jnp.sum(jnp.einsum("ugnb,knb->nguk", E, right), axis=0)
-    return RowSums(
+    return DistanceSums(
         over_points[-1],
         tuple(over_points[q] for q in range(Q)),
         over_rows[:, :, -1],
@@ -89,7 +82,7 @@ def plain_sums(E: Array, dK: Array, t: Array, x: Array, Z: Array) -> RowSums:
 
 def hand_written(
     both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array, *, interpret: bool = False
-) -> RowSums:
+) -> DistanceSums:
     """Return the sums of :func:`rbf_sums` by one kernel: a program for some rows of one mapping.
 
     ``interpret`` runs it without a GPU, slowly.
@@ -162,7 +155,7 @@ def hand_written(
     )
     over_rows = jnp.sum(p.reshape(G, tiles, 1 + Q, U), axis=1)
     f = f.reshape(Q, G, C)
-    return RowSums(
+    return DistanceSums(
         e.reshape(G, C),
         tuple(f[q] for q in range(Q)),
         over_rows[:, 0],

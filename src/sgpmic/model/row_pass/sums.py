@@ -14,27 +14,31 @@ the sums,
 
 .. math:: \partial L/\partial K_{uf} = [(G_\Phi + G_\Phi^\top) K_{uf} + G_\Psi Y^\top]\,
           \mathrm{diag}(s), \qquad
-          \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n,
+          \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n .
 
-block by block on a CPU (:mod:`sgpmic.model.row_pass.processor`), many rows at once on a GPU
-(:mod:`sgpmic.model.row_pass.gpu`). Where the rows lie on several devices, each makes
-the pass over its own, and one all-reduce forwards and one backwards adds up what is small: what
-has one entry a row never leaves its device.
+The rows go through in parts, one after the other. What is done with a part is a body of its own
+for processors (:mod:`sgpmic.model.row_pass.processor`: a part is one block, for the caches) and
+one for GPUs (:mod:`sgpmic.model.row_pass.gpu`: as many blocks at once as memory allows). Where the
+rows lie on several devices, each makes the pass over its own, and one all-reduce forwards and one
+backwards adds up what is small: what has one entry for each row never leaves its device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from sgpmic.kernels import Kernel
+from sgpmic.kernels import Kernel, cross
+from sgpmic.model.components import map_components
 from sgpmic.model.row_pass import gpu, processor
+from sgpmic.model.row_pass.parts import Part, first_part, in_parts
 
 #: The mesh's one axis.
 ROWS = "rows"
@@ -75,6 +79,14 @@ def added_up(tree: Any, mesh: Mesh | None) -> Any:
     return unpack(jax.lax.psum(packed, ROWS))
 
 
+def _split(X: Array, T: Array, Y: Array, U: int, gpu_memory: int) -> tuple[Any, Part]:
+    """Return the body that suits the device, and the rows at hand in the parts that it takes."""
+    if gpu_memory == 0:
+        return processor, in_parts(X, T, Y, Y.shape[0])
+    n_blocks, P, size = Y.shape
+    return gpu, in_parts(X, T, Y, gpu.count_parts(n_blocks, P, size, U, T.shape[1], gpu_memory))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def statistics(
     kernels: Kernel,
@@ -109,42 +121,44 @@ def statistics(
     phi : array of shape (G, U, U)
     psi : array of shape (G, U, P)
     """
-    phi, psi, _ = _sums(kernels, Z, X, T, Y, mesh, gpu_memory, keep=False)
-    return phi, psi
+    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory)[0]
 
 
 def _sums(
-    kernels: Kernel,
-    Z: Array,
-    X: Array,
-    T: Array,
-    Y: Array,
-    mesh: Mesh | None,
-    gpu_memory: int,
-    *,
-    keep: bool,
-) -> tuple[Array, Array, Any]:
-    """Return the sums of all rows, and what each device keeps of its own for the way back."""
+    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
+) -> tuple[tuple[Array, Array], Any]:
+    """Return the sums of all rows, and what a GPU can keep of its own for the way back."""
+    U = Z.shape[0]
 
     def of_own_rows(kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array) -> Any:
-        if gpu_memory == 0:
-            return *added_up(processor.sums(kernels, Z, X, T, Y), mesh), None
-        phi, psi, kept = gpu.sums(kernels, Z, X, T, Y, gpu_memory, keep=keep)
+        body, parts = _split(X, T, Y, U, gpu_memory)
+
+        def add(carry: Any, part: Part) -> Any:
+            total, scratch = carry
+            found, scratch, kept = body.sums(kernels, Z, part, scratch)
+            return (total + found, scratch), kept
+
+        zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
+        start = (zero, body.scratch(Z, Y))
+        if len(parts.x) == 1:
+            (total, _), kept = add(start, first_part(parts))
+        else:
+            (total, _), kept = lax.scan(lambda c, part: (add(c, part)[0], None), start, parts)
         # An axis of length 1, of which every device has its part.
-        return *added_up((phi, psi), mesh), None if kept is None else kept[None]
+        return added_up(total, mesh), None if kept is None else kept[None]
 
     everywhere = on_own_rows(
-        of_own_rows, mesh, by_row=(False, False, True, True, True), results=(False, False, True)
+        of_own_rows, mesh, by_row=(False, False, True, True, True), results=(False, True)
     )
-    result: tuple[Array, Array, Any] = everywhere(kernels, Z, X, T, Y)
-    return result
+    sums, kept = everywhere(kernels, Z, X, T, Y)
+    return (sums[:, :, :U], sums[:, :, U:]), kept
 
 
 def _forward(
     kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
 ) -> tuple[Any, Any]:
-    phi, psi, kept = _sums(kernels, Z, X, T, Y, mesh, gpu_memory, keep=True)
-    return (phi, psi), (kernels, Z, X, T, Y, kept)
+    sums, kept = _sums(kernels, Z, X, T, Y, mesh, gpu_memory)
+    return sums, (kernels, Z, X, T, Y, kept)
 
 
 def _reverse(
@@ -154,13 +168,24 @@ def _reverse(
         kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, kept: Any, *by_sums: Any
     ) -> Any:
         G_phi, G_psi = by_sums
-        if gpu_memory == 0:
-            d_kernels, dZ, dX, dT = processor.reverse(kernels, Z, X, T, Y, G_phi, G_psi)
+        by_both = jnp.concatenate([G_phi + G_phi.transpose(0, 2, 1), G_psi], axis=2)
+        body, parts = _split(X, T, Y, Z.shape[0], gpu_memory)
+
+        def add(carry: Any, part: Part) -> Any:
+            total, scratch = carry
+            own = None if kept is None else kept[0]
+            *small, dx, scratch = body.reverse(kernels, Z, part, by_both, scratch, own)
+            return (jax.tree.map(jnp.add, total, tuple(small)), scratch), dx
+
+        start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
+        if len(parts.x) == 1:
+            (small, _), dX = add(start, first_part(parts))
         else:
-            kept = None if kept is None else kept[0]
-            d_kernels, dZ, dX, dT = gpu.reverse(kernels, Z, X, T, Y, kept, G_phi, G_psi, gpu_memory)
-        d_kernels, dZ = added_up((d_kernels, dZ), mesh)
-        return d_kernels, dZ, dX, dT
+            (small, _), dX = lax.scan(add, start, parts)
+        d_kernels, dZ = added_up(small, mesh)
+        # The derivative by T is a pass of its own; XLA drops it where nobody asks for it.
+        dT = _by_weights(kernels, Z, parts, G_phi, G_psi)
+        return d_kernels, dZ, dX.reshape(X.shape), dT
 
     everywhere = on_own_rows(
         of_own_rows,
@@ -172,3 +197,57 @@ def _reverse(
 
 
 statistics.defvjp(_forward, _reverse)
+
+
+def _by_weights(kernels: Kernel, Z: Array, parts: Part, G_phi: Array, G_psi: Array) -> Array:
+    """Return the derivative by T (N, G): kᵀ G_Φ k + kᵀ G_Ψ y."""
+
+    def of_one(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
+        kernel, by_phi, by_psi = component
+        K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
+        return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
+
+    return _of_parts(of_one, (kernels, G_phi, G_psi), parts)
+
+
+def of_rows(
+    function: Callable[..., Array],
+    components: Any,
+    Z: Array,
+    X: Array,
+    Y: Array,
+    mesh: Mesh | None = None,
+    gpu_memory: int = 0,
+) -> Array:
+    """Return something of every row and component, (N, G), in the same parts as the sums.
+
+    Parameters
+    ----------
+    function : callable
+        Of one component, latent rows x (n, Q), data y (P, n) and Z; returns (n,).
+    components : pytree
+        With a leading axis of length G.
+    Z, X, Y, mesh, gpu_memory
+        As in :func:`statistics`.
+    """
+
+    def of_own_rows(components: Any, Z: Array, X: Array, Y: Array) -> Array:
+        G = jax.tree.leaves(components)[0].shape[0]
+        no_weights = jnp.zeros((X.shape[0], G), X.dtype)
+        _, parts = _split(X, no_weights, Y, Z.shape[0], gpu_memory)
+        return _of_parts(partial(function, Z=Z), components, parts)
+
+    everywhere = on_own_rows(of_own_rows, mesh, by_row=(False, False, True, True), results=True)
+    result: Array = everywhere(components, Z, X, Y)
+    return result
+
+
+def _of_parts(function: Callable[..., Array], components: Any, parts: Part) -> Array:
+    def of_part(part: Part) -> Array:
+        y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], -1)
+        return map_components(lambda component: function(component, part.x, y), components).T
+
+    if len(parts.x) == 1:
+        return of_part(first_part(parts))
+    values: Array = lax.map(of_part, parts)
+    return values.reshape(-1, values.shape[-1])

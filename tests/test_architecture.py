@@ -1,0 +1,126 @@
+"""Which module may import which: docs/architecture.md, held."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "sgpmic"
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+#: From the bottom up: a module imports from its own layer and from those before it.
+LAYERS = {
+    "base": ("sgpmic", "sgpmic._runtime", "sgpmic._programs", "sgpmic.exceptions"),
+    "kernels": ("sgpmic.kernels", "sgpmic._fast_exp"),
+    "model": ("sgpmic.model",),
+    "parallel": ("sgpmic.parallel",),
+    "learning": ("sgpmic.learning", "sgpmic.fuzzy"),
+    "storage": ("sgpmic.storage",),
+    "tables": ("sgpmic.tables",),
+    "estimator": ("sgpmic.estimator", "sgpmic._plots"),
+    "report": ("sgpmic.report",),
+    "paper": ("sgpmic.paper",),
+    "cli": ("sgpmic.cli",),
+}
+ORDER = list(LAYERS)
+
+#: What a layer knows nothing of.
+FOREIGN = {
+    "kernels": {"sklearn", "typer", "rich", "pyarrow", "safetensors", "matplotlib"},
+    "model": {"sklearn", "typer", "rich", "pyarrow", "safetensors", "matplotlib"},
+    "parallel": {"sklearn", "typer", "rich", "matplotlib"},
+    "learning": {"typer", "rich", "pyarrow", "safetensors", "matplotlib"},
+    "estimator": {"typer", "rich", "pyarrow", "safetensors"},
+}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def layer_of(module: str) -> str:
+    best = max(
+        (
+            (len(prefix), layer)
+            for layer, prefixes in LAYERS.items()
+            for prefix in prefixes
+            if module == prefix or (prefix != "sgpmic" and module.startswith(prefix + "."))
+        ),
+        default=None,
+    )
+    assert best is not None, f"{module} belongs to no layer: name it in LAYERS"
+    return best[1]
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def imports(path: Path) -> set[str]:
+    """Return what a module imports when it is imported itself; functions may import later."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if is_type_checking(node):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return found
+
+
+ALL = modules()
+
+
+@pytest.mark.parametrize("module", sorted(ALL))
+def test_a_module_imports_from_the_layers_before_it_only(module: str) -> None:
+    mine = ORDER.index(layer_of(module))
+    for name in imports(ALL[module]):
+        if name in ALL and name != "sgpmic":
+            assert ORDER.index(layer_of(name)) <= mine, f"{module} imports {name}"
+        foreign = FOREIGN.get(layer_of(module), set())
+        assert name.split(".")[0] not in foreign, f"{module} imports {name}"
+
+
+def test_there_is_no_circle() -> None:
+    graph = {
+        module: {name for name in imports(path) if name in ALL and name not in (module, "sgpmic")}
+        for module, path in ALL.items()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " imports ".join((*way[way.index(module) :], module))
+        if module in done:
+            return
+        for name in graph[module]:
+            # A package and its modules are one thing here: importing one imports the other.
+            if not (module.startswith(name + ".") or name.startswith(module + ".")):
+                visit(name, (*way, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_page_lists_the_layers_in_this_order() -> None:
+    listed = re.findall(r"^\| \*\*(\w+)\*\* \|", PAGE.read_text(), flags=re.MULTILINE)
+    assert listed == ORDER
+
+
+def test_no_function_is_longer_than_eighty_lines() -> None:
+    long = [
+        f"{module}.{node.name}: {node.end_lineno - node.lineno + 1}"
+        for module, path in ALL.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > 80
+    ]
+    assert not long

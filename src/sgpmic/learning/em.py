@@ -28,7 +28,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._runtime import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
-from sgpmic.learning._trees import OptimiserResult, is_finite
+from sgpmic.learning._trees import is_finite
+from sgpmic.learning.optimisers import OptimiserResult
 from sgpmic.model.bound import (
     Mappings,
     data_term,

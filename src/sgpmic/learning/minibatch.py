@@ -59,7 +59,7 @@ from numpy.typing import NDArray
 from sgpmic._runtime import compiled
 from sgpmic.kernels import stacked_like
 from sgpmic.learning import lbfgs, scg
-from sgpmic.learning._trees import OptimiserResult, is_finite, select
+from sgpmic.learning._trees import is_finite, select
 from sgpmic.learning.em import (
     Options,
     Parameters,
@@ -70,6 +70,7 @@ from sgpmic.learning.em import (
     mappings_of,
     settle,
 )
+from sgpmic.learning.optimisers import OptimiserResult
 from sgpmic.model.bound import (
     Mappings,
     data_from_sums,

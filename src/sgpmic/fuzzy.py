@@ -19,9 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._validation import _check_number, check_whole_number
 from sgpmic.exceptions import ConvergenceWarning
-from sgpmic.learning.memberships import _fuzzy_memberships, fuzzy_c_means
-
-Floats = NDArray[np.float64]
+from sgpmic.learning.memberships import fuzzy_c_means, fuzzy_memberships
+from sgpmic.learning.points import Floats, origin_and_unit
 
 
 class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -146,12 +145,11 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Relative to the spread of the centres, their squares neither overflow nor vanish.
         """
-        origin = self.cluster_centers_[0]
-        unit = float(np.abs(self.cluster_centers_ - origin).max()) or 1.0
+        origin, unit = origin_and_unit(self.cluster_centers_)
         return cdist((points - origin) / unit, (self.cluster_centers_ - origin) / unit), unit
 
     def _memberships(self, points: Floats) -> Floats:
-        return _fuzzy_memberships(self._distances(points)[0] ** 2, float(self.fuzzifier))
+        return fuzzy_memberships(self._distances(points)[0] ** 2, float(self.fuzzifier))
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)

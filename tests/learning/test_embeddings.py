@@ -130,6 +130,28 @@ def test_two_pieces_on_a_line_are_joined_at_their_ends() -> None:
     )
 
 
+@pytest.mark.parametrize("method", ["isomap", "spectral"])
+def test_one_enormous_cell_does_not_cut_the_links_between_pieces(method: str) -> None:
+    """Beside it the gap between the other pieces is 1e-9."""
+    data = load_iris().data.copy()
+    data[3, 2] = 999_999_999.0
+    found = embed(data, 2, method, random_state=rng())
+    assert np.isfinite(found.coordinates).all()
+    assert found.coordinates.std(axis=0).min() > 0.0
+    assert "joined by their shortest links" in found.notes[0]
+
+
+@pytest.mark.parametrize("offset", [1e10, 1e11])
+def test_a_large_offset_does_not_cut_the_links_between_pieces(offset: float) -> None:
+    """It is a shift, so the positions are those without it, to the digits that are left."""
+    data = load_iris().data + 1e-3 * rng(1).standard_normal((150, 4))
+    shifted = data + np.array([0.0, offset, 0.0, 0.0])
+    plain = embed(shifted - np.array([0.0, offset, 0.0, 0.0]), 2, random_state=rng())
+    found = embed(shifted, 2, random_state=rng())
+    assert found.notes == plain.notes
+    np.testing.assert_allclose(found.coordinates, plain.coordinates, atol=1e-3)
+
+
 def test_joining_is_repeated_merging_of_the_two_closest_pieces() -> None:
     points = rng(5).standard_normal((80, 2))
     graph = _neighbour_graph(points, 1)
@@ -290,7 +312,7 @@ def test_a_constant_column_with_rounding_error_adds_no_dimension() -> None:
 
 @pytest.mark.parametrize("method", ["isomap", "pca"])
 def test_two_rows_are_placed_at_their_distance(method: str) -> None:
-    found = embed([[1.0, 2.0], [4.0, 6.0]], 1, method, random_state=rng())
+    found = embed(np.array([[1.0, 2.0], [4.0, 6.0]]), 1, method, random_state=rng())
     np.testing.assert_allclose(found.coordinates[:, 0], [2.5, -2.5])
 
 
@@ -320,22 +342,15 @@ def test_equidistant_points(n_rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("positions", "message"),
     [
-        ({"method": "tsne"}, "isomap, pca, ppca, spectral, random"),
-        ({"pieces": "all"}, "join, largest"),
-        ({"n_components": 0}, "n_components must be at least 1, got 0"),
-        ({"n_neighbors": 0}, "n_neighbors must be at least 1, got 0"),
-        ({"method": np.zeros((6, 3))}, r"shape \(6, 2\).*got shape \(6, 3\)"),
-        ({"method": np.full((6, 2), np.nan)}, "positions contain NaN"),
-        ({"Y": np.arange(6.0)}, r"got shape \(6,\)"),
-        ({"Y": np.array([[1.0], [np.inf]])}, "Y contains NaN or infinite"),
+        (np.zeros((6, 3)), r"shape \(6, 2\).*got shape \(6, 3\)"),
+        (np.full((6, 2), np.nan), "positions contain NaN"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
-    good: dict[str, object] = {"Y": rng().standard_normal((6, 3)), "n_components": 2}
+def test_wrong_positions_are_named(positions: Floats, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        embed(**{**good, **arguments}, random_state=rng())  # type: ignore[arg-type]
+        embed(rng().standard_normal((6, 3)), 2, positions, random_state=rng())
 
 
 # --------------------------------------------------------------------------------------- speed

@@ -117,17 +117,3 @@ def test_degenerate_tables_give_distinct_finite_points_without_warnings(
     assert found.shape == (12, X.shape[1])
     assert np.isfinite(found).all()
     assert np.unique(found, axis=0).shape[0] == 12
-
-
-@pytest.mark.parametrize(
-    ("X", "n_inducing", "method", "message"),
-    [
-        (np.ones((4, 2)), 2, "grid", "random, kmeans"),
-        (np.ones((4, 2)), 0, "random", "n_inducing must be at least 1, got 0"),
-        (np.ones(4), 2, "random", r"got shape \(4,\)"),
-        (np.array([[np.nan]]), 1, "random", "X contains NaN"),
-    ],
-)
-def test_wrong_arguments_are_named(X: Floats, n_inducing: int, method: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        choose_inducing(X, n_inducing, method, rng())

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic.learning import embeddings, memberships
+from sgpmic.learning import embeddings
 from sgpmic.learning.embeddings import embed
-from sgpmic.learning.memberships import METHODS, initial_memberships
+from sgpmic.learning.memberships import initial_memberships
 
 
 def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,16 +43,3 @@ def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     Y = np.repeat(groups(60)[0], 3, axis=0)
     found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
     np.testing.assert_array_equal(found[::3], found[1::3])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_memberships_from_a_sample_are_those_of_all_rows(
-    monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    Y, labels = groups(1500)
-    whole = initial_memberships(Y, 3, method, np.random.RandomState(0))
-    monkeypatch.setattr(memberships, "MOST_ROWS", 500)
-    sampled = initial_memberships(Y, 3, method, np.random.RandomState(0))
-    np.testing.assert_allclose(sampled.sum(axis=1), 1.0)
-    assert adjusted_rand_score(whole.argmax(axis=1), sampled.argmax(axis=1)) > 0.99
-    assert adjusted_rand_score(labels, sampled.argmax(axis=1)) > 0.99

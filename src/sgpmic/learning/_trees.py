@@ -1,4 +1,4 @@
-"""What the optimisers share: their result and the vector algebra of pytrees.
+"""The vector algebra of pytrees.
 
 A parameter vector is a pytree of floating-point arrays.  It is never flattened into one long
 array, because its leaves may be laid out over several devices; sums of products are taken leaf by
@@ -8,16 +8,13 @@ leaf without reshaping, for the same reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 __all__ = [
-    "OptimiserResult",
     "PyTree",
-    "ValueAndGrad",
     "add_scaled",
     "as_float_tree",
     "common_dtype",
@@ -28,6 +25,7 @@ __all__ = [
     "measured_decrease",
     "negative",
     "number_of_elements",
+    "or_one",
     "select",
     "squared_norm",
     "subtract",
@@ -38,41 +36,6 @@ __all__ = [
 ]
 
 PyTree = Any
-ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
-
-
-class OptimiserResult(NamedTuple):
-    """Where an optimiser stopped.
-
-    Attributes
-    ----------
-    point : pytree
-        The best accepted point; the start itself where no step was accepted.
-    value : jax.Array
-        The objective at `point`.
-    gradient : pytree
-        The gradient at `point`.
-    start_value : jax.Array
-        The objective at the start.
-    steps : jax.Array
-        Iterations made, accepted and rejected together.
-    evaluations : jax.Array
-        Calls of the objective, the first one at the start included.
-    accepted : jax.Array
-        Steps that were accepted.
-    converged : jax.Array
-        True where a tolerance was met.  False where the steps ran out, where no better point
-        could be found at this precision, or where the start was not finite.
-    """
-
-    point: PyTree
-    value: jax.Array
-    gradient: PyTree
-    start_value: jax.Array
-    steps: jax.Array
-    evaluations: jax.Array
-    accepted: jax.Array
-    converged: jax.Array
 
 
 def as_float_tree(tree: PyTree) -> PyTree:
@@ -130,6 +93,11 @@ def like(tree: PyTree, pattern: PyTree) -> PyTree:
         return jnp.asarray(leaf, dtype=pattern_leaf.dtype)
 
     return jax.tree.map(convert, tree, pattern)
+
+
+def or_one(number: jax.Array) -> jax.Array:
+    """Return `number`, or one in place of zero: a divisor for branches not taken."""
+    return jnp.where(number == 0, jnp.ones_like(number), number)
 
 
 def zeros_like(tree: PyTree) -> PyTree:
@@ -205,15 +173,14 @@ def typical_size(point: PyTree, direction: PyTree) -> jax.Array:
 
 
 def is_better(
-    value: jax.Array, gradient: PyTree, trial_value: jax.Array, trial_gradient: PyTree
+    value: jax.Array, square: jax.Array, trial_value: jax.Array, trial_square: jax.Array
 ) -> jax.Array:
     """Return whether a trial has a lower value, or an equal one and a shorter gradient.
 
     With equal values allowed, steps as small as the rounding error would go round in circles;
-    the length of the gradient puts an end to that.
+    the length of the gradient, of which the squares are given, puts an end to that.
     """
-    shorter = squared_norm(trial_gradient) < squared_norm(gradient)
-    return (trial_value < value) | ((trial_value == value) & shorter)
+    return (trial_value < value) | ((trial_value == value) & (trial_square < square))
 
 
 def measured_decrease(

@@ -29,7 +29,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
-from sgpmic.learning._trees import OptimiserResult, is_finite
+from sgpmic.learning._trees import is_finite
+from sgpmic.learning.optimisers import OptimiserResult
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
@@ -239,7 +240,12 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         return -(data + weighted_sum(S, log_densities(prior, X)))
 
     minimise = MINIMISERS[options.optimizer]
-    result = minimise(jax.value_and_grad(loss), (X, packed), max_steps=limits.m_steps)
+    result = minimise(
+        jax.value_and_grad(loss),
+        (X, packed),
+        max_steps=limits.m_steps,
+        dimension=jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1] + packed.size,
+    )
     X, packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight).X

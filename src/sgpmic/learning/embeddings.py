@@ -13,8 +13,7 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sgpmic.learning.points import Floats, Ints, distinct_rows, falling_weights
 
 METHODS = ("isomap", "pca", "ppca", "spectral", "random")
 PIECES = ("join", "largest")
@@ -52,7 +51,7 @@ class Embedding(NamedTuple):
 
 
 def embed(
-    Y: ArrayLike,
+    Y: Floats,
     n_components: int,
     method: str | ArrayLike = "isomap",
     *,
@@ -64,7 +63,7 @@ def embed(
 
     Parameters
     ----------
-    Y : array-like of shape (N, D)
+    Y : ndarray of shape (N, D)
         The data. Every entry must be finite.
     n_components : int
         Number Q of latent dimensions.
@@ -89,7 +88,7 @@ def embed(
     Raises
     ------
     ValueError
-        If an argument has the wrong shape, is not finite, or names no known option.
+        If given positions have the wrong shape or are not finite.
 
     Notes
     -----
@@ -100,26 +99,16 @@ def embed(
     and given arrays, except in columns that were filled with noise. The sign of each axis is
     fixed by making its largest entry positive.
     """
-    data = _checked_data(Y)
-    if n_components < 1:
-        raise ValueError(f"n_components must be at least 1, got {n_components}.")
-    if pieces not in PIECES:
-        raise ValueError(f"pieces must be one of {', '.join(PIECES)}; got {pieces!r}.")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}.")
-
-    n_rows = data.shape[0]
+    n_rows = len(Y)
     if not isinstance(method, str):
         return Embedding(_checked_positions(method, (n_rows, n_components)), ())
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)} or an array; got {method!r}.")
     if method == "random":
         return Embedding(random_state.standard_normal((n_rows, n_components)), ())
 
     # Working on shifted and scaled data keeps squares from overflowing or losing digits to a
     # large offset. Subtracting a row first makes constant columns exactly zero.
-    scale = float(np.abs(data).max()) or 1.0
-    data = data / scale
+    scale = float(np.abs(Y).max()) or 1.0
+    data = Y / scale
     data = data - data[0]
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
@@ -149,19 +138,6 @@ def embed(
     return Embedding(filled * scale, tuple(notes))
 
 
-def _checked_data(Y: ArrayLike) -> Floats:
-    """Return the data as a finite two-dimensional float array."""
-    data = np.asarray(Y, dtype=np.float64)
-    if data.ndim != 2 or data.shape[0] < 1 or data.shape[1] < 1:
-        raise ValueError(
-            f"Y must be two-dimensional with at least one row and one column, got shape "
-            f"{data.shape}."
-        )
-    if not np.isfinite(data).all():
-        raise ValueError("Y contains NaN or infinite values.")
-    return data
-
-
 def _checked_positions(positions: ArrayLike, shape: tuple[int, int]) -> Floats:
     """Return a copy of the given positions after checking their shape and values."""
     array = np.array(positions, dtype=np.float64)
@@ -175,9 +151,6 @@ def _checked_positions(positions: ArrayLike, shape: tuple[int, int]) -> Floats:
     return array
 
 
-# ------------------------------------------------------------------------------ linear methods
-
-
 def _principal_scores(data: Floats, n_components: int) -> Floats:
     """Return the leading principal component scores, at most as many as the rank."""
     centred = data - data.mean(axis=0)
@@ -189,9 +162,6 @@ def _principal_scores(data: Floats, n_components: int) -> Floats:
     rank = int(np.sum(sizes > tolerance * sizes[0]))
     scores: Floats = centred @ axes[: min(n_components, rank)].T
     return scores
-
-
-# ------------------------------------------------------------------------------- graph methods
 
 
 def _graph_embedding(
@@ -208,7 +178,7 @@ def _graph_embedding(
     many copies of one row would use up all its neighbours. One vertex per distinct row avoids
     both; the number of copies comes back as the weight of the vertex.
     """
-    points, copy_of, counts = _distinct_rows(data)
+    points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
     if n_neighbors > n_points - 1:
         notes.append(
@@ -253,28 +223,10 @@ def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
     Every row lies at the mean of its nearest rows in the sample, weighted by how near they are; a
     row that is in the sample has its own position. Rough, but it only begins what learning ends.
     """
-    distances, nearest = KDTree(sample).query(data, k=min(_PLACED_BETWEEN, len(sample)), workers=-1)
-    distances, nearest = distances.reshape(len(data), -1), nearest.reshape(len(data), -1)
-    # Relative to the nearest: no power of it can overflow, and 0/0 stands for a row itself.
-    closest = distances[:, :1]
-    weights = np.divide(closest, distances, out=np.ones_like(distances), where=distances > 0.0) ** 2
-    weights /= weights.sum(axis=1, keepdims=True)
+    distances, nearest = KDTree(sample).query(data, k=_PLACED_BETWEEN, workers=-1)
+    weights = falling_weights(distances, 2.0)
     placed: Floats = np.einsum("nk,nkq->nq", weights, known[nearest])
     return placed
-
-
-def _distinct_rows(data: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the distinct rows in order of appearance, every row's index there, and the counts.
-
-    Order of appearance matters because ties between neighbours are broken by position.
-    """
-    _, first, inverse, counts = np.unique(
-        data, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return data[first[order]], place[inverse.reshape(-1)], counts[order]
 
 
 def _neighbour_graph(points: Floats, n_neighbors: int) -> csr_matrix:
@@ -327,7 +279,8 @@ def _join_pieces(
     np.fill_diagonal(gaps, 0.0)
 
     start, end = [], []
-    tree = minimum_spanning_tree(gaps).tocoo()
+    # Sparse: of a dense table SciPy takes everything below 1e-8 for no link at all.
+    tree = minimum_spanning_tree(csr_matrix(gaps)).tocoo()
     for first, second in zip(tree.row, tree.col, strict=True):
         here, there = order[begins[first] : ends[first]], order[begins[second] : ends[second]]
         pair = _closest_pair(points[here], points[there], block)
@@ -429,9 +382,6 @@ def _start_vector(size: int) -> Floats:
     start: Floats = np.random.RandomState(0).uniform(0.5, 1.5, size)
     start[::2] *= -1.0
     return start
-
-
-# ---------------------------------------------------------------------------------- finishing
 
 
 def _fix_signs(coordinates: Floats) -> Floats:

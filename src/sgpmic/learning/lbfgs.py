@@ -1,14 +1,13 @@
-"""Limited-memory BFGS, compiled as one loop.
+"""Limited-memory BFGS.
 
-The objective is called at one place only, in the body of a single ``lax.while_loop``: first at
-the start, and from then on at the trial points of a line search.  The line search brackets a
-point that satisfies the weak Wolfe conditions (Lewis and Overton, Mathematical Programming 141,
-2013): a trial that does not lower the objective enough becomes the far end of the bracket, one
-from which it still goes steeply down becomes the near end.
+The line search brackets a point that satisfies the weak Wolfe conditions (Lewis and Overton,
+Mathematical Programming 141, 2013): a trial that does not lower the objective enough becomes the
+far end of the bracket, one from which it still goes steeply down becomes the near end.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,9 +15,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from sgpmic.learning import _trees as trees
-from sgpmic.learning._trees import OptimiserResult, PyTree, ValueAndGrad
+from sgpmic.learning import optimisers
+from sgpmic.learning._trees import PyTree, or_one
+from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
 
-__all__ = ["OptimiserResult", "minimise"]
+__all__ = ["finish", "init", "minimise", "step"]
+
+#: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
+MEMORY = 10
 
 _SUFFICIENT_DECREASE = 1e-4
 _SLOPE_REDUCTION = 0.9
@@ -55,216 +59,174 @@ class _History(NamedTuple):
     weights: jax.Array
 
 
-class _State(NamedTuple):
-    first: jax.Array
-    point: PyTree
-    value: jax.Array
-    start_value: jax.Array
-    gradient: PyTree
+class State(NamedTuple):
+    """Everything a step starts from and leaves behind."""
+
+    result: OptimiserResult
     direction: PyTree
-    slope: jax.Array
+    slope: jax.Array  # of the objective along the direction
     length: jax.Array  # the next evaluation is at point + length * direction
     bracket: _Bracket
     near_gradient: PyTree
     trials: jax.Array  # evaluations in this line search
     history: _History
-    steps: jax.Array
-    evaluations: jax.Array
-    accepted: jax.Array
-    converged: jax.Array
     stopped: jax.Array
 
 
-def minimise(
-    value_and_grad: ValueAndGrad,
-    start: PyTree,
-    *,
-    max_steps: int | jax.Array,
-    gradient_tolerance: float | jax.Array = 0.0,
-    value_tolerance: float | jax.Array = 0.0,
-    memory: int = 10,
-) -> OptimiserResult:
-    """Minimise a smooth function by limited-memory BFGS.
+class _Search(NamedTuple):
+    """How the line search stands after an evaluation."""
 
-    To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
-    takes its own course, as if it were alone.
+    bracket: _Bracket
+    near_gradient: PyTree
+    trials: jax.Array
+    next_length: jax.Array
+    found_enough: jax.Array  # this trial satisfies both Wolfe conditions
+    accept: jax.Array  # the near end becomes the new point
+    failed: jax.Array  # there is no better point in this direction
 
-    Parameters
-    ----------
-    value_and_grad : callable
-        Maps a point to the scalar objective and its gradient, a tree like the point.
-    start : pytree of floating-point arrays
-        Where to begin.  The search runs in the precision of these arrays.
-    max_steps : int or integer scalar array
-        Limit on the number of trial points, rejected ones included; each costs one evaluation.
-    gradient_tolerance : float, default=0.0
-        Stop once no element of the gradient is larger than this in absolute value.
-    value_tolerance : float, default=0.0
-        Stop once an accepted step has lowered the objective by at most
-        ``value_tolerance * max(1, abs(value))``, or no lower value is left to be found.  Zero
-        switches this off.
-    memory : int, default=10
-        How many past steps the curvature is estimated from.  Each costs two copies of the
-        parameters.
 
-    Returns
-    -------
-    OptimiserResult
-        The best point found.  Values of accepted points never increase.  A trial point where
-        the objective or its gradient is not finite is rejected and the step shortened; a start
-        that is not finite comes back unchanged with ``converged`` false.
-    """
-    if memory < 1:
-        raise ValueError(f"memory is {memory}, but L-BFGS needs at least 1: pass memory=10, say")
-    start = trees.as_float_tree(start)
-    dtype = trees.common_dtype(start)
-    epsilon = trees.machine_epsilon(dtype)
-    limit = jnp.asarray(max_steps, jnp.int32)
-    smallest_gradient = jnp.asarray(gradient_tolerance, dtype)
-    smallest_decrease = jnp.asarray(value_tolerance, dtype)
+class _Turn(NamedTuple):
+    """The direction from here on, be it a new one or the old, and the length to try next."""
 
-    def unfinished(state: _State) -> jax.Array:
-        return state.first | (~state.stopped & (state.steps < limit))
+    direction: PyTree
+    slope: jax.Array
+    length: jax.Array
+    history: _History
 
-    def advance(state: _State) -> _State:
-        candidate = trees.add_scaled(state.point, state.length, state.direction)
-        raw_value, raw_gradient = value_and_grad(candidate)
-        found_value = jnp.asarray(raw_value, dtype)
-        found_gradient = trees.like(raw_gradient, state.point)
-        finite = jnp.isfinite(found_value) & trees.is_finite(found_gradient)
-        is_trial = ~state.first
 
-        # Judge the trial.
-        found_slope = trees.sum_of_products(found_gradient, state.direction)
-        better = trees.is_better(state.value, state.gradient, found_value, found_gradient)
-        lower = finite & better & _is_low_enough(state, found_value, found_slope)
-        flatter = found_slope >= _SLOPE_REDUCTION * state.slope
-        bracket = _narrow(state.bracket, lower, finite, state.length, found_value, found_slope)
-        near_gradient = trees.select(is_trial & lower, found_gradient, state.near_gradient)
-        trials = state.trials + 1
-
-        # The search ends at a trial that satisfies both conditions, or at the near end where
-        # the bracket has vanished or patience is at an end.
-        next_length = _interpolate(bracket)
-        largest = trees.top(state.direction)
-        smallest_move = epsilon * trees.typical_size(state.point, state.direction)
-        not_vanished = (next_length - bracket.near) * largest > smallest_move
-        exhausted = is_trial & (
-            ~not_vanished | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length)
-        )
-        accept = is_trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
-        failed = is_trial & exhausted & ~accept
-        empty_history = state.history.weights[-1] == 0
-        stalled = failed & empty_history
-
-        # The accepted point is the near end of the bracket, be it this trial or an earlier one.
-        arrival = trees.add_scaled(state.point, bracket.near, state.direction)
-        point = trees.select(accept, arrival, trees.select(state.first, candidate, state.point))
-        value = jnp.where(accept, bracket.near_value, state.value)
-        value = jnp.where(state.first, found_value, value)
-        gradient = trees.select(accept, near_gradient, state.gradient)
-        gradient = trees.select(state.first, found_gradient, gradient)
-
-        history = _remember(
-            state.history,
-            accept,
-            trees.subtract(arrival, state.point),
-            trees.subtract(near_gradient, state.gradient),
-        )
-        history = history._replace(weights=jnp.where(failed, 0, history.weights))
-
-        # The next direction; after one that is not downhill, or led nowhere, steepest descent.
-        steepness = jnp.sqrt(trees.squared_norm(gradient))
-        quasi_newton = _direction(history, gradient)
-        quasi_newton_slope = trees.sum_of_products(quasi_newton, gradient)
-        usable = trees.is_finite(quasi_newton) & (
-            quasi_newton_slope < -epsilon * steepness * jnp.sqrt(trees.squared_norm(quasi_newton))
-        )
-        turn = state.first | accept | failed
-        history = history._replace(weights=jnp.where(turn & ~usable, 0, history.weights))
-        steepest = history.weights[-1] == 0
-        proposal = trees.select(steepest, trees.negative(gradient), quasi_newton)
-        direction = trees.select(turn, proposal, state.direction)
-        proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
-        slope = jnp.where(turn, proposal_slope, state.slope)
-        # A gradient says nothing about the distance: the first step has at most length one.
-        cautious = jnp.minimum(1, 1 / jnp.where(steepness > 0, steepness, 1))
-        length = jnp.where(turn, jnp.where(steepest, cautious, 1), next_length)
-
-        flat = finite & (state.first | accept) & (trees.top(gradient) <= smallest_gradient)
-        threshold = smallest_decrease * jnp.maximum(1, jnp.abs(value))
-        quiet = accept & (smallest_decrease > 0) & (state.value - value <= threshold)
-        # A step cut short by a wall or a long search says nothing about convergence; steepest
-        # descent that finds no lower value among finite ones has met the rounding error.
-        converged = flat | (quiet & lower & flatter)
-        converged = converged | (stalled & finite & (smallest_decrease > 0))
-
-        return _State(
-            first=jnp.zeros((), bool),
-            point=point,
-            value=value,
-            start_value=jnp.where(state.first, found_value, state.start_value),
-            gradient=gradient,
-            direction=direction,
-            slope=slope,
-            length=length.astype(dtype),
-            bracket=_select_bracket(turn, _open_bracket(value, slope), bracket),
-            near_gradient=near_gradient,
-            trials=jnp.where(turn, 0, trials),
-            history=history,
-            steps=state.steps + is_trial,
-            evaluations=state.evaluations + 1,
-            accepted=state.accepted + accept,
-            converged=converged,
-            stopped=converged | stalled | (state.first & ~finite),
-        )
-
-    zero = jnp.zeros((), dtype)
-    none = jnp.zeros((), jnp.int32)
-    no = jnp.zeros((), bool)
-    state = lax.while_loop(
-        unfinished,
-        advance,
-        _State(
-            first=jnp.ones((), bool),
-            point=start,
-            value=zero,
-            start_value=zero,
-            gradient=trees.zeros_like(start),
-            direction=trees.zeros_like(start),
-            slope=zero,
-            length=zero,
-            bracket=_open_bracket(zero, zero),
-            near_gradient=trees.zeros_like(start),
-            trials=none,
-            history=_empty_history(start, memory, dtype),
-            steps=none,
-            evaluations=none,
-            accepted=none,
-            converged=no,
-            stopped=no,
-        ),
-    )
-
-    # The steps may have run out in the middle of a search that had already found a better point.
-    better = state.bracket.near > 0
-    arrival = trees.add_scaled(state.point, state.bracket.near, state.direction)
-    return OptimiserResult(
-        point=trees.select(better, arrival, state.point),
-        value=jnp.where(better, state.bracket.near_value, state.value),
-        gradient=trees.select(better, state.near_gradient, state.gradient),
-        start_value=state.start_value,
-        steps=state.steps,
-        evaluations=state.evaluations,
-        accepted=state.accepted + better,
-        converged=state.converged,
+def init(start: PyTree) -> State:
+    """Return the state before the first evaluation, which is at the start."""
+    result = OptimiserResult.at(start)
+    zero = result.value
+    return State(
+        result=result,
+        direction=trees.zeros_like(start),
+        slope=zero,
+        length=zero,
+        bracket=_open_bracket(zero, zero),
+        near_gradient=trees.zeros_like(start),
+        trials=result.steps,
+        history=_empty_history(start, MEMORY, zero.dtype),
+        stopped=result.converged,
     )
 
 
-def _is_low_enough(state: _State, value: jax.Array, slope: jax.Array) -> jax.Array:
-    """Return whether a trial lowers the objective enough for its length."""
-    decrease = trees.measured_decrease(state.value, value, state.length, state.slope, slope)
-    return decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
+def step(state: State, found: Evaluation, settings: Settings) -> State:
+    """Return the state after an evaluation: at the start, or of a trial of the line search."""
+    before = state.result
+    first = before.evaluations == 0
+    finite = jnp.isfinite(found.value) & trees.is_finite(found.gradient)
+    search = _search(state, found, finite, ~first)
+    stalled = search.failed & (state.history.weights[-1] == 0)
+
+    # The accepted point is the near end of the bracket, be it this trial or an earlier one.
+    near = Evaluation(
+        trees.add_scaled(before.point, search.bracket.near, state.direction),
+        search.bracket.near_value,
+        search.near_gradient,
+    )
+    here = trees.select(search.accept, near, trees.select(first, found, before.here))
+    result = before.after(here, first=first, trial=~first, accept=search.accept)
+    history = _remember(
+        state.history,
+        search.accept,
+        trees.subtract(near.point, before.point),
+        trees.subtract(near.gradient, before.gradient),
+    )
+    history = history._replace(weights=jnp.where(search.failed, 0, history.weights))
+    is_new = first | search.accept | search.failed
+    turn = _turn(state, history, result.gradient, is_new, search.next_length)
+
+    moved = first | search.accept
+    flat = finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
+    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
+    watching = settings.value_tolerance > 0
+    quiet = search.accept & watching & (before.value - result.value <= threshold)
+    # A step cut short by a wall or a long search says nothing about convergence; steepest
+    # descent that finds no lower value among finite ones has met the rounding error.
+    converged = flat | (quiet & search.found_enough) | (stalled & finite & watching)
+    return State(
+        result=result._replace(converged=converged),
+        direction=turn.direction,
+        slope=turn.slope,
+        length=turn.length,
+        bracket=trees.select(is_new, _open_bracket(result.value, turn.slope), search.bracket),
+        near_gradient=search.near_gradient,
+        trials=jnp.where(is_new, 0, search.trials),
+        history=turn.history,
+        stopped=converged | stalled | (first & ~finite),
+    )
+
+
+def finish(state: State) -> OptimiserResult:
+    """Return the result, where the steps may have run out in the middle of a line search."""
+    result, bracket = state.result, state.bracket
+    better = bracket.near > 0
+    arrival = trees.add_scaled(result.point, bracket.near, state.direction)
+    return result._replace(
+        point=trees.select(better, arrival, result.point),
+        value=jnp.where(better, bracket.near_value, result.value),
+        gradient=trees.select(better, state.near_gradient, result.gradient),
+        accepted=result.accepted + better,
+    )
+
+
+def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array) -> _Search:
+    """Return how the line search stands after an evaluation."""
+    before = state.result
+    slope = trees.sum_of_products(found.gradient, state.direction)
+    squares = trees.squared_norm(before.gradient), trees.squared_norm(found.gradient)
+    better = trees.is_better(before.value, squares[0], found.value, squares[1])
+    # The two weak Wolfe conditions: low enough for the length of the step, and flatter.
+    decrease = trees.measured_decrease(before.value, found.value, state.length, state.slope, slope)
+    low_enough = decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
+    lower = finite & better & low_enough
+    flatter = slope >= _SLOPE_REDUCTION * state.slope
+    bracket = _narrow(state.bracket, lower, finite, state.length, found.value, slope)
+    trials = state.trials + 1
+
+    # The search ends at a trial that satisfies both conditions, or at the near end where the
+    # bracket has vanished or patience is at an end.
+    next_length = _interpolate(bracket)
+    epsilon = trees.machine_epsilon(found.value.dtype)
+    smallest_move = epsilon * trees.typical_size(before.point, state.direction)
+    not_vanished = (next_length - bracket.near) * trees.top(state.direction) > smallest_move
+    exhausted = trial & (~not_vanished | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length))
+    accept = trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
+    return _Search(
+        bracket,
+        near_gradient=trees.select(trial & lower, found.gradient, state.near_gradient),
+        trials=trials,
+        next_length=next_length,
+        found_enough=lower & flatter,
+        accept=accept,
+        failed=exhausted & ~accept,
+    )
+
+
+def _turn(
+    state: State, history: _History, gradient: PyTree, is_new: jax.Array, next_length: jax.Array
+) -> _Turn:
+    """Return the next direction; after one not downhill, or led nowhere, steepest descent."""
+    steepness = jnp.sqrt(trees.squared_norm(gradient))
+    epsilon = trees.machine_epsilon(steepness.dtype)
+    quasi_newton = _direction(history, gradient)
+    quasi_newton_slope = trees.sum_of_products(quasi_newton, gradient)
+    usable = trees.is_finite(quasi_newton) & (
+        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(trees.squared_norm(quasi_newton))
+    )
+    history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
+    steepest = history.weights[-1] == 0
+    proposal = trees.select(steepest, trees.negative(gradient), quasi_newton)
+    proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
+    # A gradient says nothing about the distance: the first step has at most length one.
+    cautious = jnp.minimum(1, 1 / or_one(steepness))
+    return _Turn(
+        trees.select(is_new, proposal, state.direction),
+        jnp.where(is_new, proposal_slope, state.slope),
+        jnp.where(is_new, jnp.where(steepest, cautious, 1), next_length).astype(steepness.dtype),
+        history,
+    )
 
 
 def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
@@ -272,11 +234,6 @@ def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
     zero = jnp.zeros_like(value)
     infinity = jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
-
-
-def _select_bracket(condition: jax.Array, if_true: _Bracket, if_false: _Bracket) -> _Bracket:
-    """Return one of two brackets, as a scalar condition says."""
-    return _Bracket(*(jnp.where(condition, a, b) for a, b in zip(if_true, if_false, strict=True)))
 
 
 def _narrow(
@@ -296,7 +253,7 @@ def _narrow(
         far_value=jnp.where(finite, value, infinity),
         far_slope=jnp.where(finite, slope, 0),
     )
-    return _select_bracket(lower, nearer, closed)
+    return trees.select(lower, nearer, closed)
 
 
 def _interpolate(bracket: _Bracket) -> jax.Array:
@@ -376,3 +333,7 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
 
     vector, _ = lax.scan(forward, vector, (*pairs, shares))
     return vector
+
+
+#: :func:`sgpmic.learning.optimisers.minimise` by limited-memory BFGS.
+minimise = partial(optimisers.minimise, Optimiser(init, step, finish))

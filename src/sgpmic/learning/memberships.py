@@ -6,18 +6,14 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-Floats = NDArray[np.float64]
+from sgpmic.learning.points import Floats, falling_weights, k_means, origin_and_unit
 
 METHODS = ("fcm", "kmeans", "gmm")
-
-# Of more rows than this the clusters are found in a sample; then all rows are put into them.
-MOST_ROWS = 20_000
 
 
 class FuzzyResult(NamedTuple):
@@ -42,7 +38,7 @@ class FuzzyResult(NamedTuple):
 
 
 def fuzzy_c_means(
-    X: ArrayLike,
+    X: Floats,
     n_clusters: int,
     *,
     fuzzifier: float = 2.0,
@@ -55,7 +51,7 @@ def fuzzy_c_means(
 
     Parameters
     ----------
-    X : array-like of shape (N, Q)
+    X : ndarray of shape (N, Q)
         The points.
     n_clusters : int
         Number M of clusters. It may exceed the number of distinct points.
@@ -80,20 +76,10 @@ def fuzzy_c_means(
     A row that lies exactly on a centre belongs to it alone; centres that coincide share such a
     row equally.
     """
-    points = _checked_points(X)
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
-    if not 1.0 < fuzzifier < np.inf:
-        raise ValueError(f"fuzzifier must be a finite number above 1, got {fuzzifier}.")
-    if n_init < 1 or max_iter < 1:
-        raise ValueError("n_init and max_iter must be at least 1.")
-
     # Memberships do not depend on the position and unit of the points; squares of them might
     # overflow or cancel.
-    origin = points[0]
-    unit = float(np.abs(points - origin).max()) or 1.0
-    points = (points - origin) / unit
-
+    origin, unit = origin_and_unit(X)
+    points = (X - origin) / unit
     starts = (_spread_centers(points, n_clusters, random_state) for _ in range(n_init))
     runs = (_fuzzy_iterations(points, start, fuzzifier, max_iter, tol) for start in starts)
     best = min(runs, key=lambda run: run.objective)
@@ -103,7 +89,7 @@ def fuzzy_c_means(
 
 
 def initial_memberships(
-    X: ArrayLike,
+    X: Floats,
     n_clusters: int,
     method: str | ArrayLike,
     random_state: np.random.RandomState,
@@ -112,7 +98,7 @@ def initial_memberships(
 
     Parameters
     ----------
-    X : array-like of shape (N, Q)
+    X : ndarray of shape (N, Q)
         The points.
     n_clusters : int
         Number M of clusters. It may exceed the number of distinct points; some clusters then
@@ -128,37 +114,15 @@ def initial_memberships(
     ndarray of shape (N, M)
         Non-negative, with rows that sum to one.
     """
-    points = _checked_points(X)
-    if n_clusters < 1:
-        raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
     if not isinstance(method, str):
-        return _checked_memberships(method, (points.shape[0], n_clusters))
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)} or an array; got {method!r}.")
-    sample = points
-    if len(points) > MOST_ROWS:
-        sample = points[np.sort(random_state.choice(len(points), MOST_ROWS, replace=False))]
+        return _checked_memberships(method, (len(X), n_clusters))
     if method == "fcm":
-        found = fuzzy_c_means(sample, n_clusters, random_state=random_state)
-        if sample is points:
-            return found.memberships
-        return _fuzzy_memberships(cdist(points, found.centers, "sqeuclidean"), 2.0)
-    if method == "kmeans":
-        return _kmeans_memberships(sample, points, n_clusters, random_state)
-    return _mixture_memberships(sample, points, n_clusters, random_state)
-
-
-def _checked_points(X: ArrayLike) -> Floats:
-    """Return the points as a finite two-dimensional float array."""
-    points = np.asarray(X, dtype=np.float64)
-    if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] < 1:
-        raise ValueError(
-            f"X must be two-dimensional with at least one row and one column, got shape "
-            f"{points.shape}."
-        )
-    if not np.isfinite(points).all():
-        raise ValueError("X contains NaN or infinite values.")
-    return points
+        return fuzzy_c_means(X, n_clusters, random_state=random_state).memberships
+    found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
+    if found is None:
+        labels, _ = k_means(X, n_clusters, 10, random_state)
+        found = np.eye(n_clusters)[labels]
+    return found
 
 
 def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floats:
@@ -182,9 +146,6 @@ def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floa
     return normalised
 
 
-# -------------------------------------------------------------------------------- fuzzy c-means
-
-
 def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
     """Draw rows as centres, each with probability proportional to its squared distance so far."""
     n_points = points.shape[0]
@@ -204,7 +165,7 @@ def _fuzzy_iterations(
 ) -> FuzzyResult:
     """Alternate memberships and centres from the given centres until they settle."""
     squared = cdist(points, centers, "sqeuclidean")
-    memberships = _fuzzy_memberships(squared, fuzzifier)
+    memberships = fuzzy_memberships(squared, fuzzifier)
     n_iter, settled = 0, False
     while n_iter < max_iter and not settled:
         weights = memberships**fuzzifier
@@ -215,78 +176,41 @@ def _fuzzy_iterations(
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
         previous = memberships
         squared = cdist(points, centers, "sqeuclidean")
-        memberships = _fuzzy_memberships(squared, fuzzifier)
+        memberships = fuzzy_memberships(squared, fuzzifier)
         settled = bool(np.abs(memberships - previous).max() <= tol)
         n_iter += 1
     objective = float(np.sum(memberships**fuzzifier * squared))
     return FuzzyResult(memberships, centers, objective, n_iter)
 
 
-def _fuzzy_memberships(squared: Floats, fuzzifier: float) -> Floats:
+def fuzzy_memberships(squared: Floats, fuzzifier: float) -> Floats:
     """Return the optimal memberships for squared distances to the centres."""
-    nearest = squared.min(axis=1, keepdims=True)
-    # Ratios to the nearest centre lie in [0, 1], so no power of them overflows. Where a row is
-    # on a centre, 0/0 stands for that centre and must count as one.
-    closeness = np.divide(nearest, squared, out=np.ones_like(squared), where=squared > 0.0)
-    closeness **= 1.0 / (fuzzifier - 1.0)
-    memberships: Floats = closeness / closeness.sum(axis=1, keepdims=True)
-    return memberships
-
-
-# ------------------------------------------------------------------------ k-means and mixtures
-
-
-def _kmeans_memberships(
-    sample: Floats, points: Floats, n_clusters: int, random_state: np.random.RandomState
-) -> Floats:
-    """Return one-hot labels by k-means on the sample."""
-    n_distinct = np.unique(sample, axis=0).shape[0]
-    origin, unit = _standard_unit(sample)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(
-            n_clusters=min(n_clusters, n_distinct), n_init=10, random_state=random_state
-        ).fit((sample - origin) / unit)
-    labels = model.labels_ if sample is points else model.predict((points - origin) / unit)
-    memberships = np.zeros((points.shape[0], n_clusters))
-    memberships[np.arange(points.shape[0]), labels] = 1.0
-    return memberships
+    return falling_weights(squared, 1.0 / (fuzzifier - 1.0))
 
 
 def _mixture_memberships(
-    sample: Floats, points: Floats, n_clusters: int, random_state: np.random.RandomState
-) -> Floats:
-    """Return the responsibilities of a Gaussian mixture, or k-means labels where none fits."""
-    n_distinct = np.unique(sample, axis=0).shape[0]
-    if n_distinct >= max(2, n_clusters):
-        origin, unit = _standard_unit(sample)
-        scaled = (sample - origin) / unit
+    points: Floats, n_clusters: int, random_state: np.random.RandomState
+) -> Floats | None:
+    """Return the responsibilities of a Gaussian mixture, or None where none fits."""
+    if len(np.unique(points, axis=0)) < max(2, n_clusters):
+        return None
+    origin, unit = origin_and_unit(points)
+    scaled = (points - origin) / unit
+    mixture = GaussianMixture(
+        n_clusters,
+        covariance_type="full",
         # Enough to keep every covariance invertible, too little to blur the clusters.
-        ridge = 1e-6 * float(scaled.var(axis=0).mean())
-        # The tolerance is tighter than scikit-learn's own, which stops while overlapping
-        # clusters are still moving.
-        mixture = GaussianMixture(
-            n_clusters,
-            covariance_type="full",
-            reg_covar=ridge,
-            tol=1e-5,
-            max_iter=300,
-            n_init=3,
-            random_state=random_state,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            try:
-                found: Floats = mixture.fit(scaled).predict_proba((points - origin) / unit)
-            except (ValueError, np.linalg.LinAlgError):
-                found = np.full((points.shape[0], n_clusters), np.nan)
-        if np.isfinite(found).all():
-            normalised: Floats = found / found.sum(axis=1, keepdims=True)
-            return normalised
-    return _kmeans_memberships(sample, points, n_clusters, random_state)
-
-
-def _standard_unit(points: Floats) -> tuple[Floats, float]:
-    """Return a shift and a factor under which squares neither overflow nor cancel."""
-    origin: Floats = points[0]
-    return origin, float(np.abs(points - origin).max()) or 1.0
+        reg_covar=1e-6 * float(scaled.var(axis=0).mean()),
+        # Tighter than scikit-learn's own, which stops while overlapping clusters still move.
+        tol=1e-5,
+        max_iter=300,
+        n_init=3,
+        random_state=random_state,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            found: Floats = mixture.fit(scaled).predict_proba(scaled)
+        except (ValueError, np.linalg.LinAlgError):
+            return None
+    return found / found.sum(axis=1, keepdims=True) if np.isfinite(found).all() else None

@@ -59,7 +59,7 @@ from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
-from sgpmic.learning._trees import OptimiserResult, is_finite, select
+from sgpmic.learning._trees import is_finite, select
 from sgpmic.learning.em import (
     MINIMISERS,
     Limits,
@@ -72,6 +72,7 @@ from sgpmic.learning.em import (
     mappings_of,
     settle,
 )
+from sgpmic.learning.optimisers import OptimiserResult
 from sgpmic.model.bound import (
     Mappings,
     add_latent,

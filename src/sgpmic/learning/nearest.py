@@ -9,13 +9,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
+from sgpmic.learning.points import Floats, Ints, falling_weights
 from sgpmic.model.rows import pad_rows
-
-Floats = NDArray[np.float64]
 
 #: Rows at a time.
 BLOCK = 4096
@@ -38,7 +36,7 @@ def _nearest(sample: Array, rows: Array, k: int) -> tuple[Array, Array]:
 
 
 @with_numerics
-def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[NDArray[np.int64], Floats]:
+def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[Ints, Floats]:
     """Return each row's ``k`` nearest rows in the sample, and weights that fall with distance.
 
     The weights go with the inverse square of the distance and add up to one; a row that is in the
@@ -58,13 +56,5 @@ def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[NDArray[np
         part = np.asarray(rows[first : first + BLOCK], np.float64) - centre
         found, squares = _nearest(sample - centre, pad_rows(part, BLOCK), k)
         places[first : first + BLOCK] = np.asarray(found)[: len(part)]
-        weights[first : first + BLOCK] = _falling(np.asarray(squares)[: len(part)])
+        weights[first : first + BLOCK] = falling_weights(np.asarray(squares)[: len(part)], 1.0)
     return places, weights
-
-
-def _falling(squares: Floats) -> Floats:
-    closest = squares.min(axis=1, keepdims=True)
-    # Relative to the nearest: nothing can overflow, and 0/0 stands for a row itself.
-    ratios = np.divide(closest, squares, out=np.ones_like(squares), where=squares > 0.0)
-    falling: Floats = ratios / ratios.sum(axis=1, keepdims=True)
-    return falling

@@ -1,34 +1,36 @@
-"""Scaled conjugate gradients (Møller, Neural Networks 6, 1993), compiled as one loop.
+"""Scaled conjugate gradients (Møller, Neural Networks 6, 1993).
 
-The objective is called at one place only, in the body of a single ``lax.while_loop``.  What the
-call is for is a phase that travels with the state:
+Møller's names for what is computed here, with r = -g the residual and p the direction:
 
-``first``
-    at the start;
-``curvature``
-    a little way along the search direction, to get the curvature along it from the difference of
-    two gradients;
-``trial``
-    at the end of the proposed step, which is then accepted or rejected.
+========  ======================  ==============================================================
+σ         ``_probe() * reach``    how far along p the second gradient is taken
+δ         ``curvature``           p'Hp from the difference of two gradients; here over p'p
+λ         ``damping``             what is added to the curvature to make the step shorter
+μ         ``-slope``              p'r
+α         ``length``              μ/δ, the step along p
+Δ         ``ratio``               the decrease that came over the decrease that was promised
+β         ``conjugate``           the share of p in the next direction
+========  ======================  ==============================================================
 
-So a large objective is compiled once, and no number goes back to the host between iterations.
+A step takes two evaluations, which are told apart by ``probing`` in the state: a little way along
+a new direction for its curvature, and at the end of the proposed step, which is then accepted or
+rejected. After a rejection only the second is repeated, nearer by.
 """
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from sgpmic.learning import _trees as trees
-from sgpmic.learning._trees import OptimiserResult, PyTree, ValueAndGrad
+from sgpmic.learning import optimisers
+from sgpmic.learning._trees import PyTree, or_one
+from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
 
-__all__ = ["OptimiserResult", "minimise"]
-
-_FIRST, _CURVATURE, _TRIAL = 0, 1, 2
+__all__ = ["init", "minimise", "step"]
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -41,276 +43,255 @@ _LARGEST_DAMPING_INCREASE = 100.0
 _SHORTENING_AFTER_NON_FINITE = 4.0
 
 
-class _State(NamedTuple):
-    phase: jax.Array
-    point: PyTree
-    value: jax.Array
-    start_value: jax.Array
-    gradient: PyTree
+class State(NamedTuple):
+    """Everything a step starts from and leaves behind."""
+
+    result: OptimiserResult
+    probing: jax.Array  # the next evaluation is for the curvature
     gradient_square: jax.Array  # g'g
-    direction: PyTree
-    slope: jax.Array  # g'd
-    squared_length: jax.Array  # d'd
+    direction: PyTree  # p
+    slope: jax.Array  # g'p
+    squared_length: jax.Array  # p'p
     reach: jax.Array  # the step along the direction that changes the point by about itself
-    offset: jax.Array  # the next evaluation is at point + offset * direction
-    curvature: jax.Array  # d'Hd / d'd along the direction
-    damping: jax.Array  # Møller's lambda, added to the curvature
+    length: jax.Array  # the next evaluation is at point + length * direction
+    curvature: jax.Array  # p'Hp / p'p
+    damping: jax.Array  # Møller's λ
     since_restart: jax.Array  # conjugate directions since the last steepest descent
     quiet: jax.Array  # successive accepted steps that changed the value by less than asked
-    steps: jax.Array
-    evaluations: jax.Array
-    accepted: jax.Array
-    converged: jax.Array
     stopped: jax.Array
 
 
-class _Step(NamedTuple):
-    damping: jax.Array
-    length: jax.Array
+class _Measured(NamedTuple):
+    """The sums over all parameters that an evaluation is judged by.
 
-
-def minimise(
-    value_and_grad: ValueAndGrad,
-    start: PyTree,
-    *,
-    max_steps: int | jax.Array,
-    gradient_tolerance: float | jax.Array = 0.0,
-    value_tolerance: float | jax.Array = 0.0,
-    gradient_error: float | None = None,
-) -> OptimiserResult:
-    """Minimise a smooth function by scaled conjugate gradients.
-
-    To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
-    takes its own course, as if it were alone.
-
-    Parameters
-    ----------
-    value_and_grad : callable
-        Maps a point to the scalar objective and its gradient, a tree like the point.
-    start : pytree of floating-point arrays
-        Where to begin.  The search runs in the precision of these arrays.
-    max_steps : int or integer scalar array
-        Limit on the number of iterations, rejected ones included.  One iteration costs one
-        evaluation, and one more after every accepted step.
-    gradient_tolerance : float, default=0.0
-        Stop once no element of the gradient is larger than this in absolute value.
-    value_tolerance : float, default=0.0
-        Stop once two successive accepted steps have each lowered the objective, and promised to
-        lower it, by at most ``value_tolerance * max(1, abs(value))``.  Zero switches this off.
-    gradient_error : float or None
-        The relative error of a gradient, where it is larger than the precision of the point
-        would let it be: the curvature is then taken over a longer way.
-
-    Returns
-    -------
-    OptimiserResult
-        The best point found.  Values of accepted points never increase.  A trial point where
-        the objective or its gradient is not finite is rejected and the step shortened; a start
-        that is not finite comes back unchanged with ``converged`` false.
+    Few, each used wherever it serves: fewer passes over large arrays, and much less to compile.
     """
-    start = trees.as_float_tree(start)
-    dtype = trees.common_dtype(start)
-    epsilon = trees.machine_epsilon(dtype)
-    dimension = trees.number_of_elements(start)
-    limit = jnp.asarray(max_steps, jnp.int32)
-    smallest_gradient = jnp.asarray(gradient_tolerance, dtype)
-    smallest_decrease = jnp.asarray(value_tolerance, dtype)
 
-    def unfinished(state: _State) -> jax.Array:
-        return (state.phase == _FIRST) | (~state.stopped & (state.steps < limit))
+    square: jax.Array  # of the gradient found
+    slope: jax.Array  # of the gradient found along the direction
+    overlap: jax.Array  # of the gradient found and the one before
+    curvature: jax.Array  # along the direction, from the two gradients
+    gradient_is_finite: jax.Array
+    finite: jax.Array  # value and gradient
 
-    def advance(state: _State) -> _State:
-        candidate = trees.add_scaled(state.point, state.offset, state.direction)
-        raw_value, raw_gradient = value_and_grad(candidate)
-        found_value = jnp.asarray(raw_value, dtype)
-        found_gradient = trees.like(raw_gradient, state.point)
 
-        is_first = state.phase == _FIRST
-        is_curvature = state.phase == _CURVATURE
-        is_trial = state.phase == _TRIAL
+class _Turn(NamedTuple):
+    """The direction from here on, be it a new one or the old."""
 
-        # Few sums over all parameters, each used wherever it serves: fewer passes over large
-        # arrays, and much less to compile.
-        found_square = trees.squared_norm(found_gradient)
-        found_slope = trees.sum_of_products(found_gradient, state.direction)
-        overlap = trees.sum_of_products(found_gradient, state.gradient)
-        gradient_is_finite = jnp.isfinite(found_square)
-        finite = jnp.isfinite(found_value) & gradient_is_finite
-        slope, squared_length = state.slope, _or_one(state.squared_length)
+    is_new: jax.Array
+    direction: PyTree
+    slope: jax.Array
+    squared_length: jax.Array
+    since_restart: jax.Array
 
-        # Curvature: what the two gradients say; where there is none to be had, the damping
-        # alone has to limit the step.
-        # The difference of the gradients first: the difference of two slopes has fewer digits.
-        gradient_change = trees.subtract(found_gradient, state.gradient)
-        measured = trees.sum_of_products(state.direction, gradient_change) / (
-            _or_one(state.offset) * squared_length
-        )
-        measured = jnp.where(gradient_is_finite & jnp.isfinite(measured), measured, 0)
-        curvature = jnp.where(is_curvature, measured, state.curvature)
 
-        # Trial: compare the decrease with the one that the damped quadratic predicts. Among
-        # equal values a shorter gradient is better: without that, steps as small as the rounding
-        # error would go round in circles.
-        promised = -state.offset * slope / 2
-        decrease = trees.measured_decrease(
-            state.value, found_value, state.offset, slope, found_slope
-        )
-        better = (found_value < state.value) | (
-            (found_value == state.value) & (found_square < state.gradient_square)
-        )
-        accept = is_trial & finite & better & (decrease >= 0)
-        damping = jnp.where(
-            is_trial,
-            _next_damping(state, finite, accept, decrease / _or_one(promised)),
-            state.damping,
-        )
-
-        moved = is_first | accept
-        point = trees.select(moved, candidate, state.point)
-        value = jnp.where(moved, found_value, state.value)
-        gradient = trees.select(moved, found_gradient, state.gradient)
-        gradient_square = jnp.where(moved, found_square, state.gradient_square)
-        size = _size(point, dimension)
-        steepness = jnp.sqrt(gradient_square)
-
-        # Where the step had to be shortened until it vanished, the direction is of no use: fall
-        # back on steepest descent, and stop where it was steepest descent already.
-        length = _propose(curvature, damping, slope, squared_length, size).length
-        vanished = is_trial & ~accept & (length <= epsilon * state.reach)
-        stalled = vanished & (state.since_restart == 0)
-        restart = is_first | (vanished & ~stalled)
-
-        # The next conjugate direction is c d - g with g the gradient just found.
-        conjugate = (found_square - overlap) / _or_one(-slope)
-        along_slope = conjugate * found_slope - found_square
-        along_square = (
-            conjugate**2 * state.squared_length - 2 * conjugate * found_slope + found_square
-        )
-        # Without exact line searches a conjugate direction may point uphill.
-        usable = (
-            (state.since_restart + 1 < dimension)
-            & jnp.isfinite(along_square)
-            & (along_slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(along_square, 0)))
-        )
-        restart = restart | (accept & ~usable)
-        # One formula for all three cases: steepest descent is c = 0, going on is the direction.
-        turned = trees.add_scaled(
-            trees.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
-        )
-        new_direction = restart | accept
-        direction = trees.select(new_direction, turned, state.direction)
-        slope = trees.sum_of_products(gradient, direction)
-        square = trees.squared_norm(direction)
-        since_restart = jnp.where(
-            restart, 0, jnp.where(accept, state.since_restart + 1, state.since_restart)
-        )
-        fresh_damping = steepness / (_FIRST_STEP * size)
-        damping = jnp.where(is_first | (vanished & ~stalled), fresh_damping, damping)
-        blind = is_curvature & ~gradient_is_finite
-        damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
-
-        # What comes next: a new direction needs its curvature, any other a (shorter) trial.
-        phase = jnp.where(new_direction, _CURVATURE, _TRIAL)
-        step = _propose(curvature, damping, slope, _or_one(square), size)
-        damping = jnp.where(new_direction, damping, step.damping)
-        reach = jnp.where(new_direction, _reach(point, direction), state.reach)
-        offset = jnp.where(new_direction, _probe(dtype, gradient_error) * reach, step.length)
-
-        # Convergence.
-        flat = finite & moved & (trees.top(gradient) <= smallest_gradient)
-        threshold = smallest_decrease * jnp.maximum(1, jnp.abs(value))
-        # What the quadratic without damping promises at its minimum along the direction: small
-        # steps under heavy damping must not pass for convergence.
-        undamped = state.slope**2 / _or_one(2 * curvature * squared_length)
-        little_to_gain = (smallest_decrease > 0) & (curvature > 0) & (undamped <= threshold)
-        quiet_step = little_to_gain & (state.value - found_value <= threshold)
-        quiet = jnp.where(accept, jnp.where(quiet_step, state.quiet + 1, 0), state.quiet)
-        converged = flat | (accept & (quiet >= 2)) | (stalled & finite & little_to_gain)
-
-        return _State(
-            phase=phase.astype(jnp.int32),
-            point=point,
-            value=value,
-            start_value=jnp.where(is_first, found_value, state.start_value),
-            gradient=gradient,
-            gradient_square=gradient_square,
-            direction=direction,
-            slope=slope,
-            squared_length=square,
-            reach=reach,
-            offset=offset,
-            curvature=curvature,
-            damping=damping,
-            since_restart=since_restart,
-            quiet=quiet,
-            steps=state.steps + is_trial,
-            evaluations=state.evaluations + 1,
-            accepted=state.accepted + accept,
-            converged=converged,
-            stopped=converged | stalled | (is_first & ~finite),
-        )
-
-    zero = jnp.zeros((), dtype)
-    none = jnp.zeros((), jnp.int32)
-    no = jnp.zeros((), bool)
-    state = lax.while_loop(
-        unfinished,
-        advance,
-        _State(
-            phase=jnp.asarray(_FIRST, jnp.int32),
-            point=start,
-            value=zero,
-            start_value=zero,
-            gradient=trees.zeros_like(start),
-            gradient_square=zero,
-            direction=trees.zeros_like(start),
-            slope=zero,
-            squared_length=zero,
-            reach=zero,
-            offset=zero,
-            curvature=zero,
-            damping=zero,
-            since_restart=none,
-            quiet=none,
-            steps=none,
-            evaluations=none,
-            accepted=none,
-            converged=no,
-            stopped=no,
-        ),
-    )
-    return OptimiserResult(
-        point=state.point,
-        value=state.value,
-        gradient=state.gradient,
-        start_value=state.start_value,
-        steps=state.steps,
-        evaluations=state.evaluations,
-        accepted=state.accepted,
-        converged=state.converged,
+def init(start: PyTree) -> State:
+    """Return the state before the first evaluation, which is at the start."""
+    result = OptimiserResult.at(start)
+    zero, none, no = result.value, result.steps, result.converged
+    return State(
+        result=result,
+        probing=no,
+        gradient_square=zero,
+        direction=trees.zeros_like(start),
+        slope=zero,
+        squared_length=zero,
+        reach=zero,
+        length=zero,
+        curvature=zero,
+        damping=zero,
+        since_restart=none,
+        quiet=none,
+        stopped=no,
     )
 
 
-def _or_one(number: jax.Array) -> jax.Array:
-    """Return `number`, or one in place of zero: a divisor for branches not taken."""
-    return jnp.where(number == 0, jnp.ones_like(number), number)
+def step(state: State, found: Evaluation, settings: Settings) -> State:
+    """Return the state after an evaluation: at the start, for the curvature, or of a trial."""
+    before, epsilon = state.result, trees.machine_epsilon(found.value.dtype)
+    first = before.evaluations == 0
+    trial = ~first & ~state.probing
+    measured = _measure(state, found)
+    curvature = jnp.where(state.probing, measured.curvature, state.curvature)
+    accept, after_trial = _judge(state, found, measured, trial)
+    damping = jnp.where(trial, after_trial, state.damping)
+
+    moved = first | accept
+    here = trees.select(moved, found, before.here)
+    result = before.after(here, first=first, trial=trial, accept=accept)
+    gradient_square = jnp.where(moved, measured.square, state.gradient_square)
+    steepness = jnp.sqrt(gradient_square)
+    size = _size(result.point, settings.dimension)
+
+    # Where the step had to be shortened until it vanished, the direction is of no use: fall
+    # back on steepest descent, and stop where it was steepest descent already.
+    _, length = _propose(curvature, damping, state.slope, or_one(state.squared_length), size)
+    vanished = trial & ~accept & (length <= epsilon * state.reach)
+    stalled = vanished & (state.since_restart == 0)
+    restart = first | (vanished & ~stalled)
+    turn = _turn(state, measured, result.gradient, steepness, restart, accept, settings)
+
+    fresh_damping = steepness / (_FIRST_STEP * size)
+    damping = jnp.where(restart, fresh_damping, damping)
+    blind = state.probing & ~measured.gradient_is_finite
+    damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
+
+    # What comes next: a new direction needs its curvature, any other a (shorter) trial.
+    convex_damping, length = _propose(
+        curvature, damping, turn.slope, or_one(turn.squared_length), size
+    )
+    reach = jnp.where(turn.is_new, _reach(result.point, turn.direction), state.reach)
+    quiet, converged = _converge(
+        state, found, measured, result, curvature, accept, stalled, settings
+    )
+    return State(
+        result=result._replace(converged=converged),
+        probing=turn.is_new,
+        gradient_square=gradient_square,
+        direction=turn.direction,
+        slope=turn.slope,
+        squared_length=turn.squared_length,
+        reach=reach,
+        length=jnp.where(turn.is_new, _probe(found.value.dtype) * reach, length),
+        curvature=curvature,
+        damping=jnp.where(turn.is_new, damping, convex_damping),
+        since_restart=turn.since_restart,
+        quiet=quiet,
+        stopped=converged | stalled | (first & ~measured.finite),
+    )
 
 
-def _size(point: PyTree, dimension: int) -> jax.Array:
+def _measure(state: State, found: Evaluation) -> _Measured:
+    """Return the sums over all parameters that an evaluation is judged by."""
+    square = trees.squared_norm(found.gradient)
+    slope = trees.sum_of_products(found.gradient, state.direction)
+    overlap = trees.sum_of_products(found.gradient, state.result.gradient)
+    gradient_is_finite = jnp.isfinite(square)
+    # δ over p'p. The difference of the gradients first: the difference of two slopes has fewer
+    # digits. Where there is no curvature to be had, the damping alone has to limit the step.
+    change = trees.subtract(found.gradient, state.result.gradient)
+    curvature = trees.sum_of_products(state.direction, change) / (
+        or_one(state.length) * or_one(state.squared_length)
+    )
+    curvature = jnp.where(gradient_is_finite & jnp.isfinite(curvature), curvature, 0)
+    finite = jnp.isfinite(found.value) & gradient_is_finite
+    return _Measured(square, slope, overlap, curvature, gradient_is_finite, finite)
+
+
+def _judge(
+    state: State, found: Evaluation, measured: _Measured, trial: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return whether a trial is accepted, and the damping after it."""
+    value, slope, length = state.result.value, state.slope, state.length
+    promised = -length * slope / 2  # αμ/2, by the damped quadratic
+    decrease = trees.measured_decrease(value, found.value, length, slope, measured.slope)
+    better = trees.is_better(value, state.gradient_square, found.value, measured.square)
+    accept = trial & measured.finite & better & (decrease >= 0)
+
+    ratio = decrease / or_one(promised)  # Δ
+    stiffness = state.curvature + state.damping
+    # A rejected step has at least to be halved, also where rounding alone made it look worse.
+    least_increase = jnp.where(accept, 0.0, 1.0).astype(ratio.dtype)
+    increase = jnp.clip(1 - ratio, least_increase, _LARGEST_DAMPING_INCREASE)
+    after_bad = state.damping + stiffness * increase
+    after_wall = state.damping + stiffness * (_SHORTENING_AFTER_NON_FINITE - 1)
+    after_good = jnp.where(ratio >= 0.75, state.damping / 4, state.damping)
+    bad = ~accept | (ratio < 0.25)
+    damping = jnp.where(measured.finite, jnp.where(bad, after_bad, after_good), after_wall)
+    return accept, damping
+
+
+def _turn(
+    state: State,
+    measured: _Measured,
+    gradient: PyTree,
+    steepness: jax.Array,
+    restart: jax.Array,
+    accept: jax.Array,
+    settings: Settings,
+) -> _Turn:
+    """Return the next direction βp - g after an accepted step, -g at a restart, or p itself."""
+    epsilon = trees.machine_epsilon(steepness.dtype)
+    conjugate = (measured.square - measured.overlap) / or_one(-state.slope)  # β
+    slope = conjugate * measured.slope - measured.square
+    square = conjugate**2 * state.squared_length - 2 * conjugate * measured.slope + measured.square
+    # Without exact line searches a conjugate direction may point uphill.
+    usable = (
+        (state.since_restart + 1 < settings.dimension)
+        & jnp.isfinite(square)
+        & (slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(square, 0)))
+    )
+    restart = restart | (accept & ~usable)
+    is_new = restart | accept
+    # One formula for both new directions: steepest descent is β = 0.
+    turned = trees.add_scaled(
+        trees.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
+    )
+    direction = trees.select(is_new, turned, state.direction)
+    return _Turn(
+        is_new,
+        direction,
+        slope=trees.sum_of_products(gradient, direction),
+        squared_length=trees.squared_norm(direction),
+        since_restart=jnp.where(restart, 0, state.since_restart + accept),
+    )
+
+
+def _propose(
+    curvature: jax.Array,
+    damping: jax.Array,
+    slope: jax.Array,
+    squared_length: jax.Array,
+    size: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Return λ, raised where the quadratic is not convex, and the step α to its minimum."""
+    damping = jnp.where(curvature + damping <= 0, -2 * curvature, damping)
+    least = -slope / (jnp.sqrt(squared_length) * _LONGEST_STEP * size)
+    damping = jnp.maximum(damping, least - curvature)
+    length = -slope / or_one((curvature + damping) * squared_length)
+    return damping, length
+
+
+def _converge(
+    state: State,
+    found: Evaluation,
+    measured: _Measured,
+    result: OptimiserResult,
+    curvature: jax.Array,
+    accept: jax.Array,
+    stalled: jax.Array,
+    settings: Settings,
+) -> tuple[jax.Array, jax.Array]:
+    """Return how many accepted steps in succession changed little, and whether to stop."""
+    moved = (state.result.evaluations == 0) | accept
+    flat = measured.finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
+    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
+    # What the quadratic without damping promises at its minimum along the direction: small
+    # steps under heavy damping must not pass for convergence.
+    undamped = state.slope**2 / or_one(2 * curvature * or_one(state.squared_length))
+    little_to_gain = (settings.value_tolerance > 0) & (curvature > 0) & (undamped <= threshold)
+    quiet_step = little_to_gain & (state.result.value - found.value <= threshold)
+    quiet = jnp.where(accept, jnp.where(quiet_step, state.quiet + 1, 0), state.quiet)
+    converged = flat | (accept & (quiet >= 2)) | (stalled & measured.finite & little_to_gain)
+    return quiet, converged
+
+
+def _size(point: PyTree, dimension: jax.Array) -> jax.Array:
     """Return a length that counts as large for a step from `point`."""
-    return jnp.sqrt(trees.squared_norm(point)) + math.sqrt(max(dimension, 1))
+    length = jnp.sqrt(trees.squared_norm(point))
+    return length + jnp.sqrt(jnp.maximum(dimension, 1).astype(length.dtype))
 
 
 def _reach(point: PyTree, direction: PyTree) -> jax.Array:
     """Return the multiple of `direction` that changes `point` by about its own size.
 
-    The largest element of the direction sets it, so that no single coordinate moves further,
-    however many there are.
+    The largest element of the direction sets it, so that no coordinate moves further, however
+    many there are.
     """
-    return trees.typical_size(point, direction) / _or_one(trees.top(direction))
+    return trees.typical_size(point, direction) / or_one(trees.top(direction))
 
 
-def _probe(dtype: jnp.dtype, gradient_error: float | None) -> float:
+def _probe(dtype: jnp.dtype) -> float:
     """Return how far to go for the curvature, relative to the reach.
 
     The difference of two gradients over a distance h carries a rounding error of about
@@ -320,36 +301,8 @@ def _probe(dtype: jnp.dtype, gradient_error: float | None) -> float:
     eps**0.6: what is too short is noise that the following steps amplify, and rows in blocks of
     another size then end elsewhere; what is too long is smooth.
     """
-    if gradient_error is not None:
-        return math.sqrt(gradient_error)
     return trees.machine_epsilon(dtype) ** 0.3
 
 
-def _propose(
-    curvature: jax.Array,
-    damping: jax.Array,
-    slope: jax.Array,
-    squared_length: jax.Array,
-    size: jax.Array,
-) -> _Step:
-    """Return the step to the minimum of the damped quadratic, made convex where it is not."""
-    damping = jnp.where(curvature + damping <= 0, -2 * curvature, damping)
-    least = -slope / (jnp.sqrt(squared_length) * _LONGEST_STEP * size)
-    damping = jnp.maximum(damping, least - curvature)
-    length = -slope / _or_one((curvature + damping) * squared_length)
-    return _Step(damping, length)
-
-
-def _next_damping(
-    state: _State, finite: jax.Array, accept: jax.Array, ratio: jax.Array
-) -> jax.Array:
-    """Return the damping after a trial whose decrease was `ratio` times the predicted one."""
-    stiffness = state.curvature + state.damping
-    # A rejected step has at least to be halved, also where rounding alone made it look worse.
-    least_increase = jnp.where(accept, 0.0, 1.0).astype(ratio.dtype)
-    increase = jnp.clip(1 - ratio, least_increase, _LARGEST_DAMPING_INCREASE)
-    after_bad = state.damping + stiffness * increase
-    after_wall = state.damping + stiffness * (_SHORTENING_AFTER_NON_FINITE - 1)
-    after_good = jnp.where(ratio >= 0.75, state.damping / 4, state.damping)
-    bad = ~accept | (ratio < 0.25)
-    return jnp.where(finite, jnp.where(bad, after_bad, after_good), after_wall)
+#: :func:`sgpmic.learning.optimisers.minimise` by scaled conjugate gradients.
+minimise = partial(optimisers.minimise, Optimiser(init, step, lambda state: state.result))

@@ -1,0 +1,213 @@
+"""What the optimisers share: the loop, its result and the ``init``/``step`` protocol.
+
+An optimiser is two functions on a state of its own (:mod:`sgpmic.learning.scg`,
+:mod:`sgpmic.learning.lbfgs`): ``init`` makes the first state, ``step`` takes the objective at the
+point that the state asked for and returns the next one. The loop calls the objective at one place
+only, in the body of one ``lax.while_loop``: a large objective is compiled once, and no number goes
+back to the host between iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sgpmic.learning import _trees as trees
+from sgpmic.learning._trees import PyTree
+
+__all__ = ["Evaluation", "Optimiser", "OptimiserResult", "Settings", "minimise"]
+
+ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
+
+
+class OptimiserResult(NamedTuple):
+    """Where an optimiser is, and at the end where it stopped.
+
+    Attributes
+    ----------
+    point : pytree
+        The best accepted point; the start itself where no step was accepted.
+    value : jax.Array
+        The objective at `point`.
+    gradient : pytree
+        The gradient at `point`.
+    start_value : jax.Array
+        The objective at the start.
+    steps : jax.Array
+        Iterations made, accepted and rejected together.
+    evaluations : jax.Array
+        Calls of the objective, the first one at the start included.
+    accepted : jax.Array
+        Steps that were accepted.
+    converged : jax.Array
+        True where a tolerance was met.  False where the steps ran out, where no better point
+        could be found at this precision, or where the start was not finite.
+    """
+
+    point: PyTree
+    value: jax.Array
+    gradient: PyTree
+    start_value: jax.Array
+    steps: jax.Array
+    evaluations: jax.Array
+    accepted: jax.Array
+    converged: jax.Array
+
+    @classmethod
+    def at(cls, start: PyTree) -> OptimiserResult:
+        """Return the result before the first evaluation."""
+        zero = jnp.zeros((), trees.common_dtype(start))
+        none = jnp.zeros((), jnp.int32)
+        no = jnp.zeros((), bool)
+        return cls(start, zero, trees.zeros_like(start), zero, none, none, none, no)
+
+    @property
+    def here(self) -> Evaluation:
+        """The objective at the point."""
+        return Evaluation(self.point, self.value, self.gradient)
+
+    def after(
+        self, here: Evaluation, *, first: jax.Array, trial: jax.Array, accept: jax.Array
+    ) -> OptimiserResult:
+        """Return the result after one more evaluation, `converged` still to be decided.
+
+        Parameters
+        ----------
+        here : Evaluation
+            Where the optimiser now is.
+        first, trial, accept : bool array
+            Whether this was the evaluation at the start, whether it counts as an iteration, and
+            whether a step is accepted.
+        """
+        return OptimiserResult(
+            *here,
+            start_value=jnp.where(first, here.value, self.start_value),
+            steps=self.steps + trial,
+            evaluations=self.evaluations + 1,
+            accepted=self.accepted + accept,
+            converged=self.converged,
+        )
+
+
+class Evaluation(NamedTuple):
+    """The objective at a point."""
+
+    point: PyTree
+    value: jax.Array
+    gradient: PyTree
+
+
+class Settings(NamedTuple):
+    """What an optimiser knows of the problem beside the objective; see :func:`minimise`."""
+
+    gradient_tolerance: jax.Array
+    value_tolerance: jax.Array
+    dimension: jax.Array
+
+
+class State(Protocol):
+    """What the loop reads of an optimiser's state, a NamedTuple with more in it."""
+
+    @property
+    def result(self) -> OptimiserResult:
+        """The best point so far."""
+
+    @property
+    def direction(self) -> PyTree:
+        """The direction of the search."""
+
+    @property
+    def length(self) -> jax.Array:
+        """The next evaluation is at ``result.point + length * direction``."""
+
+    @property
+    def stopped(self) -> jax.Array:
+        """Whether there is nothing more to do."""
+
+
+class Optimiser(NamedTuple):
+    """An algorithm.
+
+    Attributes
+    ----------
+    init : callable
+        Maps the start to the first state.
+    step : callable
+        Maps a state, the evaluation that it asked for and the settings to the next state.
+    finish : callable
+        Maps the last state to the result.
+    """
+
+    init: Callable[[PyTree], Any]
+    step: Callable[[Any, Evaluation, Settings], Any]
+    finish: Callable[[Any], OptimiserResult]
+
+
+def minimise(
+    optimiser: Optimiser,
+    value_and_grad: ValueAndGrad,
+    start: PyTree,
+    *,
+    max_steps: int | jax.Array,
+    gradient_tolerance: float | jax.Array = 0.0,
+    value_tolerance: float | jax.Array = 0.0,
+    dimension: int | jax.Array | None = None,
+) -> OptimiserResult:
+    """Minimise a smooth function.
+
+    To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
+    takes its own course, as if it were alone.
+
+    Parameters
+    ----------
+    optimiser : Optimiser
+        The algorithm; ``scg.minimise`` and ``lbfgs.minimise`` have theirs already.
+    value_and_grad : callable
+        Maps a point to the scalar objective and its gradient, a tree like the point.
+    start : pytree of floating-point arrays
+        Where to begin.  The search runs in the precision of these arrays.
+    max_steps : int or integer scalar array
+        Limit on the number of iterations, rejected ones included.  One iteration costs one
+        evaluation, and with SCG one more after every accepted step.
+    gradient_tolerance : float, default=0.0
+        Stop once no element of the gradient is larger than this in absolute value.
+    value_tolerance : float, default=0.0
+        Stop once steps lower the objective by at most ``value_tolerance * max(1, abs(value))``:
+        two accepted ones in succession that did not promise more either (SCG), or one that met
+        the conditions of its line search (L-BFGS).  Zero switches this off.
+    dimension : int or integer scalar array, optional
+        The number of real parameters, where others are padding: zeros with gradient zero.  The
+        course then does not depend on how much padding there is.  By default all are real.
+
+    Returns
+    -------
+    OptimiserResult
+        The best point found.  Values of accepted points never increase.  A trial point where
+        the objective or its gradient is not finite is rejected and the step shortened; a start
+        that is not finite comes back unchanged with ``converged`` false.
+    """
+    start = trees.as_float_tree(start)
+    dtype = trees.common_dtype(start)
+    limit = jnp.asarray(max_steps, jnp.int32)
+    settings = Settings(
+        jnp.asarray(gradient_tolerance, dtype),
+        jnp.asarray(value_tolerance, dtype),
+        jnp.asarray(trees.number_of_elements(start) if dimension is None else dimension, jnp.int32),
+    )
+
+    def unfinished(state: State) -> jax.Array:
+        result = state.result
+        return (result.evaluations == 0) | (~state.stopped & (result.steps < limit))
+
+    def advance(state: State) -> State:
+        point = trees.add_scaled(state.result.point, state.length, state.direction)
+        value, gradient = value_and_grad(point)
+        found = Evaluation(point, jnp.asarray(value, dtype), trees.like(gradient, point))
+        following: State = optimiser.step(state, found, settings)
+        return following
+
+    return optimiser.finish(lax.while_loop(unfinished, advance, optimiser.init(start)))

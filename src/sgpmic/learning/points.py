@@ -1,0 +1,57 @@
+"""What the starts share: units in which squares are safe, distinct rows, k-means, weights."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def origin_and_unit(points: Floats) -> tuple[Floats, float]:
+    """Return a shift and a factor under which squares neither overflow nor cancel."""
+    origin: Floats = points[0]
+    return origin, float(np.abs(points - origin).max()) or 1.0
+
+
+def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
+    """Return the distinct rows in order of appearance, every row's index there, and the counts.
+
+    Order of appearance matters because ties between neighbours are broken by position.
+    """
+    _, first, inverse, counts = np.unique(
+        points, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)
+    return points[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
+
+
+def k_means(
+    points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
+) -> tuple[Ints, Floats]:
+    """Return labels and centres by k-means, of no more clusters than there are distinct rows."""
+    n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
+    origin, unit = origin_and_unit(points)
+    model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((points - origin) / unit)
+    return model.labels_, origin + unit * model.cluster_centers_
+
+
+def falling_weights(distances: Floats, power: float) -> Floats:
+    """Return weights that go with distance**-power, every row adding up to one.
+
+    A row at distance zero has all of the weight; several of them share it equally.
+    """
+    nearest = distances.min(axis=1, keepdims=True)
+    # Ratios to the nearest lie in [0, 1], so no power of them overflows, and 0/0 counts as one.
+    closeness = np.divide(nearest, distances, out=np.ones_like(distances), where=distances > 0.0)
+    closeness **= power
+    weights: Floats = closeness / closeness.sum(axis=1, keepdims=True)
+    return weights

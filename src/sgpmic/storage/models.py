@@ -20,6 +20,7 @@ from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.storage.settings_file import decode_parameters, encode_parameters, kernel_to_json
 
 _KIND = "SGPMIC"
 
@@ -39,22 +40,8 @@ class StoredModel:
 def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -> None:
     """Write a model to ``path``; ``version`` is the package's."""
     arrays = _fitted_arrays(model.fitted)
-    parameters: dict[str, Any] = {}
-    for name, value in model.parameters.items():
-        # Functions are code, and no code goes into a model file; a checkpoint is of this machine.
-        if name in ("callbacks", "checkpoint"):
-            continue
-        if isinstance(value, Kernel):
-            parameters[name] = {"kernel": _kernel_to_json(value)}
-        elif isinstance(value, np.random.RandomState):
-            continue  # its seed is not known; a loaded model starts a new one
-        elif isinstance(value, (str, bool, int, float, type(None))):
-            parameters[name] = value
-        elif isinstance(value, np.generic):
-            parameters[name] = value.item()
-        else:
-            arrays[f"parameter.{name}"] = np.asarray(value)
-            parameters[name] = {"array": f"parameter.{name}"}
+    parameters, parameter_arrays = encode_parameters(model.parameters)
+    arrays |= parameter_arrays
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
@@ -63,7 +50,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, version: str) -
         "package": version,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": _kernel_to_json(_first(model.fitted.posterior.mappings.kernels)),
+        "kernel": kernel_to_json(_first(model.fitted.posterior.mappings.kernels)),
         "feature_names": model.feature_names,
         "attributes": {name: _plain(value) for name, value in model.attributes.items()},
         "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
@@ -80,7 +67,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             raise ValueError(f"it holds a {header['estimator']}")
         return StoredModel(
             fitted=_fitted_from_arrays(header["kernel"], arrays),
-            parameters={k: _parameter(v, arrays) for k, v in header["parameters"].items()},
+            parameters=decode_parameters(header["parameters"], arrays),
             attributes=dict(header["attributes"]),
             feature_names=header["feature_names"],
             history=dict(header["history"]),
@@ -99,14 +86,6 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
         f"{os.fspath(path)} is a model file, but not one of an SGPMIC that this version can read "
         f"({reason}); fit and save the model again."
     )
-
-
-def _parameter(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "kernel" in value:
-        return _kernel_from_json(value["kernel"])
-    return arrays[value["array"]]
 
 
 def _fitted_arrays(fitted: Predictor) -> dict[str, np.ndarray]:
@@ -181,18 +160,6 @@ def _fitted_from_arrays(kernel: dict[str, Any], arrays: dict[str, Any]) -> Predi
 def _first(kernels: Kernel) -> Kernel:
     first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
     return first
-
-
-def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
-    parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
-    return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
-
-
-def _kernel_from_json(value: dict[str, Any]) -> Kernel:
-    parameters = {
-        k: np.asarray(v) if isinstance(v, list) else v for k, v in value["parameters"].items()
-    }
-    return KERNELS[value["name"]](ard=bool(value["ard"]), **parameters)
 
 
 def _plain(value: Any) -> Any:

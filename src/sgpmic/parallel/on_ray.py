@@ -82,7 +82,7 @@ def fit_on_ray(
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
     is_new = not folder.exists()
-    parameters = workers.job_parameters(model) | {"checkpoint": folder / "checkpoint"}
+    parameters = workers.job_parameters(model) | {"checkpoint": str(folder / "checkpoint")}
     folders = [folder / f"process-{process}" for process in range(n_workers)]
     resources = dict(resources_per_worker or {"CPU": 1})
     if not ray.is_initialized():

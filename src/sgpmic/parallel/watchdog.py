@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import NoReturn, Self
 
 #: Exit code of a process that cannot use what it was given: trying again is of no use.
@@ -96,12 +95,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
 
 

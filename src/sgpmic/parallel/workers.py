@@ -60,7 +60,7 @@ class JobFit(NamedTuple):
 def job_parameters(model: SGPMIC) -> dict[str, Any]:
     """Return an estimator's parameters for :func:`write_job`.
 
-    A RandomState is asked for a seed.
+    A RandomState is asked for a seed, and a relative path means what it means here.
 
     Raises
     ------
@@ -80,6 +80,8 @@ def job_parameters(model: SGPMIC) -> dict[str, Any]:
         raise ValueError("Callbacks cannot follow a fit into other processes: leave them out.")
     if isinstance(parameters["random_state"], np.random.RandomState):
         parameters["random_state"] = int(parameters["random_state"].randint(2**31 - 1))
+    if parameters["checkpoint"] is not None:
+        parameters["checkpoint"] = os.path.abspath(parameters["checkpoint"])
     return parameters
 
 
@@ -97,7 +99,7 @@ def write_job(
     ----------
     folder : Path
     parameters : mapping
-        Of the estimator. The path of the checkpoint must be one that all processes share.
+        Of the estimator. All processes must be able to write to the checkpoint.
     table : str or None
         A file of which the process reads its share.
     columns : sequence of str
@@ -110,12 +112,7 @@ def write_job(
 
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder / SETTINGS, parameters)
-    checkpoint = parameters["checkpoint"]
-    job = {
-        "table": table,
-        "columns": list(columns),
-        "checkpoint": None if checkpoint is None else os.path.abspath(checkpoint),
-    }
+    job = {"table": table, "columns": list(columns), "checkpoint": parameters["checkpoint"]}
     (folder / JOB).write_text(json.dumps(job))
     if table is None:
         shape = (sum(map(len, rows)), rows[0].shape[1])

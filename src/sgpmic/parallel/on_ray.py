@@ -84,18 +84,17 @@ def fit_on_ray(
     is_new = not folder.exists()
     parameters = workers.job_parameters(model) | {"checkpoint": str(folder / "checkpoint")}
     folders = [folder / f"process-{process}" for process in range(n_workers)]
-    resources = dict(resources_per_worker or {"CPU": 1})
     if not ray.is_initialized():
         ray.init()
     for failures in range(max_failures + 1):
-        with _placed(ray, n_workers, resources, placement_timeout) as actors:
+        with _placed(ray, n_workers, resources_per_worker, placement_timeout) as actors:
             for own in folders:
                 workers.write_job(own, parameters, table=path, columns=columns)
             try:
                 _run(ray, actors, folders)
                 break
             except ValueError:
-                if is_new:
+                if is_new and not (folder / "checkpoint").exists():
                     shutil.rmtree(folder)
                 raise
             except JobError as error:
@@ -111,11 +110,12 @@ def fit_on_ray(
 
 @contextmanager
 def _placed(
-    ray: Any, n_workers: int, resources: dict[str, float], timeout: float
+    ray: Any, n_workers: int, resources: Mapping[str, float] | None, timeout: float
 ) -> Iterator[list[Any]]:
     """Give an actor for each worker; end all of them, and their processes, afterwards."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+    resources = dict(resources or {"CPU": 1})
     # All or none: a process that has started waits for the others.
     group = ray.util.placement_group([resources] * n_workers, strategy="PACK")
     actors: list[Any] = []

@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     with supervised(job.n_processes) as callbacks:
         try:
             table = _fit(folder, job, callbacks)
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError) as error:
             if is_loss(error):
                 raise
             end_process(str(error), REFUSED)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sgpmic.parallel.job import CORES
-from sgpmic.parallel.launch import environments
+from sgpmic.parallel.launch import environments, this_place
 
 P, M, U, Q = 20, 3, 50, 2
 
@@ -36,7 +36,7 @@ def work(n_rows: int, seconds: float) -> None:
     from sgpmic.kernels import RBF, stack
     from sgpmic.model.bound import Mappings, data_term
 
-    process, n = (0, 1) if job is None else job[:2]
+    process, n, _ = job
     first, end = process * n_rows // n, (process + 1) * n_rows // n
     rng = np.random.default_rng(process)
     Y, group = parallel.share(rng.standard_normal((end - first, P)), devices=jax.devices())
@@ -68,7 +68,7 @@ def run(n_processes: int, n_rows: int, seconds: float) -> dict[str, float]:
     if n_processes == 1:
         variables = [{CORES: str(min(os.sched_getaffinity(0)))}]
     else:
-        variables = environments(n_processes)
+        variables = environments([this_place()] * n_processes)
     children = [
         subprocess.Popen(command, env={**os.environ, **mine}, stdout=subprocess.PIPE, text=True)
         for mine in variables

@@ -294,7 +294,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             setattr(self, owner, replace(getattr(self, owner), **values))
         return self
 
-    def _check(self) -> FitSettings:
+    def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
         check_all(self._constraints, self)
         batch_size = self.computation.batch_size
@@ -332,7 +332,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         self : SGPMIC
         """
-        settings = self._check()
+        settings = self.check_settings()
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more

@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.cli.helpers import said, sgpmic, values
 
-#: Of ``sgpmic fit``.
+#: Of ``sgpmic fit``, and the same for the estimator.
 OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 6}
+SETTINGS: dict[str, Any] = {"n_clusters": 3, "n_inducing": 10, "max_iter": 6, "random_state": 0}
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic.parallel.launch import environments
+from sgpmic.parallel.launch import environments, this_place
 
 WORKER = Path(__file__).parent / "worker.py"
 #: What has an entry a row.
@@ -36,7 +36,7 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     command = [sys.executable, str(WORKER), str(table), str(folder), json.dumps(settings)]
     # One process finds no job in its environment, and so is by itself.
-    variables = environments(n_processes) if n_processes > 1 else [{}]
+    variables = environments([this_place()] * n_processes) if n_processes > 1 else [{}]
     return [
         subprocess.Popen(
             command, env={**ours, **mine}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

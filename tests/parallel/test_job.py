@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sgpmic import SGPMIC
 from sgpmic.parallel.job import Job, JobError, find_job, first_host
-from sgpmic.parallel.launch import environments, launch
-from sgpmic.parallel.watchdog import Watchdog
+from sgpmic.parallel.launch import Ending, Place, environments, launch, most_telling, this_place
+from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN, Watchdog
+from sgpmic.parallel.workers import LocalWorkers, job_parameters, write_job
 from sgpmic.storage.checkpoints import table_mark
 from sgpmic.tables.reader import TableError, read_table
 
@@ -32,15 +34,14 @@ OURS = {"SGPMIC_COORDINATOR": "head:1234", "SGPMIC_PROCESSES": "2", "SGPMIC_PROC
 
 
 def test_jobs_are_found() -> None:
-    assert find_job({}) is None
-    assert find_job({"SLURM_NTASKS": "16", "SLURM_JOB_ID": "4100"}) is None  # no srun
+    assert find_job({}) == Job(0, 1)
+    assert find_job({"SLURM_NTASKS": "16", "SLURM_JOB_ID": "4100"}) == Job()  # no srun
     assert find_job(SLURM) == Job(3, 16, "gpu017:61444")
     assert find_job(OURS) == Job(1, 2, "head:1234")
     assert find_job(OURS | SLURM) == Job(1, 2, "head:1234")
     assert find_job(SLURM | {"SGPMIC_COORDINATOR": "x:1"}) == Job(3, 16, "x:1")
-    assert find_job(OURS | {"SGPMIC_PROCESSES": "1", "SGPMIC_PROCESS": "0"}) is None
+    assert find_job(OURS | {"SGPMIC_PROCESSES": "1", "SGPMIC_PROCESS": "0"}).n_processes == 1
     found = find_job(MPI)
-    assert found is not None
     assert found[:2] == (2, 4)
     assert found.coordinator.startswith("127.0.0.1:")
 
@@ -75,11 +76,15 @@ def test_the_first_host_of_slurm_s_list(nodes: str, first: str) -> None:
 
 
 def test_cores_are_shared_out() -> None:
-    found = environments(2)
+    found = environments([this_place()] * 2)
     assert [e["SGPMIC_PROCESS"] for e in found] == ["0", "1"]
     assert len({e["SGPMIC_COORDINATOR"] for e in found}) == 1
     cores = [set(e["SGPMIC_CORES"].split(",")) for e in found if "SGPMIC_CORES" in e]
     assert not set.intersection(*cores) if len(cores) > 1 else True
+    here, there = Place("a", [0, 1, 2, 3], "a:1"), Place("b", [4], "b:1")
+    found = environments([here, there, here])
+    assert [e["SGPMIC_CORES"] for e in found] == ["0,1", "4", "2,3"]
+    assert {e["SGPMIC_COORDINATOR"] for e in found} == {"a:1"}
 
 
 def test_the_launcher_ends_all_when_one_fails() -> None:
@@ -89,6 +94,23 @@ def test_the_launcher_ends_all_when_one_fails() -> None:
     assert failing == 7
     assert time.monotonic() - began < 10.0
     assert launch([sys.executable, "-c", "pass"], 3) == 0
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user's file may have the name of a module that Python or a library imports."""
+    trap = "import pathlib\npathlib.Path('imported').touch()\nraise SystemExit(9)\n"
+    for name in ("grp.py", "json.py", "numpy.py"):
+        (tmp_path / name).write_text(trap)
+    monkeypatch.chdir(tmp_path)
+    assert launch([sys.executable, "-c", "import grp, json, numpy"], 2) == 0
+    # The worker gets as far as to refuse its settings.
+    write_job(tmp_path / "job", SGPMIC(n_clusters=4).get_params(), rows=[np.zeros((3, 2))])
+    ending = LocalWorkers().run(tmp_path / "job", {})
+    assert ending.code == REFUSED, ending
+    assert "n_clusters=4" in ending.message
+    assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize("n_parts", [2, 3, 7])
@@ -155,3 +177,21 @@ def test_the_watchdog_knows_how_long_rounds_take() -> None:
     for _ in range(3):
         dog.beat()
     assert dog.allowed == 120.0 < first
+
+
+def test_which_ending_tells_most() -> None:
+    refused, killed, lost = Ending(REFUSED, "No."), Ending(-9), Ending(TRY_AGAIN, "lost")
+    assert most_telling([lost, killed, refused]) == refused
+    assert most_telling([lost, killed, Ending(0)]) == killed
+    assert str(killed) == "it was ended by signal 9"
+    assert str(Ending(1, "Traceback …\n  line\nOSError: full.")) == "OSError: full"
+
+
+def test_what_cannot_travel_to_other_processes_is_refused() -> None:
+    assert job_parameters(SGPMIC(random_state=np.random.RandomState(0)))["random_state"] >= 0
+    with pytest.raises(ValueError, match="Callbacks"):
+        job_parameters(SGPMIC(callbacks=[print]))
+    with pytest.raises(ValueError, match="init by its name only"):
+        job_parameters(SGPMIC(init=np.zeros((60, 2))))
+    with pytest.raises(ValueError, match="n_clusters"):
+        job_parameters(SGPMIC(n_clusters=0))

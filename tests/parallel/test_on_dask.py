@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,21 +14,15 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 from tests.cli.helpers import NAMES, read_csv
-from tests.parallel.conftest import OPTIONS
+from tests.parallel.conftest import SETTINGS
 
 from sgpmic import SGPMIC
 from sgpmic.exceptions import SGPMICWarning
+from sgpmic.parallel import JobError
 from sgpmic.parallel.on_dask import fit_dask
 
 distributed: Any = pytest.importorskip("distributed", reason="Dask is not installed")
 da: Any = pytest.importorskip("dask.array", reason="Dask is not installed")
-
-SETTINGS: dict[str, Any] = {
-    "n_clusters": OPTIONS["clusters"],
-    "n_inducing": OPTIONS["inducing"],
-    "max_iter": OPTIONS["rounds"],
-    "random_state": 0,
-}
 
 
 @pytest.fixture(scope="module")
@@ -102,5 +100,39 @@ def test_what_cannot_be_used_is_said_at_once(client: Any) -> None:
         fit_dask(SGPMIC(), np.zeros((60, 3)), client)
     with pytest.raises(ValueError, match="by its name only"):
         fit_dask(SGPMIC(init=np.zeros((60, 2))), array, client)
+    with pytest.raises(ValueError, match="Callbacks"):
+        fit_dask(SGPMIC(callbacks=[print]), array, client)
     with pytest.raises(ValueError, match="table of numbers"):
         fit_dask(SGPMIC(), array.astype(str), client)
+
+
+def kill_worker(client: Any, address: str, checkpoint: Path, killed: list[int]) -> None:
+    """Kill a Dask worker as soon as the fit has a checkpoint."""
+    pid = client.run(os.getpid, workers=[address])[address]
+    limit = time.monotonic() + 200
+    while not list(checkpoint.glob("round-*")) and time.monotonic() < limit:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    killed.append(pid)
+
+
+def test_a_lost_worker_ends_the_fit(table: Path, tmp_path: Path) -> None:
+    rows, checkpoint, killed = np.load(table), tmp_path / "checkpoint", []
+    # Enough rounds to be killed in.
+    model = SGPMIC(**(SETTINGS | {"max_iter": 500, "tol": 0.0}), checkpoint=checkpoint)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        array = scattered(client, [rows[:30], rows[30:]], [0, 1])
+        address = list(client.nthreads())[1]
+        killer = threading.Thread(
+            target=kill_worker, args=(client, address, checkpoint, killed), daemon=True
+        )
+        killer.start()
+        with pytest.raises(JobError, match=f"worker {address} was lost"):
+            fit_dask(model, array, client)
+        killer.join(10)
+    assert len(killed) == 1

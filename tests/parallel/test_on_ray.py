@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.helpers import read_csv
-from tests.parallel.conftest import OPTIONS
+from tests.parallel.conftest import SETTINGS
 
 from sgpmic import SGPMIC
+from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
 from sgpmic.parallel import JobError
 from sgpmic.parallel.on_ray import fit_on_ray
+from sgpmic.parallel.workers import JobFit
 
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = pytest.mark.skipif(
@@ -48,7 +53,8 @@ def child_of(out: Path, process: int) -> int | None:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
-        ours = b"sgpmic.parallel.worker" in words and str(out).encode() in words
+        ours = b"sgpmic.parallel.worker" in words
+        ours = ours and str(out / f"process-{process}").encode() in words
         if ours and f"SGPMIC_PROCESS={process}".encode() in variables:
             return int(entry.name)
     return None
@@ -61,36 +67,67 @@ def parent_of(pid: int) -> int:
 def kill_in_the_middle(out: Path, killed: list[int]) -> None:
     """Kill the second worker as soon as there is a checkpoint."""
     limit = time.monotonic() + 200
-    while not list((out / "checkpoint.sgpmic").glob("round-*")):
+    while not list((out / "checkpoint").glob("round-*")):
         if time.monotonic() > limit:
             return
         time.sleep(0.005)
     child = child_of(out, 1)
-    if child is not None and not (out / "run.json").exists():
+    if child is not None and not (out / "model.sgpmic").exists():
         os.kill(parent_of(child), signal.SIGKILL)
         killed.append(child)
 
 
+@pytest.mark.filterwarnings("ignore:.*neighbour graph fell")
 def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     cluster: None, table: Path, plain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, killed = tmp_path / "run", []
     killer = threading.Thread(target=kill_in_the_middle, args=(out, killed), daemon=True)
     killer.start()
-    model = fit_on_ray(table, out, n_workers=2, max_failures=1, **OPTIONS)
+    fit = fit_on_ray(SGPMIC(**SETTINGS), table, out, n_workers=2, max_failures=1)
     killer.join(10)
     assert len(killed) == 1
-    assert "started again from its checkpoint (1 of 1 times)" in caplog.text
-    assert not Path(f"/proc/{killed[0]}").exists(), "the child has to end with its worker"
-    assert model.lower_bound_ == SGPMIC.load(plain / "model.sgpmic").lower_bound_
-    assert read_csv(out / "labels.csv") == read_csv(plain / "labels.csv")
+    assert "The fit resumes from its checkpoint (1 of 1 times)" in caplog.text
+    assert not Path(f"/proc/{killed[0]}").exists(), "the process has to end with its worker"
+    same_as_plain(fit, plain)
+    # What is finished is not learned again.
+    before = sorted((out / "checkpoint").iterdir())
+    same_as_plain(fit_on_ray(SGPMIC(**SETTINGS), table, out, n_workers=2), plain)
+    assert sorted((out / "checkpoint").iterdir()) == before
+    with pytest.raises(ValueError, match="with other settings"):
+        fit_on_ray(SGPMIC(**(SETTINGS | {"max_iter": 7})), table, out, n_workers=1)
+    assert (out / "process-1" / "labels.npy").exists()
+
+
+def same_as_plain(fit: JobFit, plain: Path) -> None:
+    """Compare with the run of two plain processes."""
+    expected = read_csv(plain / "labels.csv")
+    assert fit.model.lower_bound_ == SGPMIC.load(plain / "model.sgpmic").lower_bound_
+    assert fit.labels.tolist() == [int(row["cluster"]) for row in expected]
+    for name, found in (("membership_0", fit.memberships), ("latent_1", fit.embedding)):
+        assert found[:, 0].tolist() == [float(row[name]) for row in expected]
+
+
+def test_columns_of_a_parquet_file(cluster: None, table: Path, tmp_path: Path) -> None:
+    rows = np.load(table)
+    columns = {"a": rows[:, 0], "name": ["x"] * len(rows), "b": rows[:, 1], "c": rows[:, 2]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    model = SGPMIC(**(SETTINGS | {"max_iter": 1}))
+    with pytest.warns(SGPMICWarning, match="pieces"), pytest.warns(ConvergenceWarning):
+        fit = fit_on_ray(
+            model, tmp_path / "t.parquet", tmp_path / "run", n_workers=1, columns=["c", "a"]
+        )
+    assert fit.model.feature_names_in_.tolist() == ["c", "a"]
+    assert fit.embedding.shape == (60, 2)
+    assert not hasattr(model, "labels_")
 
 
 def test_what_cannot_be_used_is_said_at_once(cluster: None, table: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no option 'n_clusters'.*clusters"):
-        fit_on_ray(table, tmp_path / "run", n_workers=2, n_clusters=3)
-    with pytest.raises(JobError, match="no room for 3 workers"):
-        fit_on_ray(table, tmp_path / "run", n_workers=3, clusters=3, placement_timeout=0.5)
+    model, out = SGPMIC(**SETTINGS), tmp_path / "run"
+    with pytest.raises(ValueError, match="n_clusters must be at least 1"):
+        fit_on_ray(SGPMIC(n_clusters=0), table, out, n_workers=2)
+    with pytest.raises(JobError, match="could not place 3 workers"):
+        fit_on_ray(model, table, out, n_workers=3, placement_timeout=0.5)
     with pytest.raises(ValueError, match=r"absent\.npy"):
-        fit_on_ray(table.with_name("absent.npy"), tmp_path / "run", n_workers=1, clusters=3)
-    assert not (tmp_path / "run").exists()
+        fit_on_ray(model, table.with_name("absent.npy"), out, n_workers=1)
+    assert not out.exists()

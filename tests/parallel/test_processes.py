@@ -1,6 +1,6 @@
 """However many devices and processes share the rows, the answer is the same.
 
-And a process that is killed or stuck ends the job in seconds, and a checkpoint lets it go on.
+And a process that is killed or stuck ends the job in seconds, and a checkpoint lets it resume.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Runs(NamedTuple):
     """What a number of processes find."""
 
     undisturbed: Found
-    gone_on: Found  # from what a job of two was when it was broken off
+    resumed: Found  # from what a job of two was when it was broken off
     checkpoint: Path
 
 
 def both(table: Path, folder: Path, n_processes: int, broken_off: Path) -> Runs:
     """Let one job do both: its processes compile the same programs once."""
     checkpoint = shutil.copytree(broken_off, folder / "checkpoint")
-    found = run(table, folder, n_processes, evaluate=True, gone_on_with=str(checkpoint))
-    return Runs(found, collect(folder, n_processes, "-gone-on"), checkpoint)
+    found = run(table, folder, n_processes, evaluate=True, resume=str(checkpoint))
+    return Runs(found, collect(folder, n_processes, "-resumed"), checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -175,21 +175,21 @@ def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint
 
 
-def test_as_many_go_on_to_the_very_same_result(two: Runs) -> None:
-    for name, values in two.gone_on.items():
+def test_as_many_resume_to_the_very_same_result(two: Runs) -> None:
+    for name, values in two.resumed.items():
         assert np.array_equal(values, two.undisturbed[name]), name
-    # What was broken off was gone on with: the newest checkpoint is the last round's.
+    # What was broken off was resumed: the newest checkpoint is the last round's.
     assert [p.name for p in two.checkpoint.iterdir()] == ["round-000004"]
 
 
-def test_more_go_on_to_the_same_labels(two: Runs, four: Runs) -> None:
-    assert np.array_equal(four.gone_on["labels"], two.undisturbed["labels"])
-    np.testing.assert_allclose(four.gone_on["bounds"], two.undisturbed["bounds"], rtol=1e-6)
+def test_more_resume_to_the_same_labels(two: Runs, four: Runs) -> None:
+    assert np.array_equal(four.resumed["labels"], two.undisturbed["labels"])
+    np.testing.assert_allclose(four.resumed["bounds"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in four.checkpoint.iterdir()] == ["round-000004"]
 
 
 @pytest.mark.parametrize("n_processes", [1, 3])
-def test_others_go_on_to_the_same_labels(
+def test_others_resume_to_the_same_labels(
     table: Path, two: Runs, broken_off: Path, tmp_path: Path, n_processes: int
 ) -> None:
     """In processes that have done nothing before."""
@@ -209,7 +209,7 @@ def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
     assert any(code == TRY_AGAIN and "stuck" in errors for errors, code in ends), ends
 
 
-def test_other_data_are_not_gone_on_with(broken_off: Path, tmp_path: Path) -> None:
+def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     other = make_table(tmp_path / "other.npy", n_rows=300)
     model = SGPMIC(**SETTINGS, checkpoint=checkpoint)

@@ -1,8 +1,8 @@
 """What every process of a test's job runs: ``python worker.py TABLE.npy FOLDER [SETTINGS]``.
 
 Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``. Where SETTINGS
-have a ``gone_on_with``, a checkpoint, it then goes on with that and leaves what came of it in
-``FOLDER/<process>-gone-on.npz``: a second fit of the same shape has nothing to compile.
+have a ``resume``, a checkpoint, it then resumes from that and leaves what came of it in
+``FOLDER/<process>-resumed.npz``: a second fit of the same shape has nothing to compile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def evaluate(table: Any) -> dict[str, np.ndarray]:
 
     from sgpmic._runtime import numerics
     from sgpmic.kernels import RBF, stack
-    from sgpmic.model.bound import Processes, data_term
+    from sgpmic.model.bound import Mappings, data_term
 
     Y, group = table
     numbers = np.arange(group.first, group.first + group.n_own)
@@ -49,7 +49,7 @@ def evaluate(table: Any) -> dict[str, np.ndarray]:
         kernels = jax.tree.map(np.asarray, stack([RBF(gamma=4.0), RBF(variance=2.0, gamma=3.0)]))
 
         def loss(X: Any, T: Any, kernels: Any, Z: Any, rows: Any) -> Any:
-            return data_term(Processes(kernels, Z, jnp.asarray(3.0)), X, T, rows, 1e-8)
+            return data_term(Mappings(kernels, Z, jnp.asarray(3.0)), X, T, rows, 1e-8)
 
         compiled = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3)))
         program = compiled.lower(X, T, kernels, Z, rows).compile().as_text()
@@ -74,8 +74,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     job = parallel.initialize()
     from sgpmic import SGPMIC
 
-    n = 1 if job is None else job.n_processes
-    process = 0 if job is None else job.process
+    process, n, _ = job
     if settings.pop("stuck", False):
         with parallel.together(n), parallel.Watchdog(5.0):
             if process == 1:
@@ -83,7 +82,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
             parallel.read_share(table)  # waits for the others
     shared = parallel.read_share(table)
     slow = settings.pop("seconds_per_round", 0.0)
-    checkpoint = settings.pop("gone_on_with", None)
+    checkpoint = settings.pop("resume", None)
 
     def pause(progress: Any) -> None:
         time.sleep(slow)
@@ -107,7 +106,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     np.savez(Path(folder) / f"{process}.npz", **found, **fit(settings))
     if checkpoint is not None:
         found = fit(settings | {"checkpoint": checkpoint})
-        np.savez(Path(folder) / f"{process}-gone-on.npz", **found)
+        np.savez(Path(folder) / f"{process}-resumed.npz", **found)
 
 
 if __name__ == "__main__":

@@ -135,15 +135,15 @@ def fit(
         "label_column": label_column,
     }
     data = job.do(lambda: _read(table, selection, folder, job))
-    job.do(lambda: job.meet(data.values, folder.checkpoint if resume else None))
+    job.do(lambda: job.meet(data.values))
     data = replace(data, digest=job.do(lambda: job.digest(data)))
     asked = {"n_clusters": clusters, **parameters} | {k: options[k] for k in _ASKED}
-    if resume and job.do(lambda: job.hears(folder.is_complete)):
-        job.do(lambda: _say_finished(folder, data, asked) if job.speaks else None)
-        job.part()
+    if resume and job.do(lambda: job.agree(folder.is_complete)):
+        job.do(lambda: _say_finished(folder, data, asked) if job.is_first else None)
+        job.wait()
         return
     model = job.do(lambda: _make_model(clusters, parameters, as_published, data, job))
-    job.do(lambda: folder.make_ready(force=force, resume=resume) if job.speaks else None)
+    job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
     if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     read_seconds = time.perf_counter() - began
@@ -159,7 +159,7 @@ def fit(
             "Stopped. What was learned is kept; the same command with --resume goes on.", 130
         ) from None
     job.do(lambda: _summarise(model, data, notes, folder, job))
-    job.part()
+    job.wait()
 
 
 _ASKED = ("as_published", "standardize")
@@ -183,15 +183,15 @@ def _make_model(
     from sgpmic._validation import check_parameters
     from sgpmic.kernels import get_kernel
 
-    if parameters["batch_size"] is not None and not job.alone:
+    if parameters["batch_size"] is not None and not job.is_alone:
         raise ValueError("--batch works in one process: leave out --batch, or --processes.")
     maker = sgpmic.SGPMIC.as_published if as_published else sgpmic.SGPMIC
     model: sgpmic.SGPMIC = maker(clusters, **parameters)
     check_parameters(model.get_params(deep=False))
     get_kernel(model.kernel)
-    if clusters > job.n_rows(data):
+    if clusters > job.group.n_rows:
         raise ValueError(
-            f"-k {clusters}: the table has {job.n_rows(data)} rows; ask for fewer clusters."
+            f"-k {clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
         )
     return model
 
@@ -244,7 +244,7 @@ def _learn(
     from sgpmic.storage.model_file import ModelFileError
 
     values, options["scaling"] = standardized(
-        data.values, options["standardize"], job.total, job.n_rows(data)
+        data.values, options["standardize"], job.group.total, job.group.n_rows
     )
     display = FitDisplay(model.max_iter, model.n_init)
     try:
@@ -258,7 +258,7 @@ def _learn(
             f"The checkpoint {model.checkpoint} cannot be written: {error.strerror or error}."
         ) from None
     except (ModelFileError, ValueError, TypeError) as error:
-        if not job.alone and is_loss(error):
+        if is_loss(error):
             raise
         raise fail(_one_line(error)) from None
     model.set_params(callbacks=None)
@@ -290,16 +290,16 @@ def _terminated_as_interrupted() -> Iterator[None]:
 def _summarise(
     model: sgpmic.SGPMIC, data: Table, notes: list[str], folder: RunFolder, job: CommandJob
 ) -> None:
-    screen = ScreenTable(title=f"{job.n_rows(data)} rows in {model.n_clusters} clusters")
+    screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters} clusters")
     for name in ("cluster", "rows", "weight", "mean certainty"):
         screen.add_column(name, justify="right")
     sizes = job.sizes(model)
     for m, size in enumerate(sizes):
         own = model.memberships_[model.labels_ == m, m]
-        certainty = f"{float(job.total(own.sum())) / size:.3f}" if size else "–"
+        certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
         screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
     console.print(screen)
-    if data.labels is not None and job.alone:
+    if data.labels is not None and job.is_alone:
         from sklearn.metrics import adjusted_rand_score
 
         agreement = adjusted_rand_score(data.labels, model.labels_)

@@ -1,4 +1,4 @@
-"""``sgpmic fit`` in several processes: who speaks, who writes, and how all end together."""
+"""``sgpmic fit`` in one or several processes: which one prints and writes, how all end together."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import typer
@@ -22,7 +22,10 @@ from sgpmic.storage.run_folder import RunFolder
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.parallel import Job
+    from sgpmic.parallel.group import ProcessGroup, SharedTable
     from sgpmic.tables.reader import Table
+
+_T = TypeVar("_T")
 
 
 def join_job(processes: int) -> CommandJob:
@@ -31,185 +34,144 @@ def join_job(processes: int) -> CommandJob:
     Parameters
     ----------
     processes : int
-        Of ``--processes``: how many to start on this machine. They are this command again; the
+        Of ``--processes``: how many to start on this machine. They run this command again; the
         process that started them ends with them.
     """
     from sgpmic.parallel import JobError, find_job, initialize, launch
 
     try:
-        if processes > 1 and find_job(os.environ) is None:
-            command = [
-                sys.executable,
-                "-c",
-                "from sgpmic.cli.app import main; main()",
-                *sys.argv[1:],
-            ]
+        if processes > 1 and find_job(os.environ).n_processes == 1:
+            start = "from sgpmic.cli.app import main; main()"
+            command = [sys.executable, "-P", "-c", start, *sys.argv[1:]]
             raise typer.Exit(launch(command, processes))
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
-    console.quiet = not job.speaks
+    console.quiet = not job.is_first
     return job
 
 
 class CommandJob:
-    """The processes of a job, of which this is one; or this process by itself.
+    """The processes that run a command together, of which this is one; or the only one.
 
     Parameters
     ----------
-    job : Job or None
+    job : Job
+
+    Attributes
+    ----------
+    group : ProcessGroup
+        Who has which rows; known after :meth:`meet`.
     """
 
-    def __init__(self, job: Job | None) -> None:
-        self._job = job
-        self.share = (0, 1) if job is None else (job.process, job.n_processes)
-        self.alone = job is None
-        self.speaks = self.share[0] == 0
-        self.group: Any = None
+    group: ProcessGroup
 
-    def do(self, prepare: Callable[[], Any]) -> Any:
-        """Do something that can go wrong in any process; all end where one of them fails.
+    def __init__(self, job: Job) -> None:
+        self.share = (job.process, job.n_processes)
+        self.is_alone = job.n_processes == 1
+        self.is_first = job.process == 0
 
-        ``prepare`` raises ValueError, TypeError or OSError with a sentence for the user.
+    def do(self, step: Callable[[], _T]) -> _T:
+        """Take a step that can fail in any process; all end where one of them fails.
+
+        ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
         from sgpmic.parallel import together
-        from sgpmic.parallel.watchdog import is_loss
+        from sgpmic.parallel.watchdog import REFUSED, is_loss
 
         with together(self.share[1]):
-            return self._do(prepare, is_loss)
-
-    def _do(self, prepare: Callable[[], Any], is_loss: Callable[[BaseException], bool]) -> Any:
-        result, sentence = None, None
-        try:
-            result = prepare()
-        except (ValueError, TypeError, OSError) as error:
-            if not self.alone and is_loss(error):
-                raise
-            sentence = " ".join(str(error).split())
-        if sentence is not None and self.alone:
-            raise fail(sentence)
-        if not self.alone:
-            failed = _gather(np.array([sentence is not None]))[:, 0]
+            result: Any = None
+            sentence = ""
+            try:
+                result = step()
+            except (ValueError, TypeError, OSError) as error:
+                if is_loss(error):
+                    raise
+                sentence = " ".join(str(error).split()) or type(error).__name__
+            failed = self._gather(np.array([sentence != ""]))[:, 0]
             # One sentence is enough where all have the same complaint.
-            if sentence is not None and np.argmax(failed) == self.share[0]:
+            if sentence and np.argmax(failed) == self.share[0]:
                 fail(sentence)
             if failed.any():
-                self.leave(2)
-        return result
+                self._gather(np.zeros(1))  # wait until it is said
+                raise typer.Exit(REFUSED)
+            return result
 
-    def leave(self, code: int) -> None:
-        """End all processes, which all call this."""
-        _gather(np.zeros(1))  # until everybody has said what there is to say
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    def _gather(self, own: np.ndarray) -> np.ndarray:
+        if self.is_alone:  # no need to import JAX, only to say that a table is not there
+            return own[None]
+        from sgpmic.parallel.group import gathered
 
-    def meet(self, values: np.ndarray, checkpoint: Path | None) -> None:
-        """Find out who has which rows.
+        return gathered(own)
 
-        Parameters
-        ----------
-        values : ndarray of shape (n_own, n_features)
-        checkpoint : Path or None
-            What is to be gone on from: one process can go on from what several have left.
-        """
-        if self.alone and (checkpoint is None or not checkpoint.is_dir()):
-            return
-        from sgpmic.parallel import share
+    def meet(self, values: np.ndarray) -> None:
+        """Find out who has which rows; ``values`` are those of this process."""
+        from sgpmic.parallel.group import ProcessGroup
 
-        self.group = share(values).group
+        self.group = ProcessGroup(len(values))
 
-    def table(self, values: np.ndarray) -> Any:
-        """Return what ``fit`` takes: the values, or those of all processes."""
+    def table(self, values: np.ndarray) -> SharedTable:
+        """Return what ``fit`` takes."""
         from sgpmic.parallel.group import SharedTable
 
-        return values if self.group is None else SharedTable(values, self.group)
-
-    def total(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum over all processes."""
-        return values if self.group is None else self.group.total(values)
-
-    def n_rows(self, data: Table) -> int:
-        """Return how many rows all processes have."""
-        return len(data.values) if self.group is None else self.group.n_rows
-
-    @property
-    def first_row(self) -> int:
-        """The number of this process's first row, from 0."""
-        return 0 if self.group is None else self.group.first
+        return SharedTable(values, self.group)
 
     def digest(self, data: Table) -> str:
         """Return the data's fingerprint, the same however many processes have read them."""
-        if self.group is None:
+        if self.is_alone:
             return data.digest
         from sgpmic.storage.checkpoints import data_mark
 
         return data_mark(data.values, self.group)
 
-    def hears(self, value: bool) -> bool:
-        """Return what the first process says."""
-        return value if self.group is None else bool(self.group.agree(np.array([value]))[0])
+    def agree(self, value: bool) -> bool:
+        """Return the first process's answer."""
+        return bool(self.group.agree(np.array([value]))[0])
 
-    def part(self) -> None:
+    def wait(self) -> None:
         """Wait until all have done their work."""
-        if self.group is not None:
-            self.group.wait("all is done")
+        self.group.wait("all is done")
 
     @contextmanager
     def watching(self, model: SGPMIC) -> Iterator[None]:
         """Let learning end where another process is lost or stuck."""
-        if self.alone:
-            yield
-            return
-        from sgpmic.parallel import Watchdog, together
-        from sgpmic.parallel.watchdog import stuck_after
+        from sgpmic.parallel.watchdog import supervised
 
-        with ExitStack() as stack:
-            stack.enter_context(together(self.share[1]))
-            dog = stack.enter_context(Watchdog(stuck_after(os.environ)))
-            model.set_params(callbacks=[dog.beat, *(model.callbacks or [])])
+        with supervised(self.share[1]) as callbacks:
+            model.set_params(em__callbacks=[*callbacks, *model.em.callbacks])
             yield
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
-        group = self.group
-        parts = [folder.path / f".labels-{number:06d}.part" for number in range(group.n_processes)]
-        write_bytes(parts[self.share[0]], table_bytes(columns, header=self.speaks))
-        group.wait("labels are written")
-        if self.speaks:
-            with replacing(folder.labels) as whole:
-                for part in parts:
-                    with part.open("rb") as lines:
-                        shutil.copyfileobj(lines, whole)
-            for part in parts:
-                part.unlink()
+        parts = [folder.path / f".labels-{number:06d}.part" for number in range(self.share[1])]
+        write_bytes(parts[self.share[0]], table_bytes(columns, header=self.is_first))
+        self.group.wait("labels are written")
+        if self.is_first:
+            _join(parts, folder.labels)
 
     def sizes(self, model: SGPMIC) -> list[int]:
         """Return how many rows every cluster has, over all processes."""
         counts = np.bincount(model.labels_, minlength=model.n_clusters).astype(np.float64)
-        return [int(count) for count in self.total(counts)]
+        return [int(count) for count in self.group.total(counts)]
 
     def sample(self, model: SGPMIC, data: Table) -> tuple[SGPMIC, Table]:
-        """Return a sample of all processes' rows, with a model that has them for its own."""
+        """Return what the report shows: a sample of all processes' rows, or all of this one's."""
+        if self.is_alone:
+            return model, data
         from sgpmic.learning.reference import sample_numbers
 
-        group = self.group
-        numbers = sample_numbers(group.n_rows, np.random.RandomState(0))
+        numbers = sample_numbers(self.group.n_rows, np.random.RandomState(0))
         shown = copy.copy(model)
         shown.embedding_, shown.memberships_, values = (
-            group.rows_at(a, numbers) for a in (model.embedding_, model.memberships_, data.values)
+            self.group.rows_at(own, numbers)
+            for own in (model.embedding_, model.memberships_, data.values)
         )
         shown.labels_ = shown.memberships_.argmax(axis=1)
-        table = replace(
-            data,
-            values=values,
-            ids=self._texts_at(data.ids, numbers),
-            labels=self._texts_at(data.labels, numbers),
-        )
-        return shown, table
+        ids, labels = (self._texts_at(own, numbers) for own in (data.ids, data.labels))
+        return shown, replace(data, values=values, ids=ids, labels=labels)
 
     def _texts_at(self, own: list[str] | None, numbers: np.ndarray) -> list[str] | None:
-        """Return texts of some rows: numbers travel between processes, so as code points."""
+        """Return texts of some rows. Only numbers travel between processes, so as code points."""
         if own is None:
             return None
         width = int(self.group.largest(float(max(map(len, own)))))
@@ -219,7 +181,11 @@ class CommandJob:
         return texts
 
 
-def _gather(own: np.ndarray) -> np.ndarray:
-    from sgpmic.parallel.group import gathered
-
-    return gathered(own)
+def _join(parts: list[Path], path: Path) -> None:
+    """Put files one after the other into another one, and remove them."""
+    with replacing(path) as whole:
+        for part in parts:
+            with part.open("rb") as lines:
+                shutil.copyfileobj(lines, whole)
+    for part in parts:
+        part.unlink()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.storage.outputs import write_bytes, write_table
+from sgpmic.storage.outputs import write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -68,18 +68,15 @@ def write_results(
     report that shows a sample of everybody's.
     """
     columns = {
-        **row_names(data.ids, data.id_name, len(data.values), job.first_row),
+        **row_names(data.ids, data.id_name, len(data.values), job.group.first),
         **fitted_columns(model),
     }
-    n_rows, sizes = job.n_rows(data), job.sizes(model)
-    if job.group is None:
-        write_table(folder.labels, columns)
-    else:
-        job.write_labels(folder, columns)
-        model, data = job.sample(model, data)
-        if len(data.values) < n_rows:
-            notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
-    if not job.speaks:
+    n_rows, sizes = job.group.n_rows, job.sizes(model)
+    job.write_labels(folder, columns)
+    model, data = job.sample(model, data)
+    if len(data.values) < n_rows:
+        notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
+    if not job.is_first:
         return
     began = time.perf_counter()
     threshold = density_threshold(model, apply_scaling(data.values, options["scaling"]))

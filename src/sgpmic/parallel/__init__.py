@@ -4,10 +4,11 @@ In a script that ``srun``, ``mpirun``, Kubernetes, Ray or :func:`launch` starts 
 
     from sgpmic import SGPMIC, parallel
 
-    job = parallel.initialize()             # before anything else computes
-    table = parallel.read_share("big.parquet")
-    model = SGPMIC(n_clusters=5, random_state=0).fit(table)
-    model.labels_                        # of the rows of this process
+    job = parallel.initialize()  # before anything else computes
+    with parallel.supervised(job.n_processes) as callbacks:
+        table = parallel.read_share("big.parquet")
+        model = SGPMIC(n_clusters=5, random_state=0, callbacks=callbacks).fit(table)
+    model.labels_  # of the rows of this process
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from sgpmic.parallel.job import Job, JobError, find_job, initialize
 from sgpmic.parallel.launch import launch
-from sgpmic.parallel.watchdog import Watchdog, together
+from sgpmic.parallel.watchdog import Watchdog, supervised, together
 
 __all__ = [
     "Job",
@@ -31,6 +32,7 @@ __all__ = [
     "launch",
     "read_share",
     "share",
+    "supervised",
     "together",
 ]
 
@@ -39,7 +41,7 @@ def share(own: Any, *, devices: Sequence[Any] | None = None) -> Any:
     """Return a table for ``fit`` of which this process has the rows ``own``.
 
     Every process of the job calls it; the table's rows are those of process 0, then those of
-    process 1, and so on. In a process by itself the rows are spread over its devices.
+    process 1, and so on, spread over all their devices.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Joining the processes of a job: who am I, how many are we, where do we meet.
+"""Joining the processes of a job: which one is this, how many are there, where do they meet.
 
-The processes are started by something else: ``srun``, ``mpirun``, Kubernetes, Ray, or
+The processes are started by something else: ``srun``, ``mpirun``, Kubernetes, Ray, Dask, or
 :mod:`sgpmic.parallel.launch` on one machine. This module finds out from the environment what it
-was, and starts JAX's own runtime.
+was, and starts JAX's own runtime. A process by itself is a job of one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sgpmic.parallel.watchdog import TRY_AGAIN
+from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN
 
 #: Set by our own launchers and recipes, on every process.
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
@@ -27,12 +27,12 @@ HEARTBEAT = 30
 class JobError(RuntimeError):
     """A job that cannot be joined or has lost a process, in one sentence."""
 
-    #: What a program that ends because of it should end with.
-    code = 2
+    #: The exit code of a program that ends because of it.
+    code = REFUSED
 
 
 class NotMetError(JobError):
-    """The processes have not found each other, which may be otherwise the next time."""
+    """The processes did not find each other, but may do so the next time."""
 
     code = TRY_AGAIN
 
@@ -45,25 +45,22 @@ class Job(NamedTuple):
     process, n_processes : int
         Which process this is, from 0, and how many there are.
     coordinator : str
-        Host and port where process 0 listens.
+        Host and port where process 0 listens; of no use to a process by itself.
     """
 
-    process: int
-    n_processes: int
-    coordinator: str
+    process: int = 0
+    n_processes: int = 1
+    coordinator: str = ""
 
 
-def find_job(environ: Mapping[str, str]) -> Job | None:
-    """Return the job that the environment describes, None for a process by itself.
-
-    Looked at in this order: our own variables; a Slurm job step; Open MPI.
-    """
+def find_job(environ: Mapping[str, str]) -> Job:
+    """Return the job that the environment describes: our variables, Slurm's, or Open MPI's."""
     coordinator = environ.get(COORDINATOR)
     if PROCESSES in environ:
         if coordinator is None or PROCESS not in environ:
             raise JobError(f"{PROCESSES} is set: set {COORDINATOR} (host:port) and {PROCESS} too.")
         return _job(environ[PROCESS], environ[PROCESSES], coordinator)
-    # Set in a step, that is under srun, and not in the shell of an allocation.
+    # Set under srun, and not in the shell of an allocation.
     if int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         if coordinator is None:
             host = first_host(environ["SLURM_STEP_NODELIST"])
@@ -82,10 +79,10 @@ def find_job(environ: Mapping[str, str]) -> Job | None:
             name = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid", "")
             coordinator = f"127.0.0.1:{61440 + zlib.crc32(name.encode()) % 4096}"
         return _job(environ["OMPI_COMM_WORLD_RANK"], size, coordinator)
-    return None
+    return Job()
 
 
-def _job(process: str, n_processes: str, coordinator: str) -> Job | None:
+def _job(process: str, n_processes: str, coordinator: str) -> Job:
     try:
         job = Job(int(process), int(n_processes), coordinator)
     except ValueError:
@@ -96,7 +93,7 @@ def _job(process: str, n_processes: str, coordinator: str) -> Job | None:
         raise JobError(f"Process {process} of {n_processes}: processes are counted from 0.")
     if not re.fullmatch(r".+:\d+", coordinator):
         raise JobError(f"The coordinator must be HOST:PORT, got {coordinator!r}.")
-    return job if job.n_processes > 1 else None
+    return job
 
 
 def first_host(nodes: str) -> str:
@@ -114,8 +111,8 @@ def initialize(
     process: int | None = None,
     *,
     bind: str | None = None,
-) -> Job | None:
-    """Join the other processes of the job; to be called before anything computes.
+) -> Job:
+    """Join the other processes of the job; call it before anything computes.
 
     Parameters
     ----------
@@ -129,20 +126,20 @@ def initialize(
 
     Returns
     -------
-    Job or None
-        None, and nothing is done, where this process is by itself.
+    Job
+        Of one process where nothing says that there are others.
     """
     if coordinator is None:
         job = find_job(os.environ)
     else:
         job = _job(str(process), str(n_processes), coordinator)
     _pin(os.environ.get(CORES))
-    if job is None:
-        return None
+    if job.n_processes == 1:
+        return job
     import jax
 
     # A program that one process compiles and another takes from JAX's cache on disk was seen to
-    # make its sums in another order, which ends the job: everyone compiles for itself.
+    # sum in another order, which ends the job: every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         jax.distributed.initialize(
@@ -159,7 +156,7 @@ def initialize(
             f"{job.coordinator}: {str(error).splitlines()[0]}"
         ) from error
     if jax.process_count() != job.n_processes:
-        # Seen with launchers that start JAX before we are asked: every process by itself.
+        # Seen with launchers that start JAX first: every process is then by itself.
         raise JobError(
             f"JAX counts {jax.process_count()} processes, not {job.n_processes}: call initialize "
             "before anything else uses JAX."

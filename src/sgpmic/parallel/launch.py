@@ -1,67 +1,150 @@
-"""Several processes on one machine: for its many cores, and to try out what a cluster will do."""
+"""Starting the processes of a job, and waiting for their ends.
+
+:func:`launch` runs a command in several processes on one machine: for its many cores, and to try
+out what a cluster will do. Ray and Dask start theirs by way of :mod:`sgpmic.parallel.workers`.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sgpmic.parallel import job
+from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN
 
 #: Seconds that the others have to end by themselves when one has failed.
 PATIENCE = 10.0
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that nobody listens on, at an address of this machine."""
+class Place(NamedTuple):
+    """Where a process of a job can run.
+
+    Attributes
+    ----------
+    host : str
+        An address of the machine that the others can reach.
+    cores : list of int
+        The cores that may be used there; empty where the system does not say.
+    coordinator : str
+        ``HOST:PORT`` for the others to meet at, if this is the place of the first process.
+    """
+
+    host: str
+    cores: list[int]
+    coordinator: str
+
+
+def this_place(host: str = "127.0.0.1") -> Place:
+    """Return this machine as a place, by one of its addresses."""
     family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
-        return int(probe.getsockname()[1])
+        port = int(probe.getsockname()[1])
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return Place(host, cores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
-def meeting_point(host: str) -> str:
-    """Return ``HOST:PORT`` for a coordinator at an address of this machine."""
-    return f"[{host}]:{free_port(host)}" if ":" in host else f"{host}:{free_port(host)}"
+def environments(places: Sequence[Place]) -> list[dict[str, str]]:
+    """Return the variables for the environment of every process of a job.
 
-
-def usable_cores() -> list[int]:
-    """Return the cores this process may run on; nothing where the system does not say."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def share_out(cores: Sequence[int], place: int, n_processes: int) -> dict[str, str]:
-    """Return the variable that keeps one of several processes to its share of the cores."""
-    mine = cores[place * len(cores) // n_processes : (place + 1) * len(cores) // n_processes]
-    return {job.CORES: ",".join(map(str, mine))} if mine else {}
-
-
-def environments(n_processes: int) -> list[dict[str, str]]:
-    """Return what the processes of a job on this machine have to find in their environments.
-
-    The cores are shared out evenly where there are enough.
+    Processes of one machine share out its cores evenly, where there are enough. Python imports
+    nothing from the current folder, where a file may have the name of a module.
     """
-    coordinator = f"127.0.0.1:{free_port()}"
-    cores = usable_cores()
-    return [
-        {
-            job.COORDINATOR: coordinator,
-            job.PROCESSES: str(n_processes),
-            job.PROCESS: str(process),
-            **share_out(cores, process, n_processes),
-        }
-        for process in range(n_processes)
-    ]
+    found = []
+    for process, place in enumerate(places):
+        beside = [other for other, it in enumerate(places) if it.host == place.host]
+        number, n, cores = beside.index(process), len(beside), place.cores
+        mine = cores[number * len(cores) // n : (number + 1) * len(cores) // n]
+        found.append(
+            {
+                job.COORDINATOR: places[0].coordinator,
+                job.PROCESSES: str(len(places)),
+                job.PROCESS: str(process),
+                **({job.CORES: ",".join(map(str, mine))} if mine else {}),
+                "PYTHONSAFEPATH": "1",
+            }
+        )
+    return found
+
+
+class Ending(NamedTuple):
+    """How a process of a job has ended.
+
+    Attributes
+    ----------
+    code : int
+        Its exit code; negative for the signal that ended it.
+    message : str
+        The last that it wrote to its standard error.
+    """
+
+    code: int
+    message: str = ""
+
+    def __str__(self) -> str:
+        """Return a sentence without its full stop."""
+        if self.code < 0:
+            return f"it was ended by signal {-self.code}"
+        if not self.message:
+            return f"it ended with exit code {self.code}"
+        # The last line of a traceback names the error; a sentence of ours may have several lines.
+        lines = self.message.splitlines() if "Traceback" in self.message else [self.message]
+        return " ".join(lines[-1].split()).removesuffix(".")
+
+
+def wait_for_endings(
+    looks: Sequence[Callable[[], Ending | None]], patience: float = math.inf
+) -> list[Ending]:
+    """Wait until all processes have ended, or one has failed and the others had time to end.
+
+    Parameters
+    ----------
+    looks : sequence of callables
+        For every process: return its ending, None as long as it runs.
+    patience : float
+        Seconds to wait at most.
+
+    Returns
+    -------
+    endings : list of Ending
+        For those that did not end, one that says so.
+    """
+    found: dict[int, Ending] = {}
+    deadline = time.monotonic() + patience
+    while len(found) < len(looks) and time.monotonic() < deadline:
+        for process, look in enumerate(looks):
+            ending = None if process in found else look()
+            if ending is not None:
+                found[process] = ending
+                if ending.code != 0:
+                    # The others find out by themselves, and one of them may know more.
+                    deadline = min(deadline, time.monotonic() + PATIENCE)
+        time.sleep(0.05)
+    stopped = Ending(TRY_AGAIN, "it had to be stopped after another one failed")
+    return [found.get(process, stopped) for process in range(len(looks))]
+
+
+def most_telling(endings: Sequence[Ending]) -> Ending:
+    """Return the ending that says most about why a job failed.
+
+    A process that refused knows why; one that was killed or broke down is the cause; the others
+    only lost it.
+    """
+    failed = [ending for ending in endings if ending.code != 0]
+    return min(failed, key=lambda ending: (ending.code != REFUSED, ending.code == TRY_AGAIN))
 
 
 def launch(command: Sequence[str], n_processes: int) -> int:
-    """Run a command as a job of several processes and return its exit code.
+    """Run a command as a job of several processes on this machine; return its exit code.
 
-    The first process has the screen; of the others only errors are shown, which the first one
-    has as well. Where one fails the rest is given a few seconds to say so, and is then ended.
+    The first process has the screen; of the others only errors are shown. Where one fails the
+    others have a few seconds to end, and are then ended. A Python program imports nothing from
+    the current folder or from beside its script.
     """
     children = [
         subprocess.Popen(
@@ -69,13 +152,18 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             env={**os.environ, **variables},
             stdout=None if number == 0 else subprocess.DEVNULL,
         )
-        for number, variables in enumerate(environments(n_processes))
+        for number, variables in enumerate(environments([this_place()] * n_processes))
     ]
+
+    def look(child: subprocess.Popen[bytes]) -> Ending | None:
+        code = child.poll()
+        return None if code is None else Ending(code)
+
+    looks = [lambda child=child: look(child) for child in children]
     try:
-        _wait(children)
+        wait_for_endings(looks)
     except KeyboardInterrupt:
-        # The terminal has told the children as well.
-        _wait(children, PATIENCE)
+        wait_for_endings(looks, PATIENCE)  # the terminal has told the children as well
     finally:
         for child in children:
             if child.poll() is None:
@@ -83,18 +171,4 @@ def launch(command: Sequence[str], n_processes: int) -> int:
                 child.wait()
     codes = [child.returncode for child in children]
     # A child that a signal ended has a negative code; that of another is more telling.
-    return next((code for code in sorted(codes, reverse=True) if code != 0), 0) % 256
-
-
-def _wait(children: Sequence[subprocess.Popen[bytes]], patience: float | None = None) -> None:
-    """Wait until all have ended, or one has failed and the rest has had its time."""
-    deadline = None if patience is None else time.monotonic() + patience
-    while any(child.poll() is None for child in children):
-        if deadline is None and any(child.poll() not in (None, 0) for child in children):
-            deadline = time.monotonic() + PATIENCE
-        if deadline is not None and time.monotonic() > deadline:
-            for child in children:
-                if child.poll() is None:
-                    child.send_signal(signal.SIGTERM)
-            return
-        time.sleep(0.05)
+    return max((code for code in codes if code > 0), default=min(codes)) % 256

@@ -1,8 +1,8 @@
-"""Ending a job that cannot go on: a process was lost, or is alive and stuck.
+"""Ending a job that cannot continue: a process was lost, or is alive and stuck.
 
 Processes of a job wait for each other in every sum. When one is killed the others' sums fail at
-once; when one is alive but does nothing, nothing fails, ever. Recovery is the same for both: end,
-and start again from the checkpoint.
+once; when one is alive but does nothing, nothing ever fails. Recovery is the same for both: end,
+and resume from the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,28 +13,23 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn, Self
 
+#: Exit code of a process that cannot use what it was given: trying again is of no use.
+REFUSED = 2
 #: Exit code of a process that ended because another one is lost: worth trying again.
 TRY_AGAIN = 75
 
-#: Seconds that a round may take before a process counts as stuck; by itself many times the
-#: longest round so far.
+#: The variable for the seconds that a round may take before a process counts as stuck; many times
+#: the longest round so far by default.
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 
 #: Longer than the start, with its compilation, of any job.
 FIRST_ROUND = 1800.0
 #: A round may take this many times as long as the longest so far, and at least SHORTEST seconds.
 FACTOR, SHORTEST = 20.0, 120.0
-
-
-def stuck_after(environ: Mapping[str, str]) -> float | None:
-    """Return the limit that the environment sets for a :class:`Watchdog`."""
-    limit = environ.get(STUCK_AFTER)
-    return float(limit) if limit else None
 
 
 def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
@@ -100,27 +95,21 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
 
 
-# How JAX's runtime begins what it has to say when it cannot reach another process.
+# How JAX's runtime begins its messages when it cannot reach another process.
 _LOST = re.compile("(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): ")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error is JAX's of having lost another process.
+    """Return whether an error is JAX's for having lost another process.
 
-    Which class it has depends on where the loss is noticed: also a plain ValueError was seen.
+    Its class depends on where the loss is noticed; a plain ValueError was seen too.
     """
-    import jax
-
-    if isinstance(error, jax.errors.JaxRuntimeError):
+    jax = sys.modules.get("jax")  # whoever has not imported it has no error of its
+    if jax is not None and isinstance(error, jax.errors.JaxRuntimeError):
         return True
     return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
 
@@ -132,7 +121,7 @@ def together(n_processes: int) -> Iterator[None]:
     Parameters
     ----------
     n_processes : int
-        Of one alone nothing is changed: errors leave as usual.
+        Where there is only one, errors leave as usual.
     """
     if n_processes == 1:
         yield
@@ -140,11 +129,11 @@ def together(n_processes: int) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        end_process("Stopped. The same command with --resume goes on from the checkpoint.", 130)
+        end_process("Stopped. The same command with --resume resumes from the checkpoint.", 130)
     except BaseException as error:
         if is_loss(error):
             end_process(
-                "A process of the job was lost, and the others cannot go on without it "
+                "A process of the job was lost, and the others cannot continue without it "
                 f"({_first_line(error)}). Start the same command again with --resume."
             )
         # Whatever it is, leaving as usual would wait for processes that wait for this one.
@@ -152,6 +141,29 @@ def together(n_processes: int) -> Iterator[None]:
         if code is None:
             traceback.print_exc()
         end_process("", code if isinstance(code, int) else 1)
+
+
+@contextmanager
+def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
+    """Let this process end where a fit inside fails, or another process is lost or stuck.
+
+    Parameters
+    ----------
+    n_processes : int
+
+    Yields
+    ------
+    callbacks : list of callables
+        For the fit: they tell a :class:`Watchdog` that a round has ended. Where there is only
+        one process, nobody waits for it, and there is none.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(together(n_processes))
+        if n_processes == 1:
+            yield []
+            return
+        limit = os.environ.get(STUCK_AFTER)
+        yield [stack.enter_context(Watchdog(float(limit) if limit else None)).beat]
 
 
 def _first_line(error: BaseException) -> str:

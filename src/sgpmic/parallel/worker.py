@@ -1,98 +1,100 @@
-"""What a process of a job runs that Ray or Dask has started: ``python -m sgpmic.parallel.worker``.
+"""One process of a job that Ray or Dask has placed: ``python -m sgpmic.parallel.worker FOLDER``.
 
-``fit …``
-    the command line's own fit, with its words;
-``rows FOLDER``
-    a fit of ``FOLDER/rows.npy``, this process's rows, with the estimator ``FOLDER/model.pickle``.
+The folder says what to do (:func:`sgpmic.parallel.workers.write_job`); results are left in it.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import shutil
 import sys
 import threading
 import warnings
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sgpmic.cli.startup import prepare_process
-from sgpmic.parallel.child import REFUSED
-from sgpmic.parallel.watchdog import end_process
+from sgpmic import parallel
+from sgpmic.parallel.watchdog import REFUSED, end_process, is_loss, supervised
+from sgpmic.parallel.workers import BY_ROW, JOB, MODEL, ROWS, SETTINGS, WARNINGS
 
-#: What a process leaves for its rows in the folder, as ``.npy``.
-RESULTS = ("labels", "memberships", "embedding")
-
-
-def main(words: list[str]) -> None:
-    """Do what the words say."""
-    folder = Path(words[1]) if words[0] == "rows" else None
-    threading.Thread(target=_end_with_parent, args=[folder], name="parent", daemon=True).start()
-    prepare_process()
-    if words[0] == "fit":
-        from sgpmic.cli.app import app
-
-        app(words)
-    elif folder is not None:
-        fit_rows(folder)
+if TYPE_CHECKING:
+    from sgpmic.parallel.group import SharedTable
 
 
-def _end_with_parent(folder: Path | None) -> None:
-    # Not sys.stdin: a thread that waits with its lock held breaks the end of the interpreter.
-    while os.read(0, 1):
-        pass
-    if folder is not None:  # nobody is left to remove it
-        shutil.rmtree(folder, ignore_errors=True)
-    end_process("The program that started this process is gone.")
-
-
-def fit_rows(folder: Path) -> None:
-    """Fit the rows in a folder as one process of a job, and leave the results there.
-
-    Parameters
-    ----------
-    folder : Path
-        Of this process alone. The first one also leaves ``model.sgpmic``, and in
-        ``warnings.pickle`` what the model warned of.
-    """
-    from sgpmic import parallel
-    from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
-    from sgpmic.parallel.watchdog import is_loss, stuck_after
-
+def main(folder: Path) -> None:
+    """Do the job in a folder."""
+    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     try:
         job = parallel.initialize()
     except parallel.JobError as error:
         end_process(str(error), error.code)
-    process, n_processes = (0, 1) if job is None else (job.process, job.n_processes)
-    with ExitStack() as stack:
-        stack.enter_context(parallel.together(n_processes))
-        rows = np.load(folder / "rows.npy", mmap_mode="r")
-        model = pickle.loads((folder / "model.pickle").read_bytes())
-        table = rows if n_processes == 1 else parallel.share(rows)
-        if n_processes > 1:
-            dog = stack.enter_context(parallel.Watchdog(stuck_after(os.environ)))
-            model.set_params(callbacks=[dog.beat, *(model.callbacks or [])])
-        said = stack.enter_context(warnings.catch_warnings(record=True))
-        warnings.simplefilter("always")
+    with supervised(job.n_processes) as callbacks:
         try:
-            model.fit(table)
+            table = _fit(folder, job, callbacks)
         except (ValueError, TypeError) as error:
             if is_loss(error):
                 raise
             end_process(str(error), REFUSED)
-        for name in RESULTS:
-            np.save(folder / f"{name}.npy", getattr(model, f"{name}_"))
-        if process == 0:
-            ours = (SGPMICWarning, ConvergenceWarning)
-            notes = [(w.category, str(w.message)) for w in said if issubclass(w.category, ours)]
-            (folder / "warnings.pickle").write_bytes(pickle.dumps(notes))
-            model.save(folder / "model.sgpmic")
-        if n_processes > 1:
-            table.group.wait("all is done")
+        table.group.wait("results are written")
+
+
+def _fit(folder: Path, job: parallel.Job, callbacks: list[Callable[[object], None]]) -> SharedTable:
+    """Fit the rows of this process, and leave the results in the folder."""
+    from sgpmic import SGPMIC, exceptions
+    from sgpmic.storage.settings_file import read_settings
+
+    task = json.loads((folder / JOB).read_text())
+    model = SGPMIC(**read_settings(folder / SETTINGS))
+    model.set_params(
+        computation__checkpoint=task["checkpoint"],
+        computation__device=task["device"],
+        em__callbacks=callbacks,
+    )
+    values, names = _read_rows(folder, task["table"], task["columns"], job)
+    table = parallel.share(values)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(table)
+    for name in BY_ROW:
+        np.save(folder / f"{name}.npy", getattr(model, f"{name}_"))
+    if job.process == 0:
+        ours = (exceptions.SGPMICWarning, exceptions.ConvergenceWarning)
+        said = [
+            (warning.category.__name__, str(warning.message))
+            for warning in caught
+            if issubclass(warning.category, ours)
+        ]
+        (folder / WARNINGS).write_text(json.dumps(said))
+        if names:
+            model.feature_names_in_ = np.array(names, dtype=object)
+        model.save(folder / MODEL)
+    return table
+
+
+def _read_rows(
+    folder: Path, table: str | None, columns: list[str], job: parallel.Job
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return this process's rows and the names of the features, if they have any."""
+    if table is None:
+        return np.load(folder / ROWS, mmap_mode="r"), ()
+    from sgpmic.tables.reader import read_table
+
+    data = read_table(table, columns=columns, share=(job.process, job.n_processes))
+    return data.values, () if table.endswith(".npy") else data.names
+
+
+def _end_with_parent(folder: Path) -> None:
+    # Not sys.stdin: a thread that waits with its lock held breaks the end of the interpreter.
+    while os.read(0, 1):
+        pass
+    if (folder / ROWS).exists():  # a copy that nobody is left to remove
+        shutil.rmtree(folder, ignore_errors=True)
+    end_process("The program that started this process is gone.")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(Path(sys.argv[1]))

@@ -17,13 +17,13 @@ import sgpmic
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.predictor import Predictor
 from sgpmic.learning.reference import Reference
-from sgpmic.learning.settings import EM, Computation, Settings, Start
 from sgpmic.learning.units import Units
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.storage.settings_file import decode_parameters, encode_parameters, kernel_to_json
 
 _KIND = "SGPMIC"
 
@@ -43,11 +43,8 @@ class StoredModel:
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     """Write a model to ``path``."""
     arrays = _predictor_arrays(model.predictor)
-    parameters = {
-        name: _encode(value, f"parameter.{name}", arrays)
-        for name, value in model.parameters.items()
-        if not isinstance(value, np.random.RandomState)  # its seed is not known
-    }
+    parameters, parameter_arrays = encode_parameters(model.parameters)
+    arrays |= parameter_arrays
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
@@ -56,7 +53,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": _kernel_to_json(_first(model.predictor.posterior.mappings.kernels)),
+        "kernel": kernel_to_json(_first(model.predictor.posterior.mappings.kernels)),
         "scaling": model.predictor.units.kind,
         "feature_names": model.feature_names,
         "attributes": {name: _plain(value) for name, value in model.attributes.items()},
@@ -74,7 +71,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             raise ValueError(f"it holds a {header['estimator']}")
         return StoredModel(
             predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
-            parameters={k: _decode(v, arrays) for k, v in header["parameters"].items()},
+            parameters=decode_parameters(header["parameters"], arrays),
             attributes=dict(header["attributes"]),
             feature_names=header["feature_names"],
             history=dict(header["history"]),
@@ -93,38 +90,6 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
         f"{os.fspath(path)} is a model file, but not one of an SGPMIC that this version can read "
         f"({reason}); fit and save the model again."
     )
-
-
-#: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
-#: are of one machine.
-_SETTINGS: dict[str, type[Settings]] = {"Start": Start, "EM": EM, "Computation": Computation}
-_NOT_KEPT = ("callbacks", "checkpoint", "device")
-
-
-def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a parameter as JSON; an array goes to the file's arrays under ``name``."""
-    if isinstance(value, Settings):
-        fields = value.get_params().items()
-        kept = {k: _encode(v, f"{name}.{k}", arrays) for k, v in fields if k not in _NOT_KEPT}
-        return {"settings": type(value).__name__, "values": kept}
-    if isinstance(value, Kernel):
-        return {"kernel": _kernel_to_json(value)}
-    if isinstance(value, (str, bool, int, float, type(None), np.generic)):
-        return _plain(value)
-    arrays[name] = np.asarray(value)
-    return {"array": name}
-
-
-def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Undo :func:`_encode`."""
-    if not isinstance(value, dict):
-        return value
-    if "settings" in value:
-        values = {k: _decode(v, arrays) for k, v in value["values"].items() if k not in _NOT_KEPT}
-        return _SETTINGS[value["settings"]](**values)
-    if "kernel" in value:
-        return _kernel_from_json(value["kernel"])
-    return arrays[value["array"]]
 
 
 def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
@@ -210,18 +175,6 @@ def _predictor_from_arrays(
 def _first(kernels: Kernel) -> Kernel:
     first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
     return first
-
-
-def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
-    parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
-    return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
-
-
-def _kernel_from_json(value: dict[str, Any]) -> Kernel:
-    parameters = {
-        k: np.asarray(v) if isinstance(v, list) else v for k, v in value["parameters"].items()
-    }
-    return KERNELS[value["name"]](ard=bool(value["ard"]), **parameters)
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 import warnings
@@ -167,9 +168,15 @@ _ASKED = ("as_published", "standardize")
 
 def _read(table: Path, selection: dict[str, Any], folder: RunFolder, job: CommandJob) -> Table:
     """Return this process's rows of the table."""
-    from sgpmic.tables.reader import read_table
+    from sgpmic.tables.reader import TableError, read_table
 
-    data = read_table(table, **selection, share=job.share)
+    try:
+        data = read_table(table, **selection, share=job.share)
+    except TableError as error:
+        if error.column is None:
+            raise
+        advice = f"or leave the column out with --drop {shlex.quote(error.column)}"
+        raise TableError(f"{error}, {advice}") from None
     if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
         raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
     return data

@@ -41,16 +41,14 @@ def predict(
     """
     choose_device(device)
     from sgpmic.storage.model_file import ModelFileError
-    from sgpmic.tables.reader import TableError, missing_columns_sentence, open_table
+    from sgpmic.tables.reader import TableError, open_table, without_ending
 
-    target = out if out is not None else Path(f"{_stem(table)}-labels.csv")
+    target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     try:
         record = RunFolder(run).read_record()
         reader = open_table(table)
         features = record["data"]["features"]
-        sentence = missing_columns_sentence(table, features, reader.names)
-        if sentence is not None:
-            raise TableError(sentence)
+        reader.require(features)
         if target.exists() and not force:
             raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
         _say_extra(reader, record, id_column)
@@ -78,14 +76,6 @@ def _load(folder: RunFolder) -> SGPMIC:
         return SGPMIC.load(folder.model)
     except OSError as error:
         raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
-
-
-def _stem(table: Path) -> str:
-    """Return a table's name without its endings."""
-    name = table.name
-    for ending in (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow"):
-        name = name.removesuffix(ending)
-    return name.removesuffix(".npy").removesuffix(".npz")
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:

@@ -1,4 +1,4 @@
-"""A fit that is killed, anywhere, and gone on with ends as one that was left alone."""
+"""A fit that is killed, anywhere, and resumed ends as one that was left alone."""
 
 import contextlib
 import signal
@@ -85,13 +85,13 @@ def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -
 
 
 def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> None:
-    """Each kill goes on with what the last one left; one that comes too late begins anew."""
-    out, in_time, gone_on = tmp_path / "run", 0, 0
+    """Each run resumes what the last kill left; a kill that comes too late begins again."""
+    out, in_time, resumed = tmp_path / "run", 0, 0
     for name, times in MOMENTS:
         if (out / "run.json").exists():
             same_results(straight, out)
             out = tmp_path / f"run before {name}"
-        gone_on += (out / "checkpoint.sgpmic").exists()
+        resumed += (out / "checkpoint.sgpmic").exists()
         process = start(table, out, "--resume")
         in_time += wait_for(process, out, name, times)
         process.kill()
@@ -102,14 +102,14 @@ def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> 
         for file in out.glob("model.sgpmic"):
             SGPMIC.load(file)
     assert in_time >= 6, "the moments must come, or this tests nothing"
-    assert gone_on >= 3, "kills must leave something to go on from"
+    assert resumed >= 3, "kills must leave something to resume from"
     done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, out)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_stop_says_how_to_go_on(
+def test_a_polite_stop_says_how_to_resume(
     straight: Path, table: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(table, tmp_path / "run")
@@ -133,7 +133,7 @@ def test_a_polite_stop_says_how_to_go_on(
     same_results(straight, tmp_path / "run")
 
 
-def test_a_checkpoint_of_other_settings_is_not_gone_on_with(
+def test_a_checkpoint_of_other_settings_is_not_resumed(
     straight: Path, table: Path, tmp_path: Path
 ) -> None:
     process = start(table, tmp_path / "run")

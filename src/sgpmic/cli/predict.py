@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail
+from sgpmic.cli.console import console, fail, load_model, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -40,26 +40,23 @@ def predict(
     file, and files of any size go through in blocks.
     """
     choose_device(device)
-    from sgpmic.storage.model_file import ModelFileError
-    from sgpmic.tables.reader import TableError, open_table, without_ending
+    from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
+    folder = RunFolder(run)
     try:
-        record = RunFolder(run).read_record()
-        reader = open_table(table)
-        features = record["data"]["features"]
-        reader.require(features)
-        if target.exists() and not force:
-            raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-        _say_extra(reader, record, id_column)
-        model = _load(RunFolder(run))
-        total, flagged = _write(target, model, reader, record, id_column)
-    except (RunFolderError, TableError, ModelFileError) as error:
-        raise fail(str(error)) from None
+        with one_sentence(target):
+            record = folder.read_record()
+            reader = open_table(table)
+            reader.require(record["data"]["features"])
+            if target.exists() and not force:
+                raise RunFolderError(
+                    f"{target} exists; name another file with --out, or add --force."
+                )
+            _say_extra(reader, record, id_column)
+            total, flagged = _write(target, load_model(folder.model), reader, record, id_column)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
-    except OSError as error:
-        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -67,15 +64,6 @@ def predict(
             f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
             "unusual): there clusters mean little."
         )
-
-
-def _load(folder: RunFolder) -> SGPMIC:
-    from sgpmic.estimator import SGPMIC
-
-    try:
-        return SGPMIC.load(folder.model)
-    except OSError as error:
-        raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
@@ -121,7 +109,8 @@ def _write(
 def _answers(
     model: SGPMIC, reader: TableReader, record: dict[str, Any], id_name: str | None
 ) -> Iterator[dict[str, Any]]:
-    from sgpmic.cli.results import apply_scaling, assessed_columns, row_names
+    from sgpmic.cli.results import assessed_columns, row_names
+    from sgpmic.cli.standardize import apply_scaling
 
     for block in reader.blocks(record["data"]["features"], id_name, block_rows=_BLOCK):
         with warnings.catch_warnings():

@@ -179,11 +179,12 @@ def test_blocks_are_the_table(tmp_path: Path, ending: str, block_rows: int) -> N
     reader = open_table(write_example(tmp_path, ending, values))
     assert reader.names == (*NAMES, "key")
     assert reader.n_rows == (N_ROWS if ending in ("parquet", "pq") else None)
-    blocks = list(reader.blocks(["gamma", "beta"], "key", block_rows))
+    blocks = list(reader.blocks(["gamma", "beta"], ["key"], block_rows))
     np.testing.assert_array_equal(np.concatenate([b.values for b in blocks]), values[:, [2, 1]])
-    assert [text for block in blocks for text in block.ids] == [f"row {i}" for i in range(N_ROWS)]
-    assert [block.first_row for block in blocks] == list(range(0, N_ROWS, block_rows))
+    keys = [text for block in blocks for text in block.texts[0]]
+    assert keys == [f"row {i}" for i in range(N_ROWS)]
     assert {len(block.values) for block in blocks[:-1]} == {block_rows}
+    assert len(blocks) == -(-N_ROWS // block_rows)
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])
@@ -195,8 +196,9 @@ def test_blocks_of_numpy_files(tmp_path: Path, ending: str, block_rows: int) -> 
     assert reader.n_rows == N_ROWS
     blocks = list(reader.blocks(reader.names, block_rows=block_rows))
     np.testing.assert_array_equal(np.concatenate([b.values for b in blocks]), example())
-    assert [block.first_row for block in blocks] == list(range(0, N_ROWS, block_rows))
-    assert all(block.ids is None for block in blocks)
+    assert {len(block.values) for block in blocks[:-1]} == {block_rows}
+    assert len(blocks) == -(-N_ROWS // block_rows)
+    assert all(block.texts == [] for block in blocks)
 
 
 def test_blocks_can_be_read_again(tmp_path: Path) -> None:

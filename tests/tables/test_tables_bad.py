@@ -167,7 +167,7 @@ def test_lines_are_right_far_down(
     assert zero.startswith("t.csv, line 202: a zero byte")
     (tmp_path / "t.csv").write_bytes(f"{head}1,2{end}inf,x{end}".encode())
     with pytest.raises(TableError, match="line 203, column 'n': the value is infinite"):
-        list(open_table(tmp_path / "t.csv").blocks(["n"], "key", 3))
+        list(open_table(tmp_path / "t.csv").blocks(["n"], ["key"], 3))
 
 
 @pytest.mark.parametrize("word", ["", " ", "NA", "nan", "NaN", "null", "NULL", "N/A", '""', "#N/A"])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sgpmic.cli.console import console, fail, load_model, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.cli.results import model_columns, row_names
+from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -83,12 +86,10 @@ def _write(
     id_column: str | None,
 ) -> tuple[int, int]:
     """Write the answers, block by block, and return the numbers of rows and of unusual ones."""
-    from sgpmic.storage.outputs import replacing, table_bytes
-
     id_name = id_column or record["data"]["id"]
     if id_name not in reader.names and id_column is None:
         id_name = None
-    flagged = total = 0
+    total = flagged = 0
     bar = Progress(
         TextColumn("predicting"),
         BarColumn(bar_width=24),
@@ -98,24 +99,29 @@ def _write(
     )
     with replacing(target) as file, bar:
         task = bar.add_task("", total=reader.n_rows)
-        for columns in _answers(model, reader, record, id_name):
+        texts = [] if id_name is None else [id_name]
+        for block in reader.blocks(record["data"]["features"], texts, _BLOCK):
+            columns = {
+                **row_names(next(iter(block.texts), None), id_name, len(block.values), total),
+                **_answers(model, block.values, record),
+            }
             file.write(table_bytes(columns, header=total == 0))
             flagged += int(columns["unusual"].sum())
-            total += len(columns["unusual"])
+            total += len(block.values)
             bar.update(task, completed=total)
     return total, flagged
 
 
-def _answers(
-    model: SGPMIC, reader: TableReader, record: dict[str, Any], id_name: str | None
-) -> Iterator[dict[str, Any]]:
-    from sgpmic.cli.results import assessed_columns, row_names
+def _answers(model: SGPMIC, values: NDArray[np.float64], record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the model says of new rows."""
     from sgpmic.cli.standardize import apply_scaling
 
-    for block in reader.blocks(record["data"]["features"], id_name, block_rows=_BLOCK):
-        with warnings.catch_warnings():
-            # Columns were matched by name already; the array has none any more.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            found = model.assess(apply_scaling(block.values, record["scaling"]))
-        names = row_names(block.ids, id_name, len(block.values), block.first_row)
-        yield {**names, **assessed_columns(found, record["unusual_below"])}
+    with warnings.catch_warnings():
+        # Columns were matched by name already; the array has none any more.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        found = model.assess(apply_scaling(values, record["scaling"]))
+    return {
+        **model_columns(found.labels, found.memberships, found.embedding),
+        "log_density": found.log_density,
+        "unusual": (found.log_density < record["unusual_below"]).astype(int),
+    }

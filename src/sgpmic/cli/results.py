@@ -19,7 +19,6 @@ from sgpmic.storage.run_folder import RunFolder
 if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
     from sgpmic.estimator import SGPMIC
-    from sgpmic.learning.predictor import Assessment
     from sgpmic.tables.reader import Table
 
 Floats = NDArray[np.float64]
@@ -67,7 +66,7 @@ def write_results(fit: Fit) -> None:
     job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
     columns = {
         **row_names(data.ids, data.id_name, len(data.values), job.first_row),
-        **_columns(model.labels_, model.memberships_, model.embedding_),
+        **model_columns(model.labels_, model.memberships_, model.embedding_),
     }
     n_rows, sizes = job.n_rows(data), job.sizes(model)
     if job.group is None:
@@ -161,16 +160,10 @@ def row_names(
     return {"id" if clash else str(id_name): ids}
 
 
-def assessed_columns(found: Assessment, threshold: float) -> dict[str, Any]:
-    """Return what is said of new rows."""
-    return {
-        **_columns(found.labels, found.memberships, found.embedding),
-        "log_density": found.log_density,
-        "unusual": (found.log_density < threshold).astype(int),
-    }
-
-
-def _columns(labels: NDArray[np.int64], memberships: Floats, embedding: Floats) -> dict[str, Any]:
+def model_columns(
+    labels: NDArray[np.int64], memberships: Floats, embedding: Floats
+) -> dict[str, Any]:
+    """Return what is said of every row, fitted or new."""
     return {
         "cluster": labels,
         "certainty": memberships.max(axis=1),

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +15,13 @@ from numpy.typing import NDArray
 from sgpmic.tables.errors import TableError, list_names, quote
 
 Floats = NDArray[np.float64]
-#: Numbers of shape (n_rows, n_columns), and a list of n_rows texts for every text column.
-Rows = tuple[Floats, list[list[str]]]
 
 
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows of a table.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_columns)
-        The numbers, finite, columns in the order asked for.
-    ids : list of str or None
-        The rows' names, if an id column was asked for.
-    first_row : int
-        The place of the first row in the table, counted from 0.
-    """
+class Rows(NamedTuple):
+    """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
 
     values: Floats
-    ids: list[str] | None
-    first_row: int
+    texts: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +30,7 @@ class Piece:
 
     Attributes
     ----------
-    values : ndarray of shape (n_rows, n_columns)
+    values : ndarray of shape (n_rows, n_features)
         The numbers; NaN where a value is missing.
     texts : list of list of str
         One list for every text column asked for.
@@ -92,21 +79,44 @@ class TableReader(ABC):
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield all rows, unchecked, in pieces of whatever size suits the format."""
 
-    def checked_pieces(self, features: Sequence[str], texts: Sequence[str] = ()) -> Iterator[Piece]:
-        """Yield all rows, at least one, with finite numbers only.
+    def blocks(
+        self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
+    ) -> Iterator[Rows]:
+        """Yield the table's rows in order, ``block_rows`` at a time (the last block has the rest).
 
         Parameters
         ----------
         features : sequence of str
-            The columns to read as numbers.
+            The columns to read as numbers, in the order wanted.
         texts : sequence of str
-            The columns to read as text.
+            Columns of any type to read as text.
+        block_rows : int, optional
+            The number of rows of a block; None for one block of all rows.
 
         Raises
         ------
         TableError
-            At the first value that is not a finite number, or if the file is damaged.
+            At the first value that is not a finite number, if there is no row, or if the file is
+            damaged.
         """
+        held: list[Rows] = []
+        n_held = 0
+        for piece in self._checked_pieces(features, texts):
+            done, n_rows = 0, len(piece.values)
+            while done < n_rows:
+                end = n_rows if block_rows is None else done + block_rows - n_held
+                part = piece.values[done:end], [column[done:end] for column in piece.texts]
+                held.append(Rows(*part))
+                n_held += len(part[0])
+                done = end
+                if n_held == block_rows:
+                    yield _join(held)
+                    n_held = 0
+        if n_held:
+            yield _join(held)
+
+    def _checked_pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
+        """Yield all rows, at least one, with finite numbers only."""
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
@@ -119,47 +129,6 @@ class TableReader(ABC):
             yield piece
         if empty:
             raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
-
-    def blocks(
-        self, columns: Sequence[str], id_column: str | None = None, block_rows: int = 65536
-    ) -> Iterator[Block]:
-        """Yield the table's rows in order, ``block_rows`` at a time (the last block has the rest).
-
-        Parameters
-        ----------
-        columns : sequence of str
-            The columns to read as numbers, in the order wanted.
-        id_column : str, optional
-            A column of any type to read as text.
-        block_rows : int
-            The number of rows of a block.
-
-        Raises
-        ------
-        TableError
-            At the first value that is not a finite number, or if the file is damaged.
-        """
-        texts = () if id_column is None else (id_column,)
-        held: list[Rows] = []
-        n_held = first_row = 0
-
-        def block() -> Block:
-            values, words = join_rows(held)
-            return Block(values, words[0] if words else None, first_row)
-
-        for piece in self.checked_pieces(columns, texts):
-            done = 0
-            while done < len(piece.values):
-                part = slice(done, done + block_rows - n_held)
-                held.append((piece.values[part], [column[part] for column in piece.texts]))
-                n_held += len(held[-1][0])
-                done = part.stop
-                if n_held == block_rows:
-                    yield block()
-                    first_row += n_held
-                    n_held = 0
-        if n_held:
-            yield block()
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
@@ -200,22 +169,22 @@ class TableReader(ABC):
         )
 
 
-def join_rows(parts: list[Rows]) -> Rows:
-    """Return the numbers of several pieces as one array, and their text columns as one list each.
+def _join(parts: list[Rows]) -> Rows:
+    """Return several parts as one, with an array of its own.
 
     The list is emptied on the way, so that memory never holds everything twice.  It is not one of
     pieces: these hold on to the file's text, to tell places.
     """
-    values = np.empty((sum(len(values) for values, _ in parts), parts[0][0].shape[1]))
-    texts: list[list[list[str]]] = [[] for _ in parts[0][1]]
+    values = np.empty((sum(len(part.values) for part in parts), parts[0].values.shape[1]))
+    texts: list[list[list[str]]] = [[] for _ in parts[0].texts]
     end = len(values)
     while parts:
-        part, words = parts.pop()
-        values[end - len(part) : end] = part
-        end -= len(part)
-        for column, more in zip(texts, words, strict=True):
+        part = parts.pop()
+        values[end - len(part.values) : end] = part.values
+        end -= len(part.values)
+        for column, more in zip(texts, part.texts, strict=True):
             column.append(more)
-    return values, [[text for part in reversed(column) for text in part] for column in texts]
+    return Rows(values, [[text for part in reversed(column) for text in part] for column in texts])
 
 
 def check_unique(path: str, names: Sequence[str], place: str = "") -> None:

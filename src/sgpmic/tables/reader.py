@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgpmic.tables.arrow_files import IpcReader, ParquetReader
-from sgpmic.tables.base import Floats, Rows, TableReader, join_rows
+from sgpmic.tables.base import Floats, TableReader
 from sgpmic.tables.cells import is_missing
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
@@ -159,10 +159,7 @@ def read_table(
         n_rows = reader.n_rows or 0
         reader = reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
     texts = [name for name in (id_column, label_column) if name is not None]
-    parts: list[Rows] = [
-        (piece.values, piece.texts) for piece in reader.checked_pieces(features, texts)
-    ]
-    values, words = join_rows(parts)
+    values, words = next(reader.blocks(features, texts))
     ids = words[0] if id_column is not None else None
     labels = None
     if label_column is not None:

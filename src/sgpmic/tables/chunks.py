@@ -133,11 +133,11 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int = 1) -> I
         held += text
         if len(held) < enough:
             continue  # looking again after every read would take quadratic time
-        cut = _last_record_end(held, delimiters)
-        if cut:
-            yield Chunk(held[:cut], line)
-            line += held.count(b"\n", 0, cut)
-            held = held[cut:]
+        end = _last_record_end(held, delimiters)
+        if end:
+            yield Chunk(held[:end], line)
+            line += held.count(b"\n", 0, end)
+            held = held[end:]
         enough = 2 * len(held)
         if len(held) > _LONGEST_RECORD:
             raise TableError(

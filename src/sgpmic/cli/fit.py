@@ -182,7 +182,7 @@ def _run(
             "learned is kept; free some space and run the same command with --resume."
         ) from None
     except KeyboardInterrupt:
-        if not folder.checkpoint.exists():
+        if not folder.has_checkpoint:
             raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
         raise fail(
             "Stopped. What was learned is kept; resume with the same command and --resume.", 130

@@ -42,6 +42,11 @@ class RunFolder:
         """Whether a fit has ended in it."""
         return self._run.is_file()
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether something was learned that can be resumed."""
+        return any(self.checkpoint.glob("round-*"))
+
     def make_ready(self, *, force: bool, resume: bool) -> None:
         """Create the folder, without the results of an earlier run unless it is resumed.
 

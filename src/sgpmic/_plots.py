@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sgpmic.report import picture
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 class PlotsMixin:
-    """Pictures of a fitted model, each on matplotlib axes that are given or made."""
+    """Pictures of a fitted model, each on the matplotlib axes given, or on new ones."""
 
     def plot_embedding(self: Any, *, title: str | None = None, axes: Axes | None = None) -> Axes:
         """Draw the latent points, coloured by cluster and faded by doubt, and the Gaussians.
@@ -27,19 +29,11 @@ class PlotsMixin:
         Returns
         -------
         axes : matplotlib Axes
+            The first two latent dimensions; one alone is shown against the certainty. Every
+            ellipse holds 90 % of its Gaussian.
         """
-        check_is_fitted(self)
-        _need_matplotlib()
-        from sgpmic.report.picture import draw_embedding
-
-        return draw_embedding(
-            self.embedding_,
-            self.memberships_,
-            self.means_,
-            self.covariances_,
-            title=title,
-            axes=axes,
-        )
+        _check_ready(self)
+        return picture.draw_embedding(self, title, axes)
 
     def plot_bound(self: Any, *, axes: Axes | None = None) -> Axes:
         """Draw the bound over the rounds of every start.
@@ -53,11 +47,8 @@ class PlotsMixin:
         -------
         axes : matplotlib Axes
         """
-        check_is_fitted(self)
-        _need_matplotlib()
-        from sgpmic.report.plots import draw_bound
-
-        return draw_bound(self.history_, self.starts_, axes=axes)
+        _check_ready(self)
+        return picture.draw_bound(self, axes)
 
     def plot_profiles(
         self: Any, X: ArrayLike | None = None, *, n_features: int = 10, axes: Axes | None = None
@@ -70,18 +61,16 @@ class PlotsMixin:
             Rows to describe; None for the training rows (a sample of 20 000 where there were
             more).
         n_features : int, default=10
-            How many features to show at most.
+            How many features to show at most: those that set clusters apart most.
         axes : matplotlib Axes or None
             Where to draw; None for a new figure.
 
         Returns
         -------
         axes : matplotlib Axes
+            Rows are features, columns clusters.
         """
-        check_is_fitted(self)
-        _need_matplotlib()
-        from sgpmic.report.plots import draw_profiles
-
+        _check_ready(self)
         if X is None:
             reference = self._fitted.reference
             values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
@@ -91,12 +80,11 @@ class PlotsMixin:
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = [f"feature {i}" for i in range(self.n_features_in_)]
-        return draw_profiles(
-            values, labels, names, int(self.n_clusters), n_features=n_features, axes=axes
-        )
+        return picture.draw_profiles(values, labels, names, int(self.n_clusters), n_features, axes)
 
 
-def _need_matplotlib() -> None:
+def _check_ready(model: Any) -> None:
+    check_is_fitted(model)
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -17,8 +17,8 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sgpmic._validation import _check_number, check_whole_number
 from sgpmic.exceptions import ConvergenceWarning
+from sgpmic.learning.constraints import Number, WholeNumber
 from sgpmic.learning.memberships import fuzzy_c_means, fuzzy_memberships
 from sgpmic.learning.points import Floats, origin_and_unit
 
@@ -106,9 +106,9 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         self : FuzzyCMeans
         """
         for name in ("n_clusters", "n_init", "max_iter"):
-            check_whole_number(name, getattr(self, name), 1)
-        _check_number("fuzzifier", self.fuzzifier, 1.0, open_interval=True)
-        _check_number("tol", self.tol, 0.0)
+            WholeNumber(1).check(name, getattr(self, name))
+        Number(1.0, above=True).check("fuzzifier", self.fuzzifier)
+        Number(0.0).check("tol", self.tol)
         # Row by row in memory: sums in another order would round differently.
         points = validate_data(self, X, dtype=np.float64, order="C")
         if len(points) < self.n_clusters:

@@ -84,6 +84,7 @@ def test_a_bad_row_late_in_the_file_leaves_no_output(run: Path, tmp_path: Path) 
     words = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
     assert "line 20002" in words
     assert "'width'" in words
+    assert "--drop" not in words, "predict has no such option"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -16,7 +16,7 @@ from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
 from sgpmic.report import RunContent, render_report
-from sgpmic.report.payload import shorten
+from sgpmic.report.words import shorten
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402

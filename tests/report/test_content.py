@@ -14,19 +14,16 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.report.content import (
+from sgpmic.report.content import RunContent, content_from_model
+from sgpmic.report.latent_map import boundary_segments, latent_map, mixture_log_joint
+from sgpmic.report.statistics import (
     LARGEST_EFFECT,
-    RunContent,
-    boundary_segments,
     cluster_profiles,
     cluster_sizes,
     confusion,
-    content_from_model,
     doubtful_rows,
     entropies,
-    latent_map,
     log_gaussian,
-    mixture_log_joint,
     typical_rows,
 )
 
@@ -106,7 +103,7 @@ class TestProfiles:
         rng = np.random.default_rng(0)
         values, labels = rng.normal(size=(50, 7)), rng.integers(0, 3, 50)
         whole = cluster_profiles(values, labels, 3)
-        monkeypatch.setattr("sgpmic.report.content._BLOCK", 100)
+        monkeypatch.setattr("sgpmic.report.statistics._BLOCK", 100)
         for one, other in zip(whole, cluster_profiles(values, labels, 3), strict=True):
             np.testing.assert_allclose(one, other)
 

@@ -17,10 +17,10 @@ from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
 from sgpmic.report import render_report
-from sgpmic.report.charts import bound_chart, certainty_chart, nice_ticks, number
+from sgpmic.report.charts import bound_chart, certainty_chart, nice_ticks
 from sgpmic.report.content import RunContent
-from sgpmic.report.page import _exact_percent, _percent
-from sgpmic.report.payload import pack_memberships, pack_values, safe_json, shorten
+from sgpmic.report.payload import pack_memberships, pack_values, safe_json
+from sgpmic.report.words import exact_percent, number, percent, shorten
 
 VOID = {"meta", "input", "col", "br", "img", "link"}
 SVG_EMPTY = {"path", "line", "circle", "rect", "polyline"}
@@ -210,7 +210,7 @@ class TestSize:
         codes = np.frombuffer(base64.b64decode(packed["codes"]["base64"]), "<u2").reshape(2, 3)
         assert codes.tolist() == [[0, 65534, 32767], [0, 0, 0]]
 
-    def test_values_take_less_room_as_there_are_more(self, monkeypatch):
+    def test_values_take_less_space_as_there_are_more(self, monkeypatch):
         content = make_content(n=1000, p=10)
         types = []
         for limits in [(10**6, 10**6), (1000, 10**6), (1000, 1000)]:
@@ -277,17 +277,17 @@ class TestPlainWords:
         Page(render_report(make_content(n=n, p=p, M=M, Q=Q)))
 
     def test_percent(self):
-        assert [_percent(v) for v in (0.5, 1.0, 0.99999, 0.0, 1e-9)] == [
+        assert [percent(v) for v in (0.5, 1.0, 0.99999, 0.0, 1e-9)] == [
             "50.0 %",
             "100.0 %",
             "> 99.9 %",
             "0.0 %",
             "< 0.1 %",
         ]
-        assert _exact_percent(1 - 3e-5) == "99.997 %"
-        assert _exact_percent(3e-5) == "0.003 %"
-        assert _exact_percent(1e-12) == "< 0.00001 %"
-        assert _exact_percent(0.521) == "52.1 %"
+        assert exact_percent(1 - 3e-5) == "99.997 %"
+        assert exact_percent(3e-5) == "0.003 %"
+        assert exact_percent(1e-12) == "< 0.00001 %"
+        assert exact_percent(0.521) == "52.1 %"
 
 
 class TestCharts:

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from sgpmic.tables import chunks, layout
 from sgpmic.tables.reader import (
     TableError,
-    match_columns,
-    missing_columns_sentence,
     open_table,
     read_table,
+    without_ending,
 )
 
 NAMES = ("alpha", "beta", "gamma")
@@ -180,11 +179,12 @@ def test_blocks_are_the_table(tmp_path: Path, ending: str, block_rows: int) -> N
     reader = open_table(write_example(tmp_path, ending, values))
     assert reader.names == (*NAMES, "key")
     assert reader.n_rows == (N_ROWS if ending in ("parquet", "pq") else None)
-    blocks = list(reader.blocks(["gamma", "beta"], "key", block_rows))
+    blocks = list(reader.blocks(["gamma", "beta"], ["key"], block_rows))
     np.testing.assert_array_equal(np.concatenate([b.values for b in blocks]), values[:, [2, 1]])
-    assert [text for block in blocks for text in block.ids] == [f"row {i}" for i in range(N_ROWS)]
-    assert [block.first_row for block in blocks] == list(range(0, N_ROWS, block_rows))
+    keys = [text for block in blocks for text in block.texts[0]]
+    assert keys == [f"row {i}" for i in range(N_ROWS)]
     assert {len(block.values) for block in blocks[:-1]} == {block_rows}
+    assert len(blocks) == -(-N_ROWS // block_rows)
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])
@@ -196,8 +196,9 @@ def test_blocks_of_numpy_files(tmp_path: Path, ending: str, block_rows: int) -> 
     assert reader.n_rows == N_ROWS
     blocks = list(reader.blocks(reader.names, block_rows=block_rows))
     np.testing.assert_array_equal(np.concatenate([b.values for b in blocks]), example())
-    assert [block.first_row for block in blocks] == list(range(0, N_ROWS, block_rows))
-    assert all(block.ids is None for block in blocks)
+    assert {len(block.values) for block in blocks[:-1]} == {block_rows}
+    assert len(blocks) == -(-N_ROWS // block_rows)
+    assert all(block.texts == [] for block in blocks)
 
 
 def test_blocks_can_be_read_again(tmp_path: Path) -> None:
@@ -411,6 +412,15 @@ def test_arrow_types(tmp_path: Path, ending: str) -> None:
     np.testing.assert_array_equal(read_table(path).values, expected)
 
 
+@pytest.mark.skipif(not hasattr(pa, "string_view"), reason="this pyarrow has no string views")
+def test_views_of_text(tmp_path: Path) -> None:
+    column = pa.array(["1", " 2.5", "TRUE"], pa.string_view())
+    pa.feather.write_feather(pa.table({"x": column, "key": column}), tmp_path / "t.feather")
+    table = read_table(tmp_path / "t.feather", id_column="key")
+    assert table.values[:, 0].tolist() == [1.0, 2.5, 1.0]
+    assert table.ids == ["1", " 2.5", "TRUE"]
+
+
 @pytest.mark.parametrize(
     ("column", "texts"),
     [
@@ -458,14 +468,6 @@ def test_columns_in_the_order_asked_for(tmp_path: Path) -> None:
     assert values_of(tmp_path, content, id_column="b", drop=["b"]) == [[1.0, 3.0, 4.0]]
 
 
-def test_match_columns() -> None:
-    assert match_columns(["a", "b", "c"], ["d", "c", "a", "e"]) == (["b"], ["d", "e"])
-    assert match_columns(["a"], ["a"]) == ([], [])
-    assert missing_columns_sentence("n.csv", ["a"], ["a", "b"]) is None
-    assert missing_columns_sentence("n.csv", ["a", "b"], ["a", "B"]) == (
-        "n.csv lacks the column 'b' that the model was fitted to; rename or add them (columns it "
-        "has besides: 'B')"
-    )
-    assert missing_columns_sentence("n.csv", ["a", "b", "c"], ["a"]) == (
-        "n.csv lacks the columns 'b', 'c' that the model was fitted to; add them"
-    )
+def test_names_without_their_endings() -> None:
+    names = ("a/new.rows.csv", "new.rows.TSV.gz", "new.rows.parquet", "new.rows.npz", "new.rows")
+    assert {without_ending(name) for name in names} == {"new.rows"}

@@ -126,17 +126,13 @@ def test_ragged_rows(tmp_path: Path) -> None:
 
 
 def test_text_in_a_number_column(tmp_path: Path) -> None:
-    expected = (
-        "t.csv, line 3, column 'kind of': 'red' is not a number; use --drop 'kind of' to leave "
-        "the column out"
-    )
+    expected = "t.csv, line 3, column 'kind of': 'red' is not a number; correct it"
     assert complaint(tmp_path, "a,kind of\n1,2\n3,red\n") == expected
     assert complaint(tmp_path, "a,kind of\r\n1,2\r\n3,red\r\n") == expected
     assert complaint(tmp_path, "a,kind of\r1,2\r3,red\r") == expected
     two = complaint(tmp_path, "a,b,c\n1,2,3\n1,2,u\nv,2,3\n")
     assert two == (
-        "t.csv, line 3, column 'c': 'u' is not a number (nor is text in 'a'); use --drop c to "
-        "leave the column out"
+        "t.csv, line 3, column 'c': 'u' is not a number (nor is text in 'a'); correct it"
     )
     after_header = complaint(tmp_path, '\n \n"a\nb",c\n1,x\n')
     assert after_header.startswith("t.csv, line 5, column 'c': 'x' is not a number")
@@ -171,7 +167,7 @@ def test_lines_are_right_far_down(
     assert zero.startswith("t.csv, line 202: a zero byte")
     (tmp_path / "t.csv").write_bytes(f"{head}1,2{end}inf,x{end}".encode())
     with pytest.raises(TableError, match="line 203, column 'n': the value is infinite"):
-        list(open_table(tmp_path / "t.csv").blocks(["n"], "key", 3))
+        list(open_table(tmp_path / "t.csv").blocks(["n"], ["key"], 3))
 
 
 @pytest.mark.parametrize("word", ["", " ", "NA", "nan", "NaN", "null", "NULL", "N/A", '""', "#N/A"])
@@ -314,7 +310,7 @@ def test_types_that_are_no_numbers(tmp_path: Path, column: pa.Array, words: str)
     columns = {"x": pa.array([1.0]), "when": column}
     message = parquet_complaint(tmp_path, columns)
     assert message.startswith(f"t.parquet, column 'when': {words}")
-    assert message.endswith("or use --drop when to leave the column out")
+    assert "; turn them into numbers" in message or "; spread them over columns" in message
     assert read_table(tmp_path / "t.parquet", drop=["when"]).values.tolist() == [[1.0]]
 
 
@@ -322,8 +318,7 @@ def test_places_in_other_formats(tmp_path: Path) -> None:
     column = pa.array(["1"] * 70_000 + ["x"])
     for text in (column, column.dictionary_encode()):
         assert parquet_complaint(tmp_path, {"a": text}) == (
-            "t.parquet, row 70001, column 'a': 'x' is not a number; use --drop a to leave the "
-            "column out"
+            "t.parquet, row 70001, column 'a': 'x' is not a number; correct it"
         )
     column = pa.array([1.0] * 70_000 + [None, float("nan"), 2.0])
     assert parquet_complaint(tmp_path, {"b": column}) == (
@@ -345,7 +340,9 @@ def test_arrays_that_are_no_tables(tmp_path: Path) -> None:
         save(tmp_path / name, array, **arrays)
         return complaint_about(tmp_path / name)
 
-    assert about(np.ones(3)).startswith("t.npy has shape (3,), a table has rows and columns; for a")
+    assert about(np.ones(3)).startswith(
+        "t.npy has shape (3,), a table has rows and columns; for one"
+    )
     assert "has shape (1, 2, 3)" in about(np.ones((1, 2, 3)))
     assert "has shape ()" in about(np.float64(1))
     assert "has no columns" in about(np.ones((3, 0)))
@@ -386,6 +383,24 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
         next(open_table(tmp_path / "t.csv").blocks(["width", "zzz"]))
     many = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100)
     assert complaint(tmp_path, many, drop=["zzz"]).endswith("'c10', 'c11' and 88 more")
+
+
+def test_several_columns_that_do_not_exist(tmp_path: Path) -> None:
+    expected = "t.csv has no columns 'b', 'c'; its columns are 'a', 'B'"
+    assert complaint(tmp_path, "a,B\n1,2\n", columns=["b", "a", "c"]) == expected
+
+
+def test_columns_that_could_be_left_out_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,kind of\n1,red\n")
+    pq.write_table(pa.table({"kind of": ["red"]}), tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(TableError, match="not a number") as caught:
+            read_table(tmp_path / name)
+        assert caught.value.column == "kind of"
+    (tmp_path / "t.csv").write_text("a,b\n1,\n")
+    with pytest.raises(TableError, match="missing") as caught:
+        read_table(tmp_path / "t.csv")
+    assert caught.value.column is None
 
 
 def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The commands, one a file: options in words, and calls of the layers below."""
+"""The commands, each in its own file: options, and calls of the layers below."""

@@ -21,11 +21,8 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(fit)
-app.command()(predict)
-app.command()(report)
-app.command()(info)
+for command in (demo, fit, predict, report, info):
+    app.command()(command)
 app.add_typer(paper, name="paper")
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
 
 console = Console(highlight=False)
 
@@ -13,6 +21,40 @@ def fail(sentence: str, code: int = 2) -> typer.Exit:
     """Say what went wrong in one sentence; raise what this returns."""
     Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
     return typer.Exit(code)
+
+
+@contextmanager
+def one_sentence(target: Path) -> Iterator[None]:
+    """End the command with one sentence where a file or folder is not as it should be.
+
+    Parameters
+    ----------
+    target : Path
+        What is written here: the disk's errors are about it.
+    """
+    from sgpmic.storage.model_file import ModelFileError
+    from sgpmic.storage.run_folder import RunFolderError
+    from sgpmic.tables.errors import TableError
+
+    try:
+        yield
+    except (RunFolderError, TableError, ModelFileError) as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
+
+
+def load_model(path: Path) -> SGPMIC:
+    """Return the model in a file, or give up."""
+    from sgpmic.estimator import SGPMIC
+    from sgpmic.storage.model_file import ModelFileError
+
+    try:
+        return SGPMIC.load(path)
+    except ModelFileError as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def listed(values: list[str] | None) -> list[str]:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.markup import escape
 
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.fit import fit
-from sgpmic.cli.options import Force
+from sgpmic.cli.options import Force, OutFolder, Seed
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo-output"),
-    force: Force = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
-) -> None:
+def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed = 0) -> None:
     """Cluster the iris flowers: three species, four measurements, no labels used.
 
     Writes the table itself (iris.csv) and what sgpmic fit makes of it (run/).
@@ -31,7 +25,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         _write_iris(table)
     except OSError as error:
-        raise fail(f"The folder {out} cannot be made: {error.strerror}.") from None
+        raise fail(f"The folder {out} cannot be created: {error.strerror}.") from None
     console.print(
         f"$ sgpmic fit {escape(str(table))} -k 3 --id flower --label species "
         f"--out {escape(str(out / 'run'))}"

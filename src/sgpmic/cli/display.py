@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 _MOST_SIZES = 8
 
 
-class FitDisplay:
-    """Shows what the callbacks are told (:class:`sgpmic.Progress`).
+class FitDisplay(Progress):
+    """Shows what callbacks are told (:class:`sgpmic.Progress`).
 
     Parameters
     ----------
@@ -24,7 +23,7 @@ class FitDisplay:
     """
 
     def __init__(self, max_rounds: int, n_starts: int) -> None:
-        self._bar = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[words]}"),
@@ -32,40 +31,26 @@ class FitDisplay:
             TextColumn("{task.fields[left]}"),
             console=console,
         )
-        self._task = self._bar.add_task(
+        self._task = self.add_task(
             "compiling", total=max_rounds * n_starts, words=f"round 0/{max_rounds}", left=""
         )
-        self.rounds = 0
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def show(self, progress: sgpmic.Progress) -> None:
         """Bring the display up to date."""
-        self.rounds += 1
         total = progress.max_rounds * progress.n_starts
-        made = progress.start * progress.max_rounds + progress.round
+        done = progress.start * progress.max_rounds + progress.round
         # At most: a start may settle before its last round.
-        left = (total - made) * progress.seconds / progress.round
+        left = (total - done) * progress.seconds / progress.round
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
         change = "" if progress.change == float("inf") else f" (change {progress.change:.1e})"
         n_starts = progress.n_starts
         start = f"start {progress.start + 1}/{n_starts}, " if n_starts > 1 else ""
-        self._bar.update(
+        self.update(
             self._task,
             description="learning",
             total=total,
-            completed=made,
+            completed=done,
             words=f"{start}round {progress.round}/{progress.max_rounds}, "
             f"bound {progress.bound:.2f}{change}, sizes {' · '.join(sizes)}{more}",
             left=f"at most {_duration(left)} left",
@@ -73,8 +58,8 @@ class FitDisplay:
 
     def finish(self, words: str) -> None:
         """Fill the bar."""
-        total = self._bar.tasks[0].total
-        self._bar.update(self._task, description="done", completed=total, words=words, left="")
+        total = self.tasks[0].total
+        self.update(self._task, description="done", completed=total, words=words, left="")
 
 
 def _duration(seconds: float) -> str:

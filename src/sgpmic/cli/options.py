@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their words become values."""
+"""The options of the commands, and how their words become values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ import typer
 
 from sgpmic.cli.console import fail
 
+TablePath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TABLE", help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY or NPZ."
+    ),
+]
+Clusters = Annotated[int, typer.Option("-k", "--clusters", min=1, help="Number of clusters.")]
+Dimensions = Annotated[
+    str,
+    typer.Option(
+        "-d", "--dimensions", help="Latent dimensions, or the share of variance to keep (0.95)."
+    ),
+]
+OutFolder = Annotated[Path, typer.Option(help="Folder for the results.")]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--columns", help="Features to use, with commas; all columns by default."),
@@ -26,17 +40,44 @@ LabelColumn = Annotated[
         "--label", help="Column with known groups: shown beside the clusters, never fitted to."
     ),
 ]
+Scale = Annotated[
+    str | None,
+    typer.Option(
+        help="Divide every feature by its own spread (each), all by one number (one), or none; "
+        "auto decides from the ranges."
+    ),
+]
+Kernel = Annotated[str, typer.Option(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
+Inducing = Annotated[int, typer.Option(min=1, help="Number of inducing points.")]
+Starts = Annotated[int, typer.Option(min=1, help="Number of starts.")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Most rounds of EM; 20, or the paper's 2.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Learn in random batches of so many rows (some thousand): for large tables."
+    ),
+]
+AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Processes to start on this machine, each with its share of a Parquet or .npy "
+        "file; under srun or mpirun leave it out.",
+    ),
+]
+CheckpointEvery = Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
 
 def dimensions(words: str) -> int | float:
     """Read ``-d``: a whole number, or a share of variance."""
-    try:
+    if words.lstrip("-").isdecimal():
         return int(words)
-    except ValueError:
-        pass
     try:
         share = float(words)
     except ValueError:
@@ -58,7 +99,7 @@ def name_device(name: str) -> None:
     """Tell JAX, which must not be imported yet, where to compute."""
     platforms = {"auto": None, "cpu": "cpu", "gpu": "cuda"}
     if name not in platforms:
-        raise fail(f"--device {name}: there are auto, cpu and gpu.")
+        raise fail(f"--device {name}: choose auto, cpu or gpu.")
     if platforms[name] is not None:
         os.environ["JAX_PLATFORMS"] = str(platforms[name])
 
@@ -75,6 +116,6 @@ def check_device(name: str) -> None:
             jax.devices()
         except (RuntimeError, AssertionError):  # which of them depends on JAX's version
             raise fail(
-                "--device gpu: JAX finds no GPU; install pip install 'sgpmic[cuda]' on a machine "
-                "that has one, or use --device cpu."
+                "--device gpu: JAX finds no GPU; run pip install 'sgpmic[cuda]' on a machine that "
+                "has one, or use --device cpu."
             ) from None

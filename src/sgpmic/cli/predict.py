@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail
+from sgpmic.cli.console import console, fail, load_model, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.cli.results import model_columns, row_names
+from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -40,28 +43,23 @@ def predict(
     file, and files of any size go through in blocks.
     """
     choose_device(device)
-    from sgpmic.storage.model_file import ModelFileError
-    from sgpmic.tables.reader import TableError, missing_columns_sentence, open_table
+    from sgpmic.tables.reader import open_table, without_ending
 
-    target = out if out is not None else Path(f"{_stem(table)}-labels.csv")
+    target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
+    folder = RunFolder(run)
     try:
-        record = RunFolder(run).read_record()
-        reader = open_table(table)
-        features = record["data"]["features"]
-        sentence = missing_columns_sentence(table, features, reader.names)
-        if sentence is not None:
-            raise TableError(sentence)
-        if target.exists() and not force:
-            raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-        _say_extra(reader, record, id_column)
-        model = _load(RunFolder(run))
-        total, flagged = _write(target, model, reader, record, id_column)
-    except (RunFolderError, TableError, ModelFileError) as error:
-        raise fail(str(error)) from None
+        with one_sentence(target):
+            record = folder.read_record()
+            reader = open_table(table)
+            reader.require(record["data"]["features"])
+            if target.exists() and not force:
+                raise RunFolderError(
+                    f"{target} exists; name another file with --out, or add --force."
+                )
+            _say_extra(reader, record, id_column)
+            total, flagged = _write(target, load_model(folder.model), reader, record, id_column)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
-    except OSError as error:
-        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -69,23 +67,6 @@ def predict(
             f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
             "unusual): there clusters mean little."
         )
-
-
-def _load(folder: RunFolder) -> SGPMIC:
-    from sgpmic.estimator import SGPMIC
-
-    try:
-        return SGPMIC.load(folder.model)
-    except OSError as error:
-        raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
-
-
-def _stem(table: Path) -> str:
-    """Return a table's name without its endings."""
-    name = table.name
-    for ending in (".gz", ".csv", ".tsv", ".txt", ".parquet", ".pq", ".feather", ".arrow"):
-        name = name.removesuffix(ending)
-    return name.removesuffix(".npy").removesuffix(".npz")
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
@@ -105,12 +86,10 @@ def _write(
     id_column: str | None,
 ) -> tuple[int, int]:
     """Write the answers, block by block, and return the numbers of rows and of unusual ones."""
-    from sgpmic.storage.outputs import replacing, table_bytes
-
     id_name = id_column or record["data"]["id"]
     if id_name not in reader.names and id_column is None:
         id_name = None
-    flagged = total = 0
+    total = flagged = 0
     bar = Progress(
         TextColumn("predicting"),
         BarColumn(bar_width=24),
@@ -120,23 +99,27 @@ def _write(
     )
     with replacing(target) as file, bar:
         task = bar.add_task("", total=reader.n_rows)
-        for columns in _answers(model, reader, record, id_name):
+        texts = [] if id_name is None else [id_name]
+        for block in reader.blocks(record["data"]["features"], texts, _BLOCK):
+            columns = {
+                **row_names(next(iter(block.texts), None), id_name, len(block.values), total),
+                **_answers(model, block.values),
+            }
             file.write(table_bytes(columns, header=total == 0))
             flagged += int(columns["unusual"].sum())
-            total += len(columns["unusual"])
+            total += len(block.values)
             bar.update(task, completed=total)
     return total, flagged
 
 
-def _answers(
-    model: SGPMIC, reader: TableReader, record: dict[str, Any], id_name: str | None
-) -> Iterator[dict[str, Any]]:
-    from sgpmic.cli.results import apply_scaling, assessed_columns, row_names
-
-    for block in reader.blocks(record["data"]["features"], id_name, block_rows=_BLOCK):
-        with warnings.catch_warnings():
-            # Columns were matched by name already; the array has none any more.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            found = model.assess(apply_scaling(block.values, record["scaling"]))
-        names = row_names(block.ids, id_name, len(block.values), block.first_row)
-        yield {**names, **assessed_columns(found, record["unusual_below"])}
+def _answers(model: SGPMIC, values: NDArray[np.float64]) -> dict[str, Any]:
+    """Return what the model says of new rows."""
+    with warnings.catch_warnings():
+        # Columns were matched by name already; the array has none any more.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        found = model.assess(values)
+    return {
+        **model_columns(found.labels, found.memberships, found.embedding),
+        "log_density": found.log_density,
+        "unusual": found.unusual.astype(int),
+    }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console, fail
+from sgpmic.cli.console import console, load_model, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
 
 
 def report(
@@ -22,12 +25,10 @@ def report(
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
     from sgpmic.cli.results import write_report
-    from sgpmic.estimator import SGPMIC
-    from sgpmic.storage.model_file import ModelFileError
-    from sgpmic.tables.reader import TableError, read_table
+    from sgpmic.tables.reader import read_table
 
     folder = RunFolder(run)
-    try:
+    with one_sentence(folder.report):
         record = folder.read_record()
         place = table if table is not None else Path(record["table"])
         if not place.exists():
@@ -46,16 +47,9 @@ def report(
                 f"{place} has changed since it was fitted; name the table as it was with --table, "
                 "or run sgpmic fit again."
             )
-        try:
-            model = SGPMIC.load(folder.model)
-        except OSError as error:
-            raise RunFolderError(f"{folder.model} cannot be read: {error.strerror}.") from None
+        model = load_model(folder.model)
         with console.status("Drawing"):
             write_report(folder, model, data, record)
-    except (RunFolderError, TableError, ModelFileError) as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{folder.report} cannot be written: {error.strerror or error}.") from None
     console.print(f"Written: {escape(str(folder.report))}")
 
 
@@ -65,16 +59,8 @@ def info(
     ],
 ) -> None:
     """Show what a model is: its data, settings and clusters."""
-    from sgpmic.estimator import SGPMIC
-    from sgpmic.storage.model_file import ModelFileError
-
-    path = model / "model.sgpmic" if model.is_dir() else model
-    try:
-        found = SGPMIC.load(path)
-    except ModelFileError as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
+    path = RunFolder(model).model if model.is_dir() else model
+    found = load_model(path)
     screen = ScreenTable(title=str(path), title_justify="left", show_header=False)
     for name, words in _facts(found).items():
         screen.add_row(name, escape(words))
@@ -87,10 +73,10 @@ def info(
     console.print(clusters)
 
 
-def _facts(model: Any) -> dict[str, str]:
-    names = getattr(model, "feature_names_in_", None)
-    shown = "" if names is None else f": {', '.join(map(str, names[:8]))}"
-    if names is not None and len(names) > 8:
+def _facts(model: SGPMIC) -> dict[str, str]:
+    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    shown = f": {', '.join(names[:8])}" if names else ""
+    if len(names) > 8:
         shown += " …"
     settled = "settled" if model.converged_ else "had not settled"
     return {
@@ -99,6 +85,7 @@ def _facts(model: Any) -> dict[str, str]:
         "latent dimensions": str(model.n_components_),
         "mapping": f"{model.mapping}, {len(model.inducing_)} inducing points",
         "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
-        "noise": f"standard deviation {model.beta_**-0.5:.4g}",
+        "scale": model.units_.kind,
+        "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
         "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {settled}",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,75 +17,68 @@ from sgpmic.storage.run_folder import RunFolder
 if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
     from sgpmic.estimator import SGPMIC
-    from sgpmic.learning.predictor import Assessment
-    from sgpmic.report.content import RunContent
     from sgpmic.tables.reader import Table
 
 Floats = NDArray[np.float64]
 
-#: A new row is flagged when its density is lower than that of all but this share of the rows
-#: that were fitted.
-UNUSUAL_SHARE = 0.005
 
-_MOST_ASSESSED = 5_000
+@dataclass
+class Fit:
+    """A fit of a table, and all that belongs to it.
 
-
-def standardized(
-    values: Floats, wanted: bool, total: Callable[[Floats], Floats], n_rows: int
-) -> tuple[Floats, dict[str, list[float]] | None]:
-    """Return the values, standardised if wanted, and what new rows need for the same.
-
-    ``total`` adds up over the processes, which have ``n_rows`` rows together.
+    Attributes
+    ----------
+    job : CommandJob
+        The processes that take part.
+    folder : RunFolder
+    data : Table
+        This process's rows.
+    model : SGPMIC
+    options : dict
+        What was asked for besides the model's parameters: ``table``, ``device`` and
+        ``as_published``.
+    notes : list of str
+        What the user should know about the result.
+    seconds : dict of str to float
+        What took how long.
     """
-    if not wanted:
-        return values, None
-    means = total(values.sum(axis=0)) / n_rows
-    scales = np.sqrt(total(((values - means) ** 2).sum(axis=0)) / n_rows)
-    scales = np.where(scales > 0, scales, 1.0)  # a constant feature stays constant
-    return (values - means) / scales, {"means": means.tolist(), "scales": scales.tolist()}
+
+    job: CommandJob
+    folder: RunFolder
+    data: Table
+    model: SGPMIC
+    options: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
-def apply_scaling(values: Floats, scaling: dict[str, list[float]] | None) -> Floats:
-    """Standardise new rows as the fitted ones were."""
-    if scaling is None:
-        return values
-    scaled: Floats = (values - np.asarray(scaling["means"])) / np.asarray(scaling["scales"])
-    return scaled
-
-
-def write_results(
-    folder: RunFolder,
-    model: SGPMIC,
-    data: Table,
-    notes: list[str],
-    options: dict[str, Any],
-    times: dict[str, float],
-    job: CommandJob,
-) -> None:
+def write_results(fit: Fit) -> None:
     """Write everything; ``run.json`` last, since it says that the rest is there.
 
     Of several processes each writes the labels of its rows, and the first one the rest, with a
-    report that shows a sample of everybody's.
+    report that shows a sample of all rows.
     """
+    job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
     columns = {
         **row_names(data.ids, data.id_name, len(data.values), job.group.first),
-        **fitted_columns(model),
+        **model_columns(model.labels_, model.memberships_, model.embedding_),
     }
     n_rows, sizes = job.group.n_rows, job.sizes(model)
     job.write_labels(folder, columns)
     model, data = job.sample(model, data)
     if len(data.values) < n_rows:
-        notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
+        fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
         return
     began = time.perf_counter()
-    threshold = density_threshold(model, apply_scaling(data.values, options["scaling"]))
-    times |= {
-        "learning": float(sum(_last_seconds(model))),
+    unusual_below = model.unusual_below_
+    # The last time of every start.
+    learning = dict(zip(model.history_["start"], model.history_["seconds"], strict=True))
+    fit.seconds |= {
+        "learning": float(sum(learning.values())),
         "judging densities": time.perf_counter() - began,
     }
-    record = make_record(model, data, notes, options, times, threshold)
-    record["data"]["rows"], record["result"]["sizes"] = n_rows, sizes
+    record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
     # Set after all that was computed from arrays without names.
     model.feature_names_in_ = np.array(data.names, dtype=object)
     model.save(folder.model)
@@ -93,35 +86,64 @@ def write_results(
     folder.write_record(record)
 
 
+def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
+    """Return what ``run.json`` says."""
+    model, data, options = fit.model, fit.data, fit.options
+    ignored = {"em__callbacks", "computation__checkpoint", "start__warm_start", "verbose"}
+    plain = (str, bool, int, float, type(None))
+    settings = {
+        name: value
+        for name, value in model.get_params().items()
+        if name not in ignored and isinstance(value, plain)
+    }
+    names = ("sgpmic", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "pyarrow")
+    return {
+        "table": options["table"],
+        "data": {
+            "rows": n_rows,
+            "features": list(data.names),
+            "id": data.id_name,
+            "label": data.label_name,
+            "digest": data.digest,
+        },
+        "settings": settings | {"as_published": options["as_published"]},
+        "device": options["device"],
+        "scaling": model.units_.kind,
+        "result": {
+            "bound": model.lower_bound_,
+            "rounds": model.n_iter_,
+            "converged": bool(model.converged_),
+            "components": model.n_components_,
+            "sizes": sizes,
+        },
+        "warnings": fit.notes,
+        "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
+        "versions": {
+            **{name: version(name) for name in names},
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
+    }
+
+
 def write_report(folder: RunFolder, model: SGPMIC, data: Table, record: dict[str, Any]) -> None:
     """Write ``report.html``."""
-    from sgpmic.report.page import render_report
+    from sgpmic.report import content_from_model, render_report
 
-    write_bytes(folder.report, render_report(report_content(model, data, record)).encode())
-
-
-def _last_seconds(model: SGPMIC) -> list[float]:
-    """Return the seconds each start took."""
-    seconds: dict[float, float] = {}
-    for start, value in zip(model.history_["start"], model.history_["seconds"], strict=True):
-        seconds[start] = value
-    return list(seconds.values())
-
-
-def density_threshold(model: SGPMIC, values: Floats) -> float:
-    """Return the log density under which a row is called unlike anything seen.
-
-    From fitted rows, each taken out of the model first: with it, it looks too ordinary.
-    """
-    if len(values) > _MOST_ASSESSED:
-        chosen = np.random.RandomState(0).choice(len(values), _MOST_ASSESSED, replace=False)
-        values = values[np.sort(chosen)]
-    densities = model._fitted.left_out_log_density(values)
-    if len(densities) < len(values):
-        # Several processes do not remember each of very many rows; and among so many one alone
-        # makes no difference.
-        densities = model.score_samples(values)
-    return float(np.quantile(densities, UNUSUAL_SHARE))
+    content = content_from_model(
+        model,
+        data.values,
+        title=record["table"].replace("\\", "/").rsplit("/", 1)[-1],
+        feature_names=data.names,
+        ids=data.ids,
+        given_labels=data.labels,
+        label_name=data.label_name or "",
+        settings={k: v for k, v in record["settings"].items() if v is not None},
+        warnings=record["warnings"],
+        times=record["seconds"],
+        versions=record["versions"],
+    )
+    write_bytes(folder.report, render_report(content).encode())
 
 
 def row_names(
@@ -135,96 +157,13 @@ def row_names(
     return {"id" if clash else str(id_name): ids}
 
 
-def fitted_columns(model: SGPMIC) -> dict[str, Any]:
-    """Return what ``labels.csv`` says of the fitted rows."""
-    return _columns(model.labels_, model.memberships_, model.embedding_)
-
-
-def assessed_columns(found: Assessment, threshold: float) -> dict[str, Any]:
-    """Return what is said of new rows."""
-    columns = _columns(found.labels, found.memberships, found.embedding)
-    columns["log_density"] = found.log_density
-    columns["unusual"] = (found.log_density < threshold).astype(int)
-    return columns
-
-
-def _columns(labels: NDArray[np.int64], memberships: Floats, embedding: Floats) -> dict[str, Any]:
+def model_columns(
+    labels: NDArray[np.int64], memberships: Floats, embedding: Floats
+) -> dict[str, Any]:
+    """Return what is said of every row, fitted or new."""
     return {
         "cluster": labels,
         "certainty": memberships.max(axis=1),
         **{f"membership_{m}": memberships[:, m] for m in range(memberships.shape[1])},
         **{f"latent_{q + 1}": embedding[:, q] for q in range(embedding.shape[1])},
     }
-
-
-def make_record(
-    model: SGPMIC,
-    data: Table,
-    notes: list[str],
-    options: dict[str, Any],
-    times: dict[str, float],
-    threshold: float,
-) -> dict[str, Any]:
-    """Return everything that ``run.json`` says."""
-    ignored = ("callbacks", "checkpoint", "verbose", "warm_start")
-    settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ignored}
-    return {
-        "table": options["table"],
-        "data": {
-            "rows": len(data.values),
-            "features": list(data.names),
-            "id": data.id_name,
-            "label": data.label_name,
-            "digest": data.digest,
-        },
-        "settings": {
-            **settings,
-            "as_published": options["as_published"],
-            "standardize": options["standardize"],
-        },
-        "device": options["device"],
-        "scaling": options["scaling"],
-        "result": {
-            "bound": model.lower_bound_,
-            "rounds": model.n_iter_,
-            "converged": bool(model.converged_),
-            "components": model.n_components_,
-            "sizes": np.bincount(model.labels_, minlength=model.n_clusters).tolist(),
-        },
-        "unusual_below": threshold,
-        "warnings": notes,
-        "seconds": {name: round(value, 3) for name, value in times.items()},
-        "versions": versions(),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of what took part."""
-    names = ("sgpmic", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "pyarrow")
-    found = {name: version(name) for name in names}
-    return {**found, "python": platform.python_version(), "system": platform.platform()}
-
-
-def report_content(model: SGPMIC, data: Table, record: dict[str, Any]) -> RunContent:
-    """Return what the report shows."""
-    from sgpmic.report.content import RunContent
-
-    return RunContent(
-        title=record["table"].replace("\\", "/").rsplit("/", 1)[-1],
-        feature_names=data.names,
-        values=data.values,
-        ids=data.ids,
-        given_labels=data.labels,
-        label_name=data.label_name or "",
-        embedding=model.embedding_,
-        memberships=model.memberships_,
-        means=model.means_,
-        covariances=model.covariances_,
-        weights=model.weights_,
-        history=model.history_,
-        starts=[{k: v for k, v in start.items() if k != "labels"} for start in model.starts_],
-        settings={k: v for k, v in record["settings"].items() if v is not None},
-        warnings=record["warnings"],
-        times=record["seconds"],
-        versions=record["versions"],
-    )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic.report.content import Floats, RunContent
+from sgpmic.report.words import number
 
 #: Size of a chart, and its margins; the left one depends on what is written there.
 WIDTH, HEIGHT = 460, 250
@@ -34,17 +35,6 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Return a number for reading: few digits, a true minus, – where there is none."""
-    if not math.isfinite(value):
-        return "–"
-    if float(value).is_integer() and abs(value) < 1e7:
-        text = f"{int(value):,}"
-    else:
-        text = f"{value:.{digits}g}"
-    return text.replace("-", "−")
-
-
 def _scale(low: float, high: float, start: float, end: float) -> Any:
     """Return the function from numbers to places."""
     span = (high - low) or 1.0
@@ -65,9 +55,9 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     low, high = float(everything.min()), float(everything.max())
     cut = False
     if len(later) > 1 and later.max() > later.min():
-        room = float(later.max() - later.min())
-        cut = low < later.min() - 3.0 * room
-        low = float(later.min() - 0.15 * room) if cut else low
+        spread = float(later.max() - later.min())
+        cut = low < later.min() - 3.0 * spread
+        low = float(later.min() - 0.15 * spread) if cut else low
     pad = 0.06 * ((high - low) or max(abs(high), 1.0))
     low, high = low - pad, high + pad
     rounds = max(int(line["rounds"].max()) for line in lines)
@@ -148,7 +138,7 @@ def certainty_chart(certainty: Floats, n_bins: int = 20) -> dict[str, Any]:
 
 
 def _left_margin(ticks: Sequence[Tick]) -> int:
-    """Return room for the longest number, at 12 units a line, and the axis's name."""
+    """Return the space for the longest number, at 12 units a line, and the axis's name."""
     return 30 + round(7.2 * max(len(tick.words) for tick in ticks))
 
 
@@ -168,8 +158,3 @@ def effect_bar(effect: float, largest: float) -> dict[str, float]:
     """Return a bar from the middle, in percent of the whole width."""
     half = 50.0 * min(abs(effect) / largest, 1.0) if largest > 0 else 0.0
     return {"left": round(50.0 - half if effect < 0 else 50.0, 2), "width": round(half, 2)}
-
-
-def listing(words: Sequence[str]) -> str:
-    """Return words as people list them: a, b and c."""
-    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

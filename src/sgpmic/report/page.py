@@ -23,23 +23,33 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, listing, number
-from sgpmic.report.content import (
+from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar
+from sgpmic.report.content import Ints, RunContent
+from sgpmic.report.latent_map import latent_map
+from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
+from sgpmic.report.picture import COLOURS
+from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
-    Ints,
     Profiles,
-    RunContent,
     Sizes,
     cluster_profiles,
     cluster_sizes,
     confusion,
     doubtful_rows,
-    latent_map,
     typical_rows,
 )
-from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json, shorten
-from sgpmic.report.picture import COLOURS
+from sgpmic.report.words import (
+    any_number,
+    duration,
+    exact_percent,
+    listing,
+    number,
+    percent,
+    plural,
+    shorten,
+    together,
+)
 
 #: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
 N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
@@ -94,21 +104,20 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
             script_hash=digest,
             payload=Markup(safe_json(build_payload(content, latent_map(content), shown))),
             palettes=_palettes(content, compared),
-            summary=_together(" ".join(_summary(content, sizes))),
+            summary=together(" ".join(_summary(content, sizes))),
             content=content,
             label_name=shorten(content.label_name, 60) or "given label",
-            n_components=content.embedding.shape[1],
             sizes=sizes.counts.tolist(),
             picture_words=_picture_words(content, sizes),
             notes=_picture_notes(content, shown),
             cards=_cards(content, sizes, profiles, typical),
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
-            certain_words=_together(_certain_words(content)),
+            certain_words=together(_certain_words(content)),
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared),
             starts=_starts(content),
-            times=[(name, _seconds(value)) for name, value in content.times.items()],
+            times=[(name, duration(value)) for name, value in content.times.items()],
         )
     )
     return page.lstrip()
@@ -119,63 +128,15 @@ def _environment() -> Environment:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["shorten"] = shorten
-    environment.filters["number"] = _any_number
-    environment.filters["percent"] = _percent
-    environment.filters["exact"] = _exact_percent
+    environment.filters["number"] = any_number
+    environment.filters["percent"] = percent
+    environment.filters["exact"] = exact_percent
     environment.filters["count"] = lambda value: f"{value:,}"
     return environment
 
 
 def _resource(name: str) -> str:
     return files("sgpmic.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _any_number(value: object) -> str:
-    """Return a number as people write it, and anything else as text."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | np.integer):  # seeds have no thousands
-        return str(int(value)).replace("-", "−")
-    return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
-
-
-def _percent(share: float) -> str:
-    """Return a probability in percent; 100 % is said only where there is no doubt at all."""
-    if not np.isfinite(share):
-        return "–"
-    if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    if 0 < share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %"
-
-
-def _exact_percent(share: float) -> str:
-    """Return a probability in percent with as many digits as its doubt needs, up to a point."""
-    doubt = min(share, 1.0 - share)
-    if doubt >= 0.001 or doubt == 0:
-        return f"{100 * share:.1f} %"
-    if doubt < 1e-7:
-        return "> 99.99999 %" if share > 0.5 else "< 0.00001 %"
-    digits = -2 - int(np.floor(np.log10(doubt)))
-    return f"{100 * share:.{digits}f} %"
-
-
-def _together(words: str) -> str:
-    """Return words with percent signs that stay with their numbers at the end of a line."""
-    return words.replace(" %", "\N{NO-BREAK SPACE}%")
-
-
-def _seconds(value: float) -> str:
-    if value < 120:
-        return f"{value:.1f} s"
-    if value < 7200:
-        return f"{value / 60:.1f} min"
-    return f"{value / 3600:.1f} h"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def _colours(count: int, base: tuple[str, ...], lightness: Iterable[float]) -> list[str]:
@@ -212,37 +173,37 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
         ordered = np.sort(sizes.counts[sizes.counts > 0])
         of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
     sentences = [
-        f"{_plural(n, 'row')} with {_plural(p, 'feature')} {'was' if n == 1 else 'were'} grouped "
-        f"into {_plural(len(filled), 'cluster')} {of} and placed in a latent space of "
-        f"{_plural(content.embedding.shape[1], 'dimension')}."
+        f"{plural(n, 'row')} with {plural(p, 'feature')} {'was' if n == 1 else 'were'} grouped "
+        f"into {plural(len(filled), 'cluster')} {of} and placed in a latent space of "
+        f"{plural(content.embedding.shape[1], 'dimension')}."
     ]
     empty = content.n_clusters - len(filled)
     if empty:
         verb = "has" if empty == 1 else "have"
         sentences.append(
-            f"{_plural(empty, 'more cluster')} that the model could use {verb} no rows."
+            f"{plural(empty, 'more cluster')} that the model could use {verb} no rows."
         )
     doubtful = int((content.certainty < _DOUBT).sum())
     rows = (
         "no row is"
         if not doubtful
-        else _plural(doubtful, "row") + (" is" if doubtful == 1 else " are")
+        else plural(doubtful, "row") + (" is" if doubtful == 1 else " are")
     )
     sentences.append(
         f"On average the model gives a row’s cluster a probability of "
-        f"{_percent(float(content.certainty.mean()))}; {rows} below {100 * _DOUBT:.0f} %."
+        f"{percent(float(content.certainty.mean()))}; {rows} below {100 * _DOUBT:.0f} %."
     )
     if content.kept_start is not None:
         sentences.append(_ending(content.starts[content.kept_start], len(content.starts)))
     if content.warnings:
         verb = "There is" if len(content.warnings) == 1 else "There are"
-        sentences.append(f"{verb} {_plural(len(content.warnings), 'warning')}, below.")
+        sentences.append(f"{verb} {plural(len(content.warnings), 'warning')}, below.")
     return sentences
 
 
 def _ending(start: dict[str, Any], n_starts: int) -> str:
     """Return how the kept start ended, in a sentence."""
-    rounds = _plural(int(start.get("n_iter", 0)), "round")
+    rounds = plural(int(start.get("n_iter", 0)), "round")
     among = f" in the start that was kept, one of {n_starts}" if n_starts > 1 else ""
     if start.get("converged"):
         return f"Learning settled after {rounds}{among}."
@@ -254,7 +215,7 @@ def _picture_words(content: RunContent, sizes: Sizes) -> list[str]:
     words = []
     for m, count in enumerate(sizes.counts[:30]):
         place = listing([number(float(v), 3) for v in content.means[m, :2]])
-        words.append(f"Cluster {m} has {_plural(int(count), 'row')} around {place}.")
+        words.append(f"Cluster {m} has {plural(int(count), 'row')} around {place}.")
     if content.n_clusters > 30:
         words.append(f"{content.n_clusters - 30} more clusters have a card below.")
     return words
@@ -393,7 +354,7 @@ def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
         ],
         "totals": table.sum(axis=0).tolist(),
         "ari": f"{compared.ari:.3f}".replace("-", "−"),
-        "purity": _percent(compared.purity),
+        "purity": percent(compared.purity),
     }
 
 
@@ -405,8 +366,8 @@ def _starts(content: RunContent) -> list[dict[str, Any]]:
             f"{shorten(start.get('memberships', '–'), 30)}",
             "bound": number(float(start.get("bound", np.nan)), 6),
             "agreement": number(round(float(start.get("agreement", np.nan)), 3), 3),
-            "rounds": _any_number(start.get("n_iter", "–")),
-            "converged": _any_number(start.get("converged", "–")),
+            "rounds": any_number(start.get("n_iter", "–")),
+            "converged": any_number(start.get("converged", "–")),
             "kept": bool(start.get("kept")),
         }
         for start in content.starts

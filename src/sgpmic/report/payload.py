@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import base64
 import json
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.report.content import Floats, Ints, LatentMap, Profiles, RunContent
+from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic.report.latent_map import LatentMap
+from sgpmic.report.statistics import Profiles, code_labels
+from sgpmic.report.words import shorten
 
 #: More rows than this are drawn as a random sample of this many.
 MAX_ROWS = 200_000
@@ -28,19 +30,6 @@ MAX_BYTES = 40_000_000
 
 #: Memberships of a row that are kept: the highest ones.
 TOP_CLUSTERS = 3
-
-#: Longest name, identity or label that the page carries.
-LONGEST = 120
-
-
-def shorten(text: object, longest: int = LONGEST) -> str:
-    """Return text that is fit to be shown: no control characters, not too long, valid Unicode."""
-    words = str(text)[: 4 * longest]  # before anything that takes time
-    words = words.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
-    words = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in words)
-    words = " ".join(words.split())
-    cut = len(words) > longest or len(str(text)) > 4 * longest
-    return words[: longest - 1].rstrip() + "…" if cut else words
 
 
 def safe_json(data: Any) -> str:
@@ -175,13 +164,10 @@ def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[s
         "given": None,
     }
     if content.given_labels is not None:
-        names, codes, counts = np.unique(
-            np.asarray(content.given_labels, dtype=object), return_inverse=True, return_counts=True
-        )
-        order = np.argsort(-counts, kind="stable")
+        names, codes = code_labels(content.given_labels)
         payload["given"] = {
             "name": shorten(content.label_name) or "given label",
-            "names": [shorten(names[i]) for i in order],
-            "codes": pack(np.argsort(order)[codes][rows], "uint32"),
+            "names": [shorten(name) for name in names],
+            "codes": pack(codes[rows], "uint32"),
         }
     return payload

@@ -1,17 +1,18 @@
-"""The latent space as a picture (matplotlib)."""
+"""Pictures of a fitted model (matplotlib)."""
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from sgpmic.report.content import Floats, Ints
+from sgpmic.report.latent_map import ellipse
+from sgpmic.report.statistics import cluster_profiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Floats = NDArray[np.float64]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker for each so
 # that the picture survives a black-and-white printer.
@@ -19,42 +20,15 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def draw_embedding(
-    embedding: Floats,
-    memberships: Floats,
-    means: Floats,
-    covariances: Floats,
-    *,
-    title: str | None = None,
-    axes: Axes | None = None,
-) -> Axes:
-    """Draw latent points, coloured by cluster and faded by doubt, with the clusters' Gaussians.
-
-    Parameters
-    ----------
-    embedding : ndarray of shape (n_samples, n_components)
-        Its first two dimensions are shown; a single one is shown against the certainty.
-    memberships : ndarray of shape (n_samples, n_clusters)
-    means, covariances : ndarrays
-        The latent mixture; every ellipse holds 90 % of its Gaussian.
-    title : str or None
-    axes : matplotlib Axes or None
-        Where to draw; None for a new figure.
-
-    Returns
-    -------
-    axes : matplotlib Axes
-    """
-    import matplotlib.pyplot as plt
-
-    labels = memberships.argmax(axis=1)
+def draw_embedding(model: Any, title: str | None, axes: Axes | None) -> Axes:
+    """Draw latent points and Gaussians; of one latent dimension, points against their certainty."""
+    embedding, memberships = model.embedding_, model.memberships_
     certainty = memberships.max(axis=1)
     flat = embedding.shape[1] == 1
-    if axes is None:
-        _, axes = plt.subplots(figsize=(7.5, _height(embedding, flat)), layout="constrained")
+    axes = axes or _new_axes(7.5, _height(embedding, flat))
     vertical = certainty if flat else embedding[:, 1]
     for m in range(memberships.shape[1]):
-        mine = labels == m
+        mine = memberships.argmax(axis=1) == m
         colour, marker = COLOURS[m % len(COLOURS)], MARKERS[m % len(MARKERS)]
         axes.scatter(
             embedding[mine, 0],
@@ -68,15 +42,11 @@ def draw_embedding(
             label=f"cluster {m} ({mine.sum()} rows)",
         )
         if not flat:
-            outline = ellipse(means[m, :2], covariances[m, :2, :2])
+            outline = ellipse(model.means_[m, :2], model.covariances_[m, :2, :2])
             axes.plot(*outline.T, color=colour, linewidth=1.4, alpha=0.9)
-    axes.set_xlabel("latent dimension 1")
-    axes.set_ylabel("certainty" if flat else "latent dimension 2")
+    _finish(axes, "latent dimension 1", "certainty" if flat else "latent dimension 2", "best")
     if not flat:
         axes.set_aspect("equal", adjustable="datalim")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.2)
-    axes.legend(frameon=False, loc="best")
     if title:
         axes.set_title(title, loc="left")
     return axes
@@ -90,18 +60,68 @@ def _height(embedding: Floats, flat: bool) -> float:
     return float(np.clip(7.5 * height / width + 1.5, 3.5, 7.0))
 
 
-def ellipse(mean: Floats, covariance: Floats, share: float = 0.9, n_points: int = 100) -> Floats:
-    """Return the outline, (n_points, 2), that holds ``share`` of a two-dimensional Gaussian."""
-    radius = np.sqrt(-2.0 * np.log(1.0 - share))  # chi-square with two degrees of freedom
-    angle = np.linspace(0.0, 2.0 * np.pi, n_points)
-    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    outline: Floats = mean + radius * circle @ np.linalg.cholesky(covariance).T
-    return outline
+def draw_bound(model: Any, axes: Axes | None) -> Axes:
+    """Draw the bound after every E-step and M-step of every start."""
+    history, starts = model.history_, model.starts_
+    axes = axes or _new_axes(6.5, 3.6)
+    numbers = np.asarray(history["start"])
+    for place, (number, start) in enumerate(zip(np.unique(numbers), starts, strict=True)):
+        mine = numbers == number
+        rounds = np.asarray(history["round"])[mine]
+        both = np.stack([np.asarray(history[k])[mine] for k in ("bound_after_e", "bound")], axis=1)
+        steps = np.stack([rounds - 0.5, rounds], axis=1)
+        kept = bool(start["kept"])
+        name = f"{start['embedding']} + {start['memberships']}"
+        axes.plot(
+            steps.ravel(),
+            both.ravel(),
+            color=COLOURS[place % len(COLOURS)],
+            linewidth=2.2 if kept else 1.0,
+            linestyle="-" if kept else "--",
+            marker="o" if kept else None,
+            markersize=3,
+            label=f"{name} (kept)" if kept and len(starts) > 1 else name,
+        )
+    _finish(axes, "round of EM (half rounds: after the E-steps)", "bound", "lower right")
+    return axes
 
 
-def as_png(axes: Axes) -> bytes:
-    """Return the figure of ``axes`` as PNG."""
-    buffer = io.BytesIO()
-    figure: Any = axes.figure
-    figure.savefig(buffer, format="png", dpi=150)
-    return buffer.getvalue()
+def draw_profiles(
+    values: Floats,
+    labels: Ints,
+    names: Sequence[str],
+    n_clusters: int,
+    n_features: int,
+    axes: Axes | None,
+) -> Axes:
+    """Draw how far every cluster is from all other rows: effect sizes, a row for each feature."""
+    effects = cluster_profiles(values, labels, n_clusters).effects
+    shown = np.argsort(-np.abs(effects).max(axis=0), kind="stable")[:n_features]
+    table = effects[:, shown].T
+    axes = axes or _new_axes(2.6 + 0.75 * n_clusters, 1.3 + 0.32 * len(shown))
+    limit = max(1.0, float(np.quantile(np.abs(table), 0.95)))
+    image = axes.imshow(table, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto")
+    for (row, column), value in np.ndenumerate(table):
+        colour = "white" if abs(value) > 0.7 * limit else "black"
+        words = f"{value:+.1f}".replace("-", "−")
+        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(n_clusters), [f"cluster {m}" for m in range(n_clusters)])
+    axes.set_yticks(range(len(shown)), [str(names[i]) for i in shown])
+    axes.tick_params(length=0)
+    axes.figure.colorbar(image, ax=axes, label="effect size against all other rows")
+    return axes
+
+
+def _new_axes(width: float, height: float) -> Axes:
+    import matplotlib.pyplot as plt
+
+    axes: Axes = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return axes
+
+
+def _finish(axes: Axes, x_name: str, y_name: str, legend: Literal["best", "lower right"]) -> None:
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.2)
+    axes.legend(frameon=False, loc=legend)

@@ -23,32 +23,23 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+
+from sgpmic.storage.outputs import write_bytes
 
 __all__ = ["FORMAT", "ModelFileError", "read_model", "write_model"]
 
 FORMAT = 1
 
 _ENTRY = "sgpmic"
-_TYPES = {
-    "BOOL": "bool",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-}
+_TYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
 # The safetensors library's own limit; a longer declared header means a file of another kind.
 _LONGEST_HEADER = 100_000_000
 _LENGTH_BYTES = 8
@@ -58,14 +49,14 @@ _DEEPEST_HEADER = 50
 _OTHER_KINDS = (
     (b"\x80", "a pickle"),
     (b"PK\x03\x04", "a zip archive, as numpy.savez and torch.save write"),
-    (b"\x93NUMPY", "a single NumPy array"),
+    (b"\x93NUMPY", "a NumPy array"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x1f\x8b", "a gzip archive"),
 )
 
 
 class ModelFileError(ValueError):
-    """A file is not a model file, or not one that can be trusted, or cannot be made into one."""
+    """A file is not a model file, or not one that can be trusted, or cannot be written."""
 
 
 def write_model(
@@ -99,7 +90,7 @@ def write_model(
         )
     advice = "cannot write the model file: check the folder, its permissions and space"
     with _explained(target, advice):
-        _replace_file(target, content)
+        write_bytes(target, content)
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -126,19 +117,11 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     """
     name = os.fspath(path)
     with _explained(name, "cannot read the model file: check the path and its permissions"):
-        mode = os.stat(name).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-        if not stat.S_ISREG(mode):
-            # Opening a pipe would wait for someone to write into it.
-            raise ModelFileError(f"{name} is not a regular file: name a model file instead")
-        with open(name, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start, table = _read_table(name, file, size)
-            rest = file.read()
-    document = _check_document(name, table)
-    _check_length(name, table, len(rest))
-    arrays = _decode(name, start + rest)
+        content = _read_bytes(name)
+    table, data_bytes = _read_table(name, content)
+    document = _read_document(name, table)
+    _check_length(name, table, data_bytes)
+    arrays = _decode(name, content)
     _check_arrays(name, document["checksums"], arrays)
     return document["header"], arrays
 
@@ -148,158 +131,126 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return the bytes of the file."""
-    plain_header = _plain_value(path, "header", header)
-    plain = {name: _plain_array(path, name, array) for name, array in arrays.items()}
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "package": plain_header.get("package"),
-        "header": plain_header,
-        "checksums": {name: _array_checksum(array) for name, array in plain.items()},
-    }
+    import safetensors.numpy  # when there is a file: learning needs none
+
     try:
+        plain_header = _plain_value("header", header)
+        plain = {name: _plain_array(name, array) for name, array in arrays.items()}
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "package": plain_header.get("package"),
+            "header": plain_header,
+            "checksums": {name: _array_checksum(array) for name, array in plain.items()},
+        }
         document["checksum"] = _document_checksum(document)
         text = json.dumps(document, allow_nan=False)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} was not written because {error}") from None
     except ValueError as error:
         # An integer of thousands of digits, for one.
         raise ModelFileError(
             f"{path} was not written because its header cannot be put into JSON ({error}): "
             "pass simpler values"
         ) from error
-    import safetensors.numpy  # when there is a file: learning needs none
-
     return safetensors.numpy.save(plain, metadata={_ENTRY: text})
 
 
-def _plain_value(path: str, where: str, value: Any, depth: int = 0) -> Any:
-    """Return `value` made of plain JSON types, or refuse it."""
+def _plain_value(where: str, value: Any, depth: int = 0) -> Any:
+    """Return `value` in plain JSON types, or refuse it."""
     if depth > _DEEPEST_HEADER:
         raise ModelFileError(
-            f"{path} was not written because its header is nested more than {_DEEPEST_HEADER} "
-            "levels deep, or contains itself: flatten it"
+            f"its header is nested more than {_DEEPEST_HEADER} levels deep, or contains itself: "
+            "flatten it"
         )
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ModelFileError(
-                f"{path} was not written because {where} is {value}, which JSON does not know: "
-                "put it into an array"
+                f"{where} is {value}, which JSON does not know: put it into an array"
             )
         return float(value)
     if isinstance(value, list | tuple):
-        return [
-            _plain_value(path, f"{where}[{i}]", item, depth + 1) for i, item in enumerate(value)
-        ]
+        return [_plain_value(f"{where}[{i}]", item, depth + 1) for i, item in enumerate(value)]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise ModelFileError(
-                    f"{path} was not written because {where} has the key {key!r}, which is not "
-                    "text: use strings as keys"
+                    f"{where} has the key {key!r}, which is not text: use strings as keys"
                 )
-        return {
-            key: _plain_value(path, f"{where}[{key!r}]", item, depth + 1)
-            for key, item in value.items()
-        }
+        return {k: _plain_value(f"{where}[{k!r}]", v, depth + 1) for k, v in value.items()}
     raise ModelFileError(
-        f"{path} was not written because {where} is a {type(value).__name__}: use text, numbers, "
-        "lists and dictionaries in the header, and put the rest into arrays"
+        f"{where} is a {type(value).__name__}: use text, numbers, lists and dictionaries in the "
+        "header, and put the rest into arrays"
     )
 
 
-def _plain_array(path: str, name: str, array: np.ndarray) -> np.ndarray:
+def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
     """Return `array` contiguous and little-endian, or refuse it."""
     if not isinstance(name, str) or name == "__metadata__" or not name.isprintable():
         raise ModelFileError(
-            f"{path} was not written because {name!r} cannot name an array: use printable text "
-            "other than '__metadata__'"
+            f"{name!r} cannot name an array: use printable text other than '__metadata__'"
         )
     result = np.asarray(array)
-    little = result.dtype.newbyteorder("<")
-    if result.dtype.name not in _TYPES.values():
+    if result.dtype.name not in _TYPES:
         raise ModelFileError(
-            f"{path} was not written because the array {name!r} has the type {result.dtype}: "
-            "convert it to booleans, integers or floating-point numbers"
+            f"the array {name!r} has the type {result.dtype}: convert it to booleans, integers or "
+            "floating-point numbers"
         )
     # numpy.ascontiguousarray would give a scalar a dimension.
-    return np.asarray(result, dtype=little, order="C")
-
-
-def _replace_file(target: str, content: bytes) -> None:
-    """Put `content` at `target` by way of a temporary file beside it."""
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                # A file that was private stays private.
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    """Ask that the new name survives a power cut, where the system can do so."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    return np.asarray(result, dtype=result.dtype.newbyteorder("<"), order="C")
 
 
 # ------------------------------------------------------------------------------- reading
 
 
-def _read_table(name: str, file: BinaryIO, size: int) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes up to the array data, and the safetensors header they hold."""
-    if size == 0:
-        raise ModelFileError(f"{name} is empty: write the model again or restore a backup")
-    start = file.read(_LENGTH_BYTES + 1)
-    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
-    if length > _LONGEST_HEADER or (len(start) > _LENGTH_BYTES and start[-1:] != b"{"):
-        raise ModelFileError(
-            f"{name} is not an sgpmic model file ({_kind(start)}): give the path of a file that "
-            "sgpmic saved"
-        )
-    # The declared length is compared with the size before anything of that length is read.
-    if size < _LENGTH_BYTES + max(length, 1):
+def _read_bytes(name: str) -> bytes:
+    """Return the content of a file that starts like a model file."""
+    mode = os.stat(name).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if not stat.S_ISREG(mode):
+        # Opening a pipe would wait for someone to write into it.
+        raise ModelFileError(f"{name} is not a regular file: name a model file instead")
+    with open(name, "rb") as file:
+        start = file.read(_LENGTH_BYTES + 1)
+        if not start:
+            raise ModelFileError(f"{name} is empty: write the model again or restore a backup")
+        long = _header_length(start) > _LONGEST_HEADER
+        if long or (len(start) > _LENGTH_BYTES and start[-1:] != b"{"):
+            raise _foreign(name, f"not an sgpmic model file ({_kind(start)})")
+        return start + file.read()
+
+
+def _header_length(content: bytes) -> int:
+    return int.from_bytes(content[:_LENGTH_BYTES], "little")
+
+
+def _read_table(name: str, content: bytes) -> tuple[dict[str, Any], int]:
+    """Return the safetensors header, and the number of bytes that follow it."""
+    end = _LENGTH_BYTES + max(_header_length(content), 1)
+    if len(content) < end:
         raise _truncated(name)
-    start += file.read(length - 1)
-    if len(start) != _LENGTH_BYTES + length:
-        raise _truncated(name)
+    return _json_object(name, content[_LENGTH_BYTES:end], "its header"), len(content) - end
+
+
+def _json_object(name: str, text: bytes, what: str) -> dict[str, Any]:
     try:
-        table = json.loads(start[_LENGTH_BYTES:].decode("utf-8"))
+        found = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, "its header is not valid JSON") from error
-    if not isinstance(table, dict):
-        raise _damaged(name, "its header is not a JSON object")
-    return start, table
+        raise _damaged(name, f"{what} is not valid JSON") from error
+    if not isinstance(found, dict):
+        raise _damaged(name, f"{what} is not a JSON object")
+    return found
 
 
-def _check_document(name: str, table: dict[str, Any]) -> dict[str, Any]:
+def _read_document(name: str, table: dict[str, Any]) -> dict[str, Any]:
     """Return the package's own part of the header, complete and unchanged."""
     metadata = table.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_ENTRY), str):
-        raise ModelFileError(
-            f"{name} is a safetensors file of another program: give the path of a file that "
-            "sgpmic saved"
-        )
-    try:
-        document = json.loads(metadata[_ENTRY])
-    except (ValueError, RecursionError) as error:
-        raise _damaged(name, "the model description in it is not valid JSON") from error
-    if not isinstance(document, dict):
-        raise _damaged(name, "the model description in it is not a JSON object")
+        raise _foreign(name, "a safetensors file of another program")
+    text = metadata[_ENTRY].encode("utf-8", "surrogatepass")
+    document = _json_object(name, text, "the model description in it")
     version = document.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise _damaged(name, "it does not say which format it has")
@@ -315,9 +266,7 @@ def _check_document(name: str, table: dict[str, Any]) -> dict[str, Any]:
         raise _damaged(name, "the model description in it is malformed") from error
     if claimed != actual:
         raise _damaged(name, "the checksum of the model description does not match")
-    if not isinstance(document.get("header"), dict) or not isinstance(
-        document.get("checksums"), dict
-    ):
+    if not all(isinstance(document.get(key), dict) for key in ("header", "checksums")):
         raise _damaged(name, "the model description in it is incomplete")
     return document
 
@@ -329,13 +278,9 @@ def _check_length(name: str, table: dict[str, Any], found: int) -> None:
         if key == "__metadata__":
             continue
         try:
-            _, last = entry["data_offsets"]
-            known = entry["dtype"] in _TYPES
-        except (TypeError, KeyError, ValueError) as error:
-            raise _damaged(name, f"the entry of the array {key!r} is malformed") from error
-        if not known or not isinstance(last, int):
-            raise _damaged(name, f"the entry of the array {key!r} is malformed")
-        end = max(end, last)
+            end = max(end, int(entry["data_offsets"][1]))
+        except (TypeError, KeyError, IndexError, ValueError, OverflowError):
+            raise _damaged(name, f"the entry of the array {key!r} is malformed") from None
     if found < end:
         raise _truncated(name)
     if found > end:
@@ -396,6 +341,10 @@ def _kind(start: bytes) -> str:
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start):
         return "it looks like text"
     return "it starts like no such file"
+
+
+def _foreign(name: str, what: str) -> ModelFileError:
+    return ModelFileError(f"{name} is {what}: give the path of a file that sgpmic saved")
 
 
 def _truncated(name: str) -> ModelFileError:

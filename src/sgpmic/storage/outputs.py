@@ -1,13 +1,14 @@
-"""Result files, written beside and renamed: a reader sees the old file or the new one, whole."""
+"""Files written beside and renamed: a reader sees the old file or the new one, whole."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,25 +19,38 @@ Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write to; it takes the place of ``path`` when all has gone well."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a file to write to; it takes the place of ``path`` once it is safely on disk.
+
+    Whatever goes wrong before leaves ``path`` untouched. A file that was private stays private,
+    and a link stays a link.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            with suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files private; results are for sharing, as the umask says.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(OSError):
+            temporary.unlink()
         raise
+    # The new name should survive a power cut, where the system can do so.
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file in one piece."""
     with replacing(path) as file:
         file.write(content)

@@ -42,16 +42,40 @@ class RunFolder:
         """Whether a fit has ended in it."""
         return self._run.is_file()
 
-    def check(self, *, force: bool, resume: bool) -> None:
-        """Raise unless a fit may write to the folder; nothing is changed yet.
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether something was learned that can be resumed."""
+        return any(self.checkpoint.glob("round-*"))
+
+    def make_ready(self, *, force: bool, resume: bool) -> None:
+        """Create the folder, without the results of an earlier run unless it is resumed.
 
         Parameters
         ----------
         force : bool
             The results of an earlier run may be replaced. Files that are not a run's never are.
         resume : bool
-            An unfinished run is to be gone on with.
+            An unfinished run is to be resumed.
+
+        Raises
+        ------
+        RunFolderError
+            Unless a fit may write to the folder.
         """
+        self._check(force=force, resume=resume)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not resume:
+                # The record last: killed in between, the folder still passes for a run's.
+                for file in (*self._results, self.checkpoint, self._run):
+                    _remove(file)
+        except OSError as error:
+            raise RunFolderError(
+                f"The folder {self.path} cannot be created: {error.strerror}."
+            ) from None
+
+    def _check(self, *, force: bool, resume: bool) -> None:
+        """Raise unless a fit may write to the folder."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
         names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
@@ -70,38 +94,18 @@ class RunFolder:
             return
         if resume:
             raise RunFolderError(
-                f"{self.path} has no checkpoint to go on from, but other files; name another "
+                f"{self.path} has no checkpoint to resume from, but other files; name another "
                 "folder with --out, or add --force."
             )
         if not force and a_run and not self.is_complete:
             raise RunFolderError(
-                f"{self.path} holds an unfinished run; go on with --resume, or start anew with "
-                "--force."
+                f"{self.path} holds an unfinished run; add --resume to resume it, or --force to "
+                "start again."
             )
         if not force:
             raise RunFolderError(
                 f"{self.path} is not empty; name another folder with --out, or add --force."
             )
-
-    def make_ready(self, *, force: bool, resume: bool) -> None:
-        """Make the folder, without the results of an earlier run unless it is gone on with.
-
-        Parameters
-        ----------
-        force, resume : bool
-            As in :meth:`check`, which comes first.
-        """
-        self.check(force=force, resume=resume)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not resume:
-                # The record last: killed in between, the folder still passes for a run's.
-                for file in (*self._results, self.checkpoint, self._run):
-                    _remove(file)
-        except OSError as error:
-            raise RunFolderError(
-                f"The folder {self.path} cannot be made: {error.strerror}."
-            ) from None
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, which makes the run complete, and drop its checkpoint."""

@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sgpmic.tables.base import (
-    Piece,
-    TableError,
-    TableReader,
-    check_names,
-    decoding,
-    drop_advice,
-    quote,
-)
+from sgpmic.tables.base import Piece, TableReader, check_unique
 from sgpmic.tables.cells import BadText, to_numbers, to_texts, unsupported
+from sgpmic.tables.errors import TableError, decoding, quote
 
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
 _FILE_MAGIC = b"ARROW1"
 
-#: Opens the file and yields record batches that hold at least the columns of these names.
-Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-
 
 class ArrowReader(TableReader):
     """A table that comes as Arrow record batches."""
 
-    def __init__(
-        self,
-        path: str,
-        kind: str,
-        schema: pa.Schema,
-        n_rows: int | None,
-        batches: Batches,
-        first_row: int = 0,
-    ) -> None:
+    kind: str
+    _first_row = 0
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
         self.path = path
-        with decoding(path, kind):  # names may turn out not to be UTF-8
-            self.names = tuple(schema.names)
-        self.n_rows = n_rows
-        self._kind = kind
         self._schema = schema
-        self._batches = batches
-        self._first_row = first_row
-        check_names(path, self.names)
+        with decoding(path, self.kind):  # names may turn out not to be UTF-8
+            self.names = tuple(schema.names)
+        check_unique(path, self.names)
+
+    @abstractmethod
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Open the file and yield record batches that hold at least the columns of these names."""
 
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield the rows of every record batch."""
         for name in features:
-            reason = unsupported(self._schema.field(name).type)
+            with decoding(self.path, self.kind):
+                reason = unsupported(self._schema.field(name).type)
             if reason:
-                raise TableError(
-                    f"{self.path}, column {quote(name)}: {reason}, or {drop_advice(name)}"
-                )
+                raise TableError(f"{self.path}, column {quote(name)}: {reason}", name)
         start = self._first_row
         for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
             yield self._piece(batch, start, features, texts)
@@ -64,10 +49,9 @@ class ArrowReader(TableReader):
 
     def _safe_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of no more than some rows that are safe to look into."""
-        with decoding(self.path, self._kind):
-            batches = self._batches(names)
+        batches = self._batches(names)
         while True:
-            with decoding(self.path, self._kind):
+            with decoding(self.path, self.kind):
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -82,37 +66,38 @@ class ArrowReader(TableReader):
     ) -> Piece:
         values = np.empty((len(batch), len(features)))
         for j, name in enumerate(features):
-            with decoding(self.path, self._kind):
+            with decoding(self.path, self.kind):
                 numbers = to_numbers(batch.column(name))
             if isinstance(numbers, BadText):
+                where = f"{self.path}, row {start + numbers.row + 1}, column {quote(name)}"
                 raise TableError(
-                    f"{self.path}, row {start + numbers.row + 1}, column {quote(name)}: "
-                    f"{quote(numbers.text)} is not a number; {drop_advice(name)}"
+                    f"{where}: {quote(numbers.text)} is not a number; correct it", name
                 )
             values[:, j] = numbers
-        with decoding(self.path, self._kind):
+        with decoding(self.path, self.kind):
             words = [to_texts(batch.column(name)) for name in texts]
         return Piece(values, words, lambda row: f"row {start + row + 1}")
 
 
 class ParquetReader(ArrowReader):
-    """A Parquet file, or some consecutive rows of one."""
+    """A Parquet file, or some consecutive rows of one; only its schema is read at first."""
+
+    kind = "a Parquet file"
 
     def __init__(self, path: str, rows: range | None = None) -> None:
-        kind = "a Parquet file"
-        with decoding(path, kind), pq.ParquetFile(path) as file:
+        with decoding(path, self.kind), pq.ParquetFile(path) as file:
             schema, in_file = file.schema_arrow, file.metadata.num_rows
+        super().__init__(path, schema)
         self._rows = range(in_file) if rows is None else rows
-        super().__init__(
-            path, kind, schema, len(self._rows), self._batches_of_rows, self._rows.start
-        )
+        self._first_row = self._rows.start
+        self.n_rows = len(self._rows)
 
     def share(self, first: int, end: int) -> ParquetReader:
         """Return a reader of some rows, which reads their row groups only."""
         return ParquetReader(self.path, self._rows[first:end])
 
-    def _batches_of_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        # Through a small buffer: a file may be a single row group, which would be loaded whole.
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        # Through a small buffer: one row group may be the whole file, which would be loaded whole.
         with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             groups, before = self._groups(file.metadata)
             for batch in file.iter_batches(
@@ -139,28 +124,25 @@ class ParquetReader(ArrowReader):
         return groups, first
 
 
-def open_parquet(path: str) -> ArrowReader:
-    """Open a Parquet file; only its schema is read."""
-    return ParquetReader(path)
+class IpcReader(ArrowReader):
+    """An Arrow IPC file or stream, such as a Feather file; only its schema is read at first."""
 
-
-def open_ipc(path: str) -> ArrowReader:
-    """Open an Arrow IPC file or stream, which a Feather file is too; only its schema is read."""
     kind = "an Arrow or Feather file"
 
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(path) as source:
-            if is_file:
+    def __init__(self, path: str) -> None:
+        # Not memory-mapped: a file that is cut while it is read would end the process.
+        with decoding(path, self.kind), pa.OSFile(path) as source:
+            self._is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            source.seek(0)
+            opener = pa.ipc.open_file if self._is_file else pa.ipc.open_stream
+            schema = opener(source).schema
+        super().__init__(path, schema)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(self.path) as source:
+            if self._is_file:
                 reader = pa.ipc.open_file(source)
                 for i in range(reader.num_record_batches):
                     yield reader.get_batch(i)
             else:
                 yield from pa.ipc.open_stream(source)
-
-    # Not memory-mapped: a file that is cut while it is read would end the process.
-    with decoding(path, kind), pa.OSFile(path) as source:
-        is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-        source.seek(0)
-        opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
-        schema = opener(source).schema
-    return ArrowReader(path, kind, schema, None, batches)

@@ -48,20 +48,9 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
     return float("nan") if lower in MISSING_WORDS else _BOOLEANS.get(lower)
 
 
-def parse_numbers(texts: list[str | None], decimal: str = ".") -> Floats | BadText:
-    """Return the numbers of a column of text, NaN where missing, or the first that is none."""
-    values = np.empty(len(texts))
-    for row, text in enumerate(texts):
-        value = parse_number(text or "", decimal)
-        if value is None:
-            return BadText(row, text or "")
-        values[row] = value
-    return values
-
-
 def unsupported(kind: pa.DataType) -> str | None:
     """Return why a type cannot become numbers, in words, or None if it can."""
-    kind = _plain_type(kind)
+    kind = _plain(pa.nulls(0, kind)).type
     if pa.types.is_temporal(kind):
         return f"holds dates or times ({kind}); turn them into numbers"
     if pa.types.is_nested(kind):
@@ -71,24 +60,44 @@ def unsupported(kind: pa.DataType) -> str | None:
     return f"holds no numbers ({kind}); turn them into numbers"
 
 
-def to_numbers(column: pa.Array) -> Floats | BadText:
+def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
     """Return a column of a supported type as numbers, NaN where missing."""
     column = _plain(column)
-    if pa.types.is_null(column.type):
+    kind = column.type
+    if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
-    if _is_text(column.type):
+    if _is_text(kind):
         try:
-            column = pc.cast(column, pa.float64())
+            return cast_texts(column, decimal)
         except pa.ArrowInvalid:
-            return parse_numbers(column.to_pylist())
-    elif pa.types.is_float16(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
-    elif not pa.types.is_float64(column.type):
-        if pa.types.is_boolean(column.type):
+            return _parse_numbers(column.to_pylist(), decimal)
+    elif not (pa.types.is_float64(kind) or pa.types.is_float16(kind)):
+        if pa.types.is_boolean(kind):
             column = pc.cast(column, pa.uint8())
         # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
         column = pc.cast(column, pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
+    """Return text as numbers; fast, but it raises ``ArrowInvalid`` for more than `parse_number`."""
+    column = pc.utf8_trim_whitespace(column)
+    if decimal != ".":
+        # A point is no decimal sign then, see `parse_number`.
+        column = pc.replace_substring(column, ".", "?")
+        column = pc.replace_substring(column, decimal, ".")
+    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadText:
+    """Return the numbers of a column of text, NaN where missing, or the first that is none."""
+    values = np.empty(len(texts))
+    for row, text in enumerate(texts):
+        value = parse_number(text or "", decimal)
+        if value is None:
+            return BadText(row, text or "")
+        values[row] = value
+    return values
 
 
 def to_texts(column: pa.Array) -> list[str]:
@@ -120,19 +129,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    view = getattr(pa.types, "is_string_view", lambda _: False)  # not in pyarrow 15
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or view(kind)
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, whatever they are wrapped in."""
-    while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        else:
-            return kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -144,5 +141,7 @@ def _plain(column: pa.Array) -> pa.Array:
             column = column.dictionary_decode()
         elif pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
+        elif str(column.type) == "string_view":  # which pyarrow 15 has no name for
+            column = pc.cast(column, pa.string())
         else:
             return column

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import io
 import re
 import shlex
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import BinaryIO
 
-from sgpmic.tables.base import TableError, damaged, unreadable
+from sgpmic.tables.errors import TableError, damaged, unreadable
 
 #: White space as a delimiter: any run of spaces and tabs, made into one tab.
 WHITE = b" "
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
-_BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -28,21 +28,6 @@ class Chunk:
 
     data: bytes
     first_line: int
-
-
-@dataclass(frozen=True)
-class _Position:
-    """A place in a text: the line, counted from 1, and the bytes of it that lie before."""
-
-    line: int = 1
-    offset: int = 0
-
-    def after(self, data: bytes) -> _Position:
-        """Return the place where text that starts here ends."""
-        lines = data.count(b"\n")
-        if not lines:
-            return _Position(self.line, self.offset + len(data))
-        return _Position(self.line + lines, len(data) - data.rfind(b"\n") - 1)
 
 
 # ------------------------------------------------------------------------------ quotes
@@ -75,8 +60,16 @@ def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
     return _quoted(delimiters).sub(overwrite, data), unfinished
 
 
+def cut(data: bytes, delimiters: bytes, at: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the parts of a text between those ``at`` that are not quoted, plain and masked."""
+    start = 0
+    for masked in mask_quoted(data, delimiters)[0].split(at):
+        yield data[start : start + len(masked)], masked
+        start += len(masked) + 1
+
+
 def squeeze_white(data: bytes) -> bytes:
-    """Return the text with white space between fields made into single tabs, none at the edges."""
+    """Return the text with white space between fields made into one tab, none at the edges."""
     if b'"' in data:
         return _WHITE_RUN.sub(_squeeze, data)
     # The same without quotes, which takes a tenth of the time.
@@ -140,11 +133,11 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int = 1) -> I
         held += text
         if len(held) < enough:
             continue  # looking again after every read would take quadratic time
-        cut = _last_record_end(held, delimiters)
-        if cut:
-            yield Chunk(held[:cut], line)
-            line += held.count(b"\n", 0, cut)
-            held = held[cut:]
+        end = _last_record_end(held, delimiters)
+        if end:
+            yield Chunk(held[:end], line)
+            line += held.count(b"\n", 0, end)
+            held = held[end:]
         enough = 2 * len(held)
         if len(held) > _LONGEST_RECORD:
             raise TableError(
@@ -172,83 +165,55 @@ def _last_record_end(data: bytes, delimiters: bytes) -> int:
 
 
 def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
-    """Yield the text of a file, cut anywhere but within a character or a line end."""
-    position = _Position()
-    held = b""
-    started = False
+    """Yield the text of a file, checked, without a byte order mark and carriage returns."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    line, offset = 1, 0  # where the next text starts: the line, and the bytes of it before
     for raw in _raw_bytes(path, zipped, scale * _CHUNK_BYTES):
-        data = held + raw
-        if not started:
-            if len(data) < len(_BOM):
-                held = data
-                continue
-            data = _without_mark(path, data)
-            started = True
-        # The last bytes may be half of a character or of a line end.
-        data, held = _split_safely(data)
-        data = _unix_lines(data)
-        _check_text(path, data, position)
-        position = position.after(data)
+        try:
+            text = decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as error:
+            before = newlines.decode(error.object[: error.start].decode(), final=True).encode()
+            line += before.count(b"\n")
+            offset = (
+                len(before) - before.rfind(b"\n") if b"\n" in before else offset + len(before) + 1
+            )
+            raise _not_utf8(path, line, offset, error.object[error.start :]) from None
+        data = newlines.decode(text, final=not raw).encode()
+        if b"\0" in data:
+            line += data.count(b"\n", 0, data.index(b"\0"))
+            raise TableError(
+                f"{path}, line {line}: a zero byte, which no text has; this is a binary or "
+                "damaged file, export the table again as CSV"
+            )
         yield data
-    data = _unix_lines(held if started else _without_mark(path, held))
-    _check_text(path, data, position)
-    yield data
+        line += data.count(b"\n")
+        offset = len(data) - data.rfind(b"\n") - 1 if b"\n" in data else offset + len(data)
 
 
-def _split_safely(data: bytes) -> tuple[bytes, bytes]:
-    end = len(data)
-    for back in range(1, min(4, end) + 1):
-        byte = data[-back]
-        if byte >= 0xC0:  # the start of a character of several bytes
-            end -= back
-            break
-        if byte < 0x80:
-            end -= back == 1 and byte == 0x0D
-            break
-    return data[:end], data[end:]
-
-
-def _unix_lines(data: bytes) -> bytes:
-    if b"\r" in data:
-        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return data
-
-
-def _without_mark(path: str, data: bytes) -> bytes:
-    if data.startswith(_UTF16):
-        raise TableError(
-            f"{path}, line 1: the text is UTF-16, not UTF-8; save it as UTF-8, for instance with "
-            f"`iconv -f UTF-16 -t UTF-8 {shlex.quote(path)} > new.csv`"
+def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
+    """Return the error for bytes that are not UTF-8, at a place that is counted from 1."""
+    if (line, place) == (1, 1) and found.startswith(_UTF16):
+        encoding, what = "UTF-16", "the text is UTF-16, not UTF-8; save it as UTF-8"
+    else:
+        encoding = "LATIN1"
+        what = (
+            f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as "
+            "UTF-8"
         )
-    return data.removeprefix(_BOM)
-
-
-def _check_text(path: str, data: bytes, start: _Position) -> None:
-    """Raise if the text is no text, or not UTF-8."""
-    zero = data.find(b"\0")
-    if zero >= 0:
-        raise TableError(
-            f"{path}, line {start.after(data[:zero]).line}: a zero byte, which no text has; this "
-            "is a binary or damaged file, export the table again as CSV"
-        )
-    if data.isascii():
-        return
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        place = start.after(data[: error.start])
-        raise TableError(
-            f"{path}, line {place.line}: byte {place.offset + 1} of the line is "
-            f"0x{data[error.start]:02x}, which is not UTF-8; save the file as UTF-8, for instance "
-            f"with `iconv -f LATIN1 -t UTF-8 {shlex.quote(path)} > new.csv`"
-        ) from None
+    return TableError(
+        f"{path}, line {line}: {what}, for instance with "
+        f"`iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > new.csv`"
+    )
 
 
 def _raw_bytes(path: str, zipped: bool, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked."""
+    """Yield the bytes of a file, unpacked, and nothing (``b""``) at its end."""
     try:
-        with _open(path, zipped) as file:
-            while data := file.read(size):
+        with gzip.open(path, "rb") if zipped else open(path, "rb") as file:
+            data = b"-"
+            while data:
+                data = file.read(size)
                 yield data
     except EOFError:
         raise TableError(
@@ -258,7 +223,3 @@ def _raw_bytes(path: str, zipped: bool, size: int) -> Iterator[bytes]:
         raise damaged(path, "a gzip file", error) from None
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def _open(path: str, zipped: bool) -> BinaryIO:
-    return gzip.open(path, "rb") if zipped else open(path, "rb")  # type: ignore[return-value]

@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from sgpmic.tables.base import numbered_names
 from sgpmic.tables.cells import parse_number
-from sgpmic.tables.chunks import WHITE, mask_quoted, squeeze_white
+from sgpmic.tables.chunks import WHITE, cut, squeeze_white
 
 #: How much of a file is looked at.
 SAMPLE_BYTES = 1 << 16
@@ -60,21 +61,16 @@ def find_layout(start: bytes) -> Layout:
     if any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers):
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
         return Layout(delimiter, tuple(names), has_header=True)
-    names = [f"feature_{i + 1}" for i in range(len(cells))]
-    return Layout(delimiter, tuple(names), has_header=False)
+    return Layout(delimiter, numbered_names(len(cells)), has_header=False)
 
 
 def split_record(record: bytes, delimiter: bytes) -> list[str]:
     """Return the fields of a record, without their quotes."""
     if delimiter == WHITE:
         record, delimiter = squeeze_white(record), b"\t"
-    mask, _ = mask_quoted(record, delimiter)
-    fields = []
-    start = 0
-    for masked in mask.split(delimiter):
-        fields.append(_unquote(record[start : start + len(masked)].decode("utf-8", "replace")))
-        start += len(masked) + 1
-    return fields
+    return [
+        _unquote(field.decode("utf-8", "replace")) for field, _ in cut(record, delimiter, delimiter)
+    ]
 
 
 def _unquote(field: str) -> str:
@@ -86,7 +82,7 @@ def _find_delimiter(start: bytes) -> bytes:
     """Return the delimiter that makes lines equally long and cells numbers."""
     scores = {delimiter: _score(start, delimiter) for delimiter in _DELIMITERS}
     best = max(scores, key=lambda delimiter: scores[delimiter])  # the first of equals
-    # A single column has no delimiter, and the comma is as good as any.
+    # One column alone has no delimiter, and the comma is as good as any.
     return best if scores[best] > 0 else b","
 
 
@@ -117,20 +113,12 @@ def _records(start: bytes, delimiter: bytes, most: int) -> list[bytes]:
     """Return the first records that are not blank, at least one."""
     # Very long lines: a few of them say as much.
     for sample, limit in ((start[:SAMPLE_BYTES], most), (start, min(most, _LONG_RECORDS))):
-        mask, _ = mask_quoted(sample, _separators(delimiter))
-        # The last record of the sample may be cut off.
-        end = len(mask) if len(sample) == len(start) else mask.rfind(b"\n") + 1
-        records = []
-        position = 0
-        for line in mask[:end].split(b"\n"):
-            record = sample[position : position + len(line)]
-            position += len(line) + 1
-            if record.strip(b" \t"):
-                records.append(record)
-                if len(records) == limit:
-                    break
+        records = [record for record, _ in cut(sample, _separators(delimiter), b"\n")]
+        if len(sample) < len(start):
+            records.pop()  # it may be cut off
+        records = [record for record in records if record.strip(b" \t")]
         if records:
-            return records
+            return records[:limit]
     return [start]
 
 

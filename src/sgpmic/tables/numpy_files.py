@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.tables.base import Piece, TableError, TableReader, check_names, decoding, list_names
+from sgpmic.tables.base import Piece, TableReader, check_unique, numbered_names
 from sgpmic.tables.cells import text_of
+from sgpmic.tables.errors import TableError, decoding, list_names
 
 _ROWS = 65536
 _DATA_NAMES = ("X", "data")
@@ -42,70 +44,56 @@ class ArrayReader(TableReader):
             with np.errstate(over="ignore"):
                 values = np.ascontiguousarray(rows[:, chosen], np.float64)
             words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
-            before = self._first_row + start
-            yield Piece(values, words, lambda row, before=before: f"row {before + row + 1}")  # type: ignore[misc]
+            yield Piece(values, words, partial(self._place, start))
+
+    def _place(self, start: int, row: int) -> str:
+        return f"row {self._first_row + start + row + 1}"
 
 
 def open_npy(path: str) -> ArrayReader:
     """Open a ``.npy`` file; the array stays on disk."""
     with decoding(path, "a NumPy file"):
-        with open(path, "rb") as file:
-            _refuse_objects(path, file)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return ArrayReader(path, _check_array(path, array), _numbered(array.shape[1]))
+        array = _load(path, lambda: np.load(path, mmap_mode="r", allow_pickle=False))
+    _check_table(path, array)
+    return ArrayReader(path, array, numbered_names(array.shape[1]))
 
 
 def open_npz(path: str) -> ArrayReader:
     """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data."""
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: _load_member(path, archive, name) for name in archive.files}
+        arrays = {
+            name: _load(f"{path}, array {name!r}", partial(archive.__getitem__, name))
+            for name in archive.files
+        }
     if not arrays:
         raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
     name = _choose(path, arrays)
-    array = _check_array(path, arrays[name], f", array {name!r}")
+    array = arrays[name]
+    _check_table(f"{path}, array {name!r}", array)
     for key in _NAMES_NAMES:
         if key in arrays and key != name:
             return ArrayReader(path, array, _given_names(path, key, arrays[key], array.shape[1]))
-    return ArrayReader(path, array, _numbered(array.shape[1]))
+    return ArrayReader(path, array, numbered_names(array.shape[1]))
 
 
-def _numbered(count: int) -> list[str]:
-    return [f"feature_{i + 1}" for i in range(count)]
-
-
-def _refuse_objects(path: str, file: Any) -> None:
-    """Raise for arrays of Python objects, with a better reason than that of numpy.load."""
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        dtype = np.lib.format.read_array_header_1_0(file)[2]
-    elif version == (2, 0):
-        dtype = np.lib.format.read_array_header_2_0(file)[2]
-    else:
-        return  # version 3 is for the field names of records, which are refused anyway
-    if dtype.hasobject:
-        raise _holds_objects(path, "")
-
-
-def _load_member(path: str, archive: Any, name: str) -> NDArray[Any]:
+def _load(where: str, load: Callable[[], Any]) -> NDArray[Any]:
+    """Return an array, or refuse one of Python objects with a better reason than NumPy's."""
     try:
-        array = archive[name]
+        array: NDArray[Any] = load()
     except ValueError as error:
-        if "allow_pickle" in str(error):
-            raise _holds_objects(path, f", array {name!r}") from None
+        if "allow_pickle" in str(error) or "Python objects" in str(error):
+            raise TableError(
+                f"{where} holds Python objects, which are not loaded for safety; convert it with "
+                ".astype(float), or names with .astype(str), and save it again"
+            ) from None
         raise
     if not isinstance(array, np.ndarray):  # a member that is no array comes as bytes
-        raise TableError(f"{path} holds {name!r}, which is no array; leave it out")
+        raise TableError(f"{where} is not an array; leave it out")
     return array
 
 
-def _holds_objects(path: str, where: str) -> TableError:
-    return TableError(
-        f"{path}{where} holds Python objects, which are not loaded for safety; convert it with "
-        ".astype(float), or names with .astype(str), and save it again"
-    )
-
-
 def _choose(path: str, arrays: dict[str, NDArray[Any]]) -> str:
+    """Return the name of the array that is the table."""
     for name in _DATA_NAMES:
         if name in arrays:
             return name
@@ -122,34 +110,34 @@ def _choose(path: str, arrays: dict[str, NDArray[Any]]) -> str:
     )
 
 
-def _check_array(path: str, array: NDArray[Any], where: str = "") -> NDArray[Any]:
-    """Return the array if it is a table of numbers."""
+def _check_table(where: str, array: NDArray[Any]) -> None:
+    """Raise unless the array is a table of numbers."""
     if array.dtype.kind not in "biuf":
         raise TableError(
-            f"{path}{where} holds {array.dtype} values, not numbers; convert it with .astype(float)"
+            f"{where} holds {array.dtype} values, not numbers; convert it with .astype(float)"
         )
     if array.ndim != 2:
-        hint = "; for a single column use .reshape(-1, 1)" if array.ndim == 1 else ""
+        hint = "; for one column use .reshape(-1, 1)" if array.ndim == 1 else ""
         raise TableError(
-            f"{path}{where} has shape {array.shape}, a table has rows and columns{hint}; save a "
+            f"{where} has shape {array.shape}, a table has rows and columns{hint}; save a "
             "two-dimensional array"
         )
     if not array.shape[1]:
-        raise TableError(f"{path}{where} has no columns; save an array with at least one")
-    return array
+        raise TableError(f"{where} has no columns; save an array with at least one")
 
 
 def _given_names(path: str, key: str, array: NDArray[Any], count: int) -> list[str]:
+    where = f", array {key!r}"
     if array.dtype.kind not in "US" or array.ndim != 1 or len(array) != count:
         raise TableError(
-            f"{path}, array {key!r} does not name the {count} columns; save a one-dimensional "
-            f"array of {count} strings"
+            f"{path}{where} does not name the {count} columns; save a one-dimensional array of "
+            f"{count} strings"
         )
     try:
         names = [name.decode() if isinstance(name, bytes) else name for name in array.tolist()]
     except UnicodeDecodeError:
         raise TableError(
-            f"{path}, array {key!r} holds names that are not UTF-8; save them with .astype(str)"
+            f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"
         ) from None
-    check_names(path, names, f", array {key!r}")
+    check_unique(path, names, where)
     return names

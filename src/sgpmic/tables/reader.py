@@ -9,72 +9,52 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from sgpmic.tables.arrow_files import open_ipc, open_parquet
-from sgpmic.tables.base import (
-    Block,
-    Floats,
-    Rows,
-    TableError,
-    TableReader,
-    check_known,
-    first_bytes,
-    join_rows,
-    list_names,
-    quote,
-)
+from sgpmic.tables.arrow_files import IpcReader, ParquetReader
+from sgpmic.tables.base import Floats, TableReader
 from sgpmic.tables.cells import is_missing
+from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
 
-__all__ = [
-    "Block",
-    "Table",
-    "TableError",
-    "TableReader",
-    "match_columns",
-    "missing_columns_sentence",
-    "open_table",
-    "read_table",
-]
+__all__ = ["Table", "TableError", "TableReader", "open_table", "read_table", "without_ending"]
 
-_ENDINGS = {
-    ".csv": "text",
-    ".tsv": "text",
-    ".txt": "text",
-    ".csv.gz": "text.gz",
-    ".tsv.gz": "text.gz",
-    ".txt.gz": "text.gz",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".feather": "ipc",
-    ".arrow": "ipc",
-    ".ipc": "ipc",
-    ".npy": "npy",
-    ".npz": "npz",
-}
-_MAGIC = (
-    (b"PAR1", "parquet"),
-    (b"ARROW1", "ipc"),
-    (b"\xff\xff\xff\xff", "ipc"),
-    (b"\x93NUMPY", "npy"),
-    (b"PK\x03\x04", "npz"),
-    (b"PK\x05\x06", "npz"),
-    (b"\x1f\x8b", "text.gz"),
+
+class _Format(NamedTuple):
+    """A kind of file: in words, how its name ends, how it starts, and what reads it."""
+
+    words: str
+    endings: tuple[str, ...]
+    starts: tuple[bytes, ...]
+    open: Callable[[str], TableReader]
+
+
+_TEXT = _Format("text", (".csv", ".tsv", ".txt"), (), TextReader)
+_ARROW = _Format(
+    "an Arrow file", (".feather", ".arrow", ".ipc"), (b"ARROW1", b"\xff\xff\xff\xff"), IpcReader
 )
-_NAMES = {
-    "parquet": "a Parquet file",
-    "ipc": "an Arrow file",
-    "npy": "a NumPy file",
-    "npz": "a zip archive",
-    "text.gz": "a gzip file",
-    "text": "text",
-}
+_ZIP = _Format("a zip archive", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), open_npz)
+_FORMATS = (
+    _TEXT,
+    _Format(
+        "a gzip file",
+        (".csv.gz", ".tsv.gz", ".txt.gz"),
+        (b"\x1f\x8b",),
+        partial(TextReader, zipped=True),
+    ),
+    _Format("a Parquet file", (".parquet", ".pq"), (b"PAR1",), ParquetReader),
+    _ARROW,
+    _Format("a NumPy file", (".npy",), (b"\x93NUMPY",), open_npy),
+    _ZIP,
+)
 _FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save the sheet as CSV"),
     (b"FEA1", "a Feather file of version 1", "write it again with a current Feather"),
@@ -135,17 +115,7 @@ def open_table(path: str | os.PathLike[str]) -> TableReader:
         If the file is not a table that can be read.
     """
     name = os.fsdecode(path)
-    start = first_bytes(name)
-    kind = _kind_of(name, start)
-    if kind == "parquet":
-        return open_parquet(name)
-    if kind == "ipc":
-        return open_ipc(name)
-    if kind == "npy":
-        return open_npy(name)
-    if kind == "npz":
-        return open_npz(name)
-    return TextReader(name, zipped=kind == "text.gz")
+    return _find_format(name, _first_bytes(name)).open(name)
 
 
 def read_table(
@@ -189,10 +159,7 @@ def read_table(
         n_rows = reader.n_rows or 0
         reader = reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
     texts = [name for name in (id_column, label_column) if name is not None]
-    parts: list[Rows] = [
-        (piece.values, piece.texts) for piece in reader.checked_pieces(features, texts)
-    ]
-    values, words = join_rows(parts)
+    values, words = next(reader.blocks(features, texts))
     ids = words[0] if id_column is not None else None
     labels = None
     if label_column is not None:
@@ -201,64 +168,62 @@ def read_table(
     return Table(values, names, ids, id_column, labels, label_column, _digest(values, names))
 
 
-def match_columns(wanted: Sequence[str], found: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return which of the wanted columns are missing, and which columns are not wanted."""
-    has, needs = set(found), set(wanted)
-    return (
-        [name for name in wanted if name not in has],
-        [name for name in found if name not in needs],
-    )
-
-
-def missing_columns_sentence(
-    path: str | os.PathLike[str], wanted: Sequence[str], found: Sequence[str]
-) -> str | None:
-    """Return what to tell someone whose new table lacks columns of the model, or None.
-
-    Parameters
-    ----------
-    path : path-like
-        The new table.
-    wanted : sequence of str
-        The columns that the model was fitted to.
-    found : sequence of str
-        The columns of the new table.
-    """
-    missing, extra = match_columns(wanted, found)
-    if not missing:
-        return None
-    name = os.fsdecode(path)
-    plural = "s" if len(missing) > 1 else ""
-    sentence = f"{name} lacks the column{plural} {list_names(missing)} that the model was fitted to"
-    if extra:
-        return f"{sentence}; rename or add them (columns it has besides: {list_names(extra)})"
-    return f"{sentence}; add them"
+def without_ending(path: str | os.PathLike[str]) -> str:
+    """Return a table's name without its folder and the ending that tells its format."""
+    name = os.path.basename(os.fsdecode(path))
+    kind = _format_by_ending(name)
+    endings = kind.endings if kind else ()
+    return next((name[: -len(end)] for end in endings if name.lower().endswith(end)), name)
 
 
 # ------------------------------------------------------------------------------ formats
 
 
-def _kind_of(path: str, start: bytes) -> str:
+def _first_bytes(path: str, count: int = 64) -> bytes:
+    """Return how a file starts, after checking that it is there and can be read."""
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise TableError(f"{path} is a folder; name a table in it")
+        if not stat.S_ISREG(mode):
+            # A pipe can be read once only, and opening one may wait for ever.
+            raise TableError(f"{path} is not a regular file; save the table to a file first")
+        with open(path, "rb") as file:
+            start = file.read(count)
+    except TableError:
+        raise
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise TableError(f"{path}: there is no such file; check the path") from None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not start:
+        raise TableError(f"{path} is empty; export the table again")
+    return start
+
+
+def _find_format(path: str, start: bytes) -> _Format:
     """Return the format of a file from its ending, or from its first bytes."""
-    sniffed = "text"
+    found = _TEXT
     if not _looks_like_text(start):
         for magic, what, remedy in _FOREIGN:
             if start.startswith(magic):
                 raise TableError(f"{path} is {what}; {remedy}")
-        sniffed = next((kind for magic, kind in _MAGIC if start.startswith(magic)), "text")
-    if sniffed == "npz" and _is_workbook(path):
+        found = next((kind for kind in _FORMATS if start.startswith(kind.starts)), _TEXT)
+    if found is _ZIP and _is_workbook(path):
         raise TableError(f"{path} is an Excel or OpenDocument workbook; save the sheet as CSV")
-    lower = os.path.basename(path).lower()
-    expected = next((kind for end, kind in _ENDINGS.items() if lower.endswith(end)), None)
-    if expected is None:
-        return sniffed
-    if expected != sniffed and not (expected == "ipc" and sniffed == "text"):
-        # A stream of an old Arrow starts with a mere length, which looks like anything.
-        raise TableError(
-            f"{path} is not {_NAMES[expected]} as its name says, it starts like "
-            f"{_NAMES[sniffed]}; rename it, or export the table again"
-        )
-    return expected
+    expected = _format_by_ending(path)
+    # A stream of an old Arrow starts with a mere length, which looks like anything.
+    if expected in (None, found) or (expected is _ARROW and found is _TEXT):
+        return expected or found
+    raise TableError(
+        f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
+        "it, or export the table again"
+    )
+
+
+def _format_by_ending(path: str) -> _Format | None:
+    lower = path.lower()
+    return next((kind for kind in _FORMATS if lower.endswith(kind.endings)), None)
 
 
 def _looks_like_text(start: bytes) -> bool:
@@ -288,7 +253,7 @@ def _choose_features(
     """Return the feature columns, after checking that every column has one part to play."""
     roles = {"id": id_column, "label": label_column}
     others = [name for name in roles.values() if name is not None]
-    check_known(reader.path, [*columns, *drop, *others], reader.names)
+    reader.require([*columns, *drop, *others])
     if id_column is not None and id_column == label_column:
         raise TableError(
             f"{reader.path}: column {quote(id_column)} is asked for as id and as label; choose one"

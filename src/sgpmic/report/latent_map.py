@@ -1,0 +1,219 @@
+"""The latent space as the report draws it: places, density, boundaries and outlines."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic.report.statistics import log_gaussian, positive
+
+#: Share of a Gaussian that its outline holds.
+OUTLINE_SHARE = 0.9
+
+# Points of a map's grid on its longer side, and the canvas shapes (width / height) that the grid
+# must fill at the first view: from a phone held upright to a broad screen.
+_GRID_POINTS = 240
+_NARROWEST, _BROADEST = 0.7, 2.4
+
+
+class LatentMap(NamedTuple):
+    """The latent space as it is drawn: places in a plane, density, boundaries, outlines."""
+
+    points: Floats  # (n_samples, 2)
+    home: Floats  # x0, x1, y0, y1 of the first view
+    extent: Floats  # x0, x1, y0, y1 of the density's grid
+    density: Floats  # (n_y, n_x), at the grid's points
+    boundaries: Floats  # (n_segments, 4): x, y, x, y
+    outlines: list[Floats]  # a line for every cluster's Gaussian
+    numbers: Floats  # (n_clusters, 2): where its number is written, on the outline
+    plane: bool  # False for one latent dimension, whose vertical axis has no unit
+
+
+def latent_map(content: RunContent) -> LatentMap:
+    """Return what to draw: the marginal mixture on the first two latent dimensions.
+
+    One latent dimension is drawn along the horizontal axis, and every point at a fixed random
+    height within the density at its place: the cloud then has the shape of the density, and
+    rows that would hide each other are spread out. (Height by certainty, the obvious choice,
+    puts nearly every row on one line, for nearly all are certain.)
+    """
+    return _map_line(content) if content.embedding.shape[1] == 1 else _map_plane(content)
+
+
+def mixture_log_joint(points: Floats, content: RunContent) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), in the points' first dimensions."""
+    q = points.shape[1]
+    with np.errstate(divide="ignore"):  # a weight of 0 never wins
+        log_weights = np.log(content.weights)
+    columns = [
+        log_weight + log_gaussian(points, mean[:q], covariance[:q, :q])
+        for log_weight, mean, covariance in zip(
+            log_weights, content.means, content.covariances, strict=True
+        )
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _map_plane(content: RunContent) -> LatentMap:
+    points = content.embedding[:, :2]
+    outlines = [
+        ellipse(mean[:2], covariance[:2, :2])
+        for mean, covariance in zip(content.means, content.covariances, strict=True)
+    ]
+    present = np.unique(content.labels)  # an empty cluster must not shrink the picture
+    corners = np.concatenate([points, *(outlines[m] for m in present)])
+    home = _with_margin(corners.min(axis=0), corners.max(axis=0))
+    extent = _fill_canvas(home)
+    xs, ys = _grid(extent)
+    nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
+    joint = mixture_log_joint(nodes.reshape(-1, 2), content).reshape(*nodes.shape[:2], -1)
+    return LatentMap(
+        points,
+        home,
+        extent,
+        np.exp(logsumexp(joint, axis=2)),
+        boundary_segments(xs, ys, joint),
+        outlines,
+        np.stack([line[line[:, 1].argmax()] for line in outlines]),
+        plane=True,
+    )
+
+
+def _map_line(content: RunContent) -> LatentMap:
+    x = content.embedding[:, 0]
+    radius = ndtri(0.5 + 0.5 * OUTLINE_SHARE)
+    deviations = np.sqrt(content.covariances[:, 0, 0])
+    ends = content.means[:, :1] + radius * deviations[:, None] * np.array([-1.0, 1.0])
+    present = np.unique(content.labels)
+    low, high = min(x.min(), ends[present].min()), max(x.max(), ends[present].max())
+    home_x = _with_margin(np.array([low]), np.array([high]))
+    xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
+    joint = mixture_log_joint(xs[:, None], content)
+    density = np.exp(logsumexp(joint, axis=1))
+    peak = density.max()
+    at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content), axis=1))
+    height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
+    # The Gaussians' bars lie under the cloud, one below the other.
+    levels = -1.15 - 0.12 * np.arange(len(ends))
+    outlines = [
+        np.stack([end, np.full(2, level)], axis=1) for end, level in zip(ends, levels, strict=True)
+    ]
+    home = np.array([*home_x, levels[-1] - 0.12, 1.1])
+    ys = np.linspace(home[2], home[3], 120)
+    # A cell on the edge is partly inside: a soft edge, not stairs.
+    inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
+    crossings = _crossings_on_line(xs, joint)
+    ends_y = np.broadcast_to(home[2:], (len(crossings), 2))
+    return LatentMap(
+        np.stack([x, height], axis=1),
+        home,
+        np.array([xs[0], xs[-1], home[2], home[3]]),
+        inside**2 * density,  # shown by its square root, see payload.py
+        np.stack([crossings, ends_y[:, 0], crossings, ends_y[:, 1]], axis=1),
+        outlines,
+        np.stack([ends[:, 1], levels], axis=1),
+        plane=False,
+    )
+
+
+def _with_margin(low: Floats, high: Floats, margin: float = 0.05) -> Floats:
+    """Return x0, x1, y0, y1 (or x0, x1) of a box with a margin; never of size 0."""
+    span = high - low
+    pad = margin * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
+    return np.stack([low - pad, high + pad], axis=1).ravel()
+
+
+def _fill_canvas(home: Floats) -> Floats:
+    """Return the box around ``home`` that a canvas with equal axes may show at first."""
+    centre = home.reshape(2, 2).mean(axis=1)
+    half_x, half_y = np.diff(home.reshape(2, 2), axis=1)[:, 0] / 2
+    half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
+    return np.stack([centre - half, centre + half], axis=1).ravel()
+
+
+def _grid(extent: Floats) -> tuple[Floats, Floats]:
+    """Return the grid's coordinates, square cells, ``_GRID_POINTS`` on the longer side."""
+    sides = np.diff(extent.reshape(2, 2), axis=1)[:, 0]
+    n_x, n_y = np.maximum(np.round(_GRID_POINTS * sides / sides.max()).astype(int), 16)
+    x0, x1, y0, y1 = extent
+    return np.linspace(x0, x1, int(n_x)), np.linspace(y0, y1, int(n_y))
+
+
+def _crossings_on_line(xs: Floats, joint: Floats) -> Floats:
+    """Return the places where the most probable component changes."""
+    winner = joint.argmax(axis=1)
+    at = np.flatnonzero(winner[1:] != winner[:-1])
+    share = _crossing_share(joint[at], joint[at + 1], winner[at], winner[at + 1])
+    result: Floats = xs[at] + share * (xs[at + 1] - xs[at])
+    return result
+
+
+def _crossing_share(here: Floats, there: Floats, winner: Ints, other: Ints) -> Floats:
+    """Return where, between two grid points, their winners are equally probable.
+
+    The difference of two log densities is quadratic, so within a cell a line follows it closely.
+    """
+    rows = np.arange(len(here))
+    before = here[rows, winner] - here[rows, other]
+    after = there[rows, other] - there[rows, winner]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = before / (before + after)
+    return np.where(np.isfinite(share), share, 0.5)
+
+
+def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
+    """Return the lines between the regions of different most probable components.
+
+    Marching squares for several labels: two crossings on a cell's edges are joined; three or
+    four, where regions meet, are joined to their mean.
+
+    Parameters
+    ----------
+    xs, ys : ndarrays of shape (n_x,), (n_y,)
+    joint : ndarray of shape (n_y, n_x, n_components)
+        log π_m N at the grid's points.
+
+    Returns
+    -------
+    segments : ndarray of shape (n_segments, 4)
+    """
+    winner = joint.argmax(axis=2)
+    X, Y = np.meshgrid(xs, ys)
+    across = _edge_crossings(X, Y, joint, winner, axis=1)
+    along = _edge_crossings(X, Y, joint, winner, axis=0)
+    # The four edges of every cell: bottom, top, left, right; NaN where nothing crosses.
+    edges = np.stack([across[:-1], across[1:], along[:, :-1], along[:, 1:]], axis=2)
+    edges = edges.reshape(-1, 4, 2)
+    crossed = np.isfinite(edges[:, :, 0])
+    count = crossed.sum(axis=1)
+    simple = edges[count == 2][crossed[count == 2]].reshape(-1, 4)
+    meeting, here = edges[count > 2], crossed[count > 2]
+    middle = np.where(here[:, :, None], meeting, 0.0).sum(axis=1) / here.sum(axis=1)[:, None]
+    spokes = np.concatenate([meeting, np.broadcast_to(middle[:, None], meeting.shape)], axis=2)
+    return np.concatenate([simple, spokes[here]])
+
+
+def _edge_crossings(X: Floats, Y: Floats, joint: Floats, winner: Ints, axis: int) -> Floats:
+    """Return the crossing on every grid edge along an axis, (…, 2), NaN where there is none."""
+    first = (slice(None), slice(None, -1)) if axis == 1 else (slice(None, -1), slice(None))
+    second = (slice(None), slice(1, None)) if axis == 1 else (slice(1, None), slice(None))
+    a, b = winner[first], winner[second]
+    places = np.full((*a.shape, 2), np.nan)
+    differ = a != b
+    share = _crossing_share(joint[first][differ], joint[second][differ], a[differ], b[differ])
+    for k, C in enumerate((X, Y)):
+        low, high = C[first][differ], C[second][differ]
+        places[differ, k] = low + share * (high - low)
+    return places
+
+
+def ellipse(mean: Floats, covariance: Floats, n_points: int = 100) -> Floats:
+    """Return the outline, (n_points, 2), that holds 90 % of a two-dimensional Gaussian."""
+    radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
+    angle = np.linspace(0.0, 2.0 * np.pi, n_points)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    outline: Floats = mean + radius * circle @ np.linalg.cholesky(positive(covariance)).T
+    return outline

@@ -1,0 +1,88 @@
+"""Numbers and names as the report writes them."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+#: Longest name, identity or label that the page carries.
+LONGEST = 120
+
+
+def shorten(text: object, longest: int = LONGEST) -> str:
+    """Return text that is fit to be shown: no control characters, not too long, valid Unicode."""
+    words = str(text)[: 4 * longest]  # before anything that takes time
+    words = words.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
+    words = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in words)
+    words = " ".join(words.split())
+    cut = len(words) > longest or len(str(text)) > 4 * longest
+    return words[: longest - 1].rstrip() + "…" if cut else words
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return a number for reading: few digits, a true minus, – where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    if float(value).is_integer() and abs(value) < 1e7:
+        text = f"{int(value):,}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "−")
+
+
+def any_number(value: object) -> str:
+    """Return a number as people write it, and anything else as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | np.integer):  # seeds have no thousands
+        return str(int(value)).replace("-", "−")
+    return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
+
+
+def percent(share: float) -> str:
+    """Return a probability in percent; 100 % is said only where there is no doubt at all."""
+    if not np.isfinite(share):
+        return "–"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %"
+
+
+def exact_percent(share: float) -> str:
+    """Return a probability in percent with as many digits as its doubt needs, up to a point."""
+    doubt = min(share, 1.0 - share)
+    if doubt >= 0.001 or doubt == 0:
+        return f"{100 * share:.1f} %"
+    if doubt < 1e-7:
+        return "> 99.99999 %" if share > 0.5 else "< 0.00001 %"
+    digits = -2 - int(np.floor(np.log10(doubt)))
+    return f"{100 * share:.{digits}f} %"
+
+
+def together(words: str) -> str:
+    """Return words with percent signs that stay with their numbers at the end of a line."""
+    return words.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def duration(seconds: float) -> str:
+    """Return a time for reading."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def plural(count: int, word: str) -> str:
+    """Return a count and its noun."""
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def listing(words: Sequence[str]) -> str:
+    """Return words as people list them: a, b and c."""
+    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

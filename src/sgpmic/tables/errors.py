@@ -1,0 +1,75 @@
+"""What is said about tables that cannot be read or used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+_LONGEST_QUOTE = 40
+_LONGEST_REASON = 120
+_MOST_NAMES = 12
+
+
+class TableError(ValueError):
+    """A table cannot be read or used; the text names the place and what to do.
+
+    Parameters
+    ----------
+    message : str
+    column : str, optional
+        The column that could be left out instead, because it holds no numbers.
+    """
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def unreadable(path: str, error: OSError) -> TableError:
+    """Return the error for a file that the operating system does not let us read."""
+    if isinstance(error, PermissionError):
+        return TableError(f"{path} may not be read; ask for permission or copy the file")
+    return TableError(f"{path} cannot be read ({error.strerror or error}); check the disk")
+
+
+def damaged(path: str, kind: str, reason: object) -> TableError:
+    """Return the error for a file that is not what its name or first bytes say."""
+    words = " ".join(str(reason).split()) or type(reason).__name__
+    short = words if len(words) <= _LONGEST_REASON else words[: _LONGEST_REASON - 1] + "…"
+    return TableError(
+        f"{path} is damaged or is not {kind} ({short}); copy it or export the table again"
+    )
+
+
+@contextlib.contextmanager
+def decoding(path: str, kind: str) -> Iterator[None]:
+    """Turn whatever a decoder raises into one sentence.
+
+    Damaged bytes make decoders raise errors of many types, so all of them are caught: put only
+    calls of a decoder into this context, never our own reasoning.
+    """
+    try:
+        yield
+    except TableError:
+        raise
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except MemoryError as error:
+        raise TableError(
+            f"{path} does not fit into memory, or is damaged; use a larger machine, fewer rows, "
+            "or export the table again"
+        ) from error
+    except Exception as error:
+        raise damaged(path, kind, error) from error
+
+
+def quote(text: str) -> str:
+    """Return text in quotes, shortened, and with control characters made visible."""
+    return repr(text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…")
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names in quotes, the first dozen of them."""
+    more = len(names) - _MOST_NAMES
+    listed = ", ".join(quote(name) for name in names[:_MOST_NAMES])
+    return f"{listed} and {more} more" if more > 0 else listed

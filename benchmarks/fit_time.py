@@ -1,67 +1,130 @@
-"""How long the ``fit`` call takes on Iris: in a fresh process, again, and where the time goes.
+"""What a user waits for: first fits, another k, a grid search, from nothing and with kept programs.
 
-Run with ``make bench`` or ``python benchmarks/fit_time.py``.
+Every line is a Python process of its own (imports are not counted), first with an empty folder of
+compiled programs and then with what it left there. Run with ``make bench`` or
+``python benchmarks/fit_time.py``.
 """
 
 from __future__ import annotations
 
-import logging
-import re
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
-import jax
-from sklearn.datasets import load_iris
-
-from sgpmic import SGPMIC
-
-
-class CompileLog(logging.Handler):
-    """Adds up what JAX says about tracing, lowering and compiling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds = {"tracing": 0.0, "lowering": 0.0, "compiling": 0.0}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take in one message of JAX's log."""
-        message = record.getMessage()
-        found = re.search(r" in ([0-9.]+) sec", message)
-        if found is None:
-            return
-        if "Finished tracing" in message:
-            self.seconds["tracing"] += float(found[1])
-        elif "MLIR" in message:
-            self.seconds["lowering"] += float(found[1])
-        elif "Finished XLA compilation" in message:
-            self.seconds["compiling"] += float(found[1])
+import numpy as np
 
 
-def timed_fit(mapping: str) -> tuple[float, int]:
-    data = load_iris().data
-    model = SGPMIC(3, 2, mapping=mapping, random_state=0)
+def tables() -> tuple[Any, Any]:
+    from sklearn.datasets import load_iris, load_wine
+
+    return load_iris().data, load_wine().data
+
+
+def fit(Y: Any, n_clusters: int = 3, **parameters: Any) -> Any:
+    from sgpmic import SGPMIC
+
+    return SGPMIC(n_clusters, random_state=0, **parameters).fit(Y)
+
+
+def first_fit() -> None:
+    fit(tables()[1])
+
+
+def paper_model() -> None:
+    fit(tables()[0], mapping="per_cluster")
+
+
+def first_answers() -> None:
+    fit(tables()[1]).score_samples(tables()[1] + 0.01)
+
+
+def many_shapes() -> None:
+    """k = 2…10, and 150 of the rows, on one table."""
+    _, wine = tables()
+    for k in range(2, 11):
+        fit(wine, k)
+    fit(wine[:150])
+
+
+def grid_search() -> None:
+    """Three numbers of clusters, three folds, and the refit."""
+    from sklearn.model_selection import GridSearchCV
+
+    from sgpmic import SGPMIC
+
+    GridSearchCV(SGPMIC(random_state=0), {"n_clusters": [2, 3, 4]}, cv=3).fit(tables()[1])
+
+
+def mixture_grid_search() -> None:
+    """The same with scikit-learn's Gaussian mixture."""
+    from sklearn.mixture import GaussianMixture
+    from sklearn.model_selection import GridSearchCV
+
+    search = GridSearchCV(GaussianMixture(random_state=0), {"n_components": [2, 3, 4]}, cv=3)
+    search.fit(tables()[1])
+
+
+def arena_like() -> None:
+    """Twelve tables of different shapes."""
+    rng = np.random.default_rng(0)
+    for n, p, k in zip(range(90, 1100, 85), range(3, 15), range(2, 14), strict=False):
+        fit(rng.normal(size=(n, p)) + 4 * rng.integers(k, size=(n, 1)), k)
+
+
+TASKS: dict[str, Callable[[], None]] = {
+    "first fit, Wine": first_fit,
+    "first fit, Iris, per_cluster": paper_model,
+    "first fit and score_samples, Wine": first_answers,
+    "k = 2…10 and 150 rows, Wine": many_shapes,
+    "GridSearchCV 3 × 3, Wine": grid_search,
+    "the same, GaussianMixture": mixture_grid_search,
+    "twelve tables of twelve shapes": arena_like,
+}
+
+
+def run_here(name: str) -> None:
+    warnings.simplefilter("ignore")
+    from sgpmic import SGPMIC  # noqa: F401  (not counted)
+
+    tables()
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(data)
-    return time.perf_counter() - began, model.n_iter_
+    TASKS[name]()
+    print(time.perf_counter() - began)
+
+
+def run_there(name: str, cache: str) -> float:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    environment |= {"SGPMIC_CACHE_DIR": cache, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--task", name],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(done.stdout)
 
 
 def main() -> None:
-    log = CompileLog()
-    logger = logging.getLogger("jax")
-    logger.addHandler(log)
-    logger.propagate = False
-    jax.config.update("jax_log_compiles", True)
-    for mapping in ("shared", "per_cluster"):
-        log.seconds = dict.fromkeys(log.seconds, 0.0)
-        first, rounds = timed_fit(mapping)
-        parts = dict(log.seconds)
-        again = min(timed_fit(mapping)[0] for _ in range(3))
-        spent = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in parts.items())
-        print(f"Iris, 3 clusters, 2 dimensions, mapping={mapping!r}, {rounds} rounds")
-        print(f"  first fit  {first:6.2f} s   ({spent}, the rest is start and rounds)")
-        print(f"  later fits {again:6.2f} s   ({again / rounds * 1e3:.0f} ms a round)")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", choices=TASKS, help="run this one, in this process")
+    parser.add_argument("--only", default="", help="tasks with this in their names")
+    chosen = parser.parse_args()
+    if chosen.task:
+        run_here(chosen.task)
+        return
+    print(f"{'':36s} from nothing   kept programs")
+    for name in TASKS:
+        if chosen.only in name:
+            with tempfile.TemporaryDirectory() as cache:
+                seconds = run_there(name, cache), run_there(name, cache)
+            print(f"{name:36s} {seconds[0]:8.2f} s   {seconds[1]:8.2f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ lines. A part that fails is reported, and the next one runs.
 - ``evaluation``: value and gradient of the bound at N=1,000,000, P=50, M=U/10=10, float64, as the
   package chooses and in other blocks, parts and tiles; and what else a round of EM is made of.
 - ``fit``: a whole fit of such a table, the start included; target 60 s.
-- ``per-cluster``: the same with one Gaussian process a cluster.
+- ``per-cluster``: the same with a Gaussian process for each cluster.
 - ``large``: a fit of N=10,000,000, P=20, M=5, U=50, its time and its peak memory; target 10 min.
 - ``cpu``: value and gradient on the CPU and on the GPU, N = 1000 to 1,000,000.
 - ``iris``: a small fit.
@@ -35,8 +35,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from sgpmic import SGPMIC
-from sgpmic._runtime import compiled, numerics, on_device
+from sgpmic import EM, SGPMIC, Computation
+from sgpmic._programs import compiled
+from sgpmic._runtime import numerics, on_device
 from sgpmic.kernels import RBF, stack
 from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.e_step import e_step
@@ -122,14 +123,14 @@ class Problem:
         return parameters, S, rows, mixture
 
 
-def _processes(parameters: Any) -> Mappings:
+def _mappings(parameters: Any) -> Mappings:
     _, Z, logs, log_beta = parameters
     return Mappings(jax.tree.map(jnp.exp, logs), Z, jnp.exp(log_beta))
 
 
 def _loss(parameters: Any, S: Array, rows: Rows, prior: LatentPrior) -> Array:
     X = parameters[0]
-    data = data_term(_processes(parameters), X, S, rows, JITTER)
+    data = data_term(_mappings(parameters), X, S, rows, JITTER)
     return data + weighted_sum(S, log_densities(prior, X))
 
 
@@ -140,20 +141,20 @@ def evaluate(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
 
 def forwards(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
     """Return the sums."""
-    kernels, Z, _ = _processes(parameters)
+    kernels, Z, _ = _mappings(parameters)
     return statistics(kernels, Z, parameters[0], S, rows.Y, rows.mesh, rows.gpu_memory)
 
 
 def expect(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
     """Return an E-step's memberships."""
     prior = factor_mixture(mixture)
-    args = (_processes(parameters), prior, parameters[0], S, rows)
-    return e_step(*args, shared=False, jitter=JITTER)[0]
+    args = (_mappings(parameters), prior, parameters[0], S, rows)
+    return e_step(*args, shared=False, jitter=jnp.full(S.shape[1], JITTER))[0]
 
 
 def close_forms(parameters: Any, S: Array, rows: Rows, mixture: Mixture) -> Any:
     """Return the mixture's closed forms."""
-    conjugate = Conjugate(jnp.asarray(1.0), jnp.eye(mixture.means.shape[1]))
+    conjugate = Conjugate(jnp.ones(S.shape[1]), jnp.eye(mixture.means.shape[1]))
     return update_mixture(mixture, parameters[0], S, conjugate, kind="full", floor=1e-4)
 
 
@@ -209,12 +210,12 @@ def evaluation() -> None:
     with numerics():
         arguments = problem.arguments()
         rows = arguments[2]
-        tell("evaluation", "rows", blocks=list(rows.Y.shape), room_GiB=rows.gpu_memory / 2**30)
+        tell("evaluation", "rows", blocks=list(rows.Y.shape), memory_GiB=rows.gpu_memory / 2**30)
         found = timed(evaluate, arguments)
         result = found.pop("result")
         tell("evaluation", "value and gradient", **found, target=30.0)
         program = compiled()(evaluate)
-        memory: Any = program.lower(*arguments).compile().memory_analysis()  # type: ignore[attr-defined]
+        memory: Any = program.lower(*arguments).compile().memory_analysis()
         tell("evaluation", "memory", temporaries_GiB=memory.temp_size_in_bytes / 2**30)
         for name, function in (
             ("sums alone", forwards),
@@ -296,7 +297,7 @@ def whole_fit(part: str, N: int, P: int, M: int, U: int, limit: float, **others:
     Y = table(N, P, M)
     tell(part, "table", N=N, P=P, M=M, U=U, seconds=time.perf_counter() - began)
     watch = Watch(part, limit)
-    model = SGPMIC(M, 2, n_inducing=U, random_state=0, callbacks=[watch], **others)
+    model = SGPMIC(M, 2, n_inducing=U, random_state=0, em=EM(callbacks=[watch]), **others)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(Y)
@@ -325,7 +326,7 @@ def fit() -> None:
 
 
 def per_cluster() -> None:
-    """Fit N = 1,000,000 with one Gaussian process a cluster."""
+    """Fit N = 1,000,000 with a Gaussian process for each cluster."""
     whole_fit("per-cluster", 1_000_000, 50, 10, 100, 150.0, mapping="per_cluster")
 
 
@@ -358,7 +359,9 @@ def iris() -> None:
             began = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = SGPMIC(3, 2, random_state=0, device=device).fit(data.data)
+                model = SGPMIC(3, 2, random_state=0, computation=Computation(device=device)).fit(
+                    data.data
+                )
             tell(
                 "iris",
                 f"{device}, {which}",
@@ -392,7 +395,7 @@ def main() -> None:
     if options.out:
         _out = open(options.out, "a", encoding="utf-8")  # noqa: SIM115
     devices = [device.device_kind for device in jax.devices()]
-    tell("machine", f"jax {jax.__version__}", devices=devices, room_GiB=gpu_memory_on() / 2**30)
+    tell("machine", f"jax {jax.__version__}", devices=devices, memory_GiB=gpu_memory_on() / 2**30)
     for name in options.parts or PARTS:
         try:
             PARTS[name]()

@@ -1,0 +1,46 @@
+"""Parameters of an estimator come back from a file as they went in, and no code with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sgpmic import SGPMIC
+from sgpmic.kernels import RBF, Kernel
+from sgpmic.storage.model_file import ModelFileError, write_model
+from sgpmic.storage.settings_file import read_settings, write_settings
+
+
+def test_parameters_come_back(tmp_path: Path) -> None:
+    kernel = RBF(variance=0.1, gamma=np.array([0.3, 1 / 3]), ard=True)
+    model = SGPMIC(
+        np.int64(4),
+        kernel=kernel,
+        tol=1e-3,
+        init=np.eye(3)[:, :2],
+        checkpoint="c",
+        callbacks=[print],
+    )
+    write_settings(tmp_path / "settings.sgpmic", model.get_params(deep=False))
+    found = read_settings(tmp_path / "settings.sgpmic")
+    expected = model.get_params(deep=False)
+    assert set(expected) - set(found) == {"checkpoint", "callbacks"}
+    assert isinstance(found["kernel"], Kernel)
+    for name, value in kernel.parameters().items():
+        np.testing.assert_array_equal(found["kernel"].parameters()[name], value)
+    np.testing.assert_array_equal(found["init"], expected["init"])
+    plain = {name: value for name, value in found.items() if name not in ("kernel", "init")}
+    assert plain == {name: expected[name] for name in plain}
+
+
+def test_a_random_state_has_no_seed_to_write(tmp_path: Path) -> None:
+    write_settings(tmp_path / "s", {"random_state": np.random.RandomState(0), "tol": 0.5})
+    assert read_settings(tmp_path / "s") == {"tol": 0.5}
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path / "other", {"kind": "something"}, {})
+    with pytest.raises(ModelFileError, match="not a settings file"):
+        read_settings(tmp_path / "other")

@@ -63,13 +63,17 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
 
 @pytest.mark.parametrize(
     ("options", "parameters"),
-    [(("--batch", 20), {"batch_size": 20})],
+    [
+        (("--batch", 20), {"computation__batch_size": 20}),
+        (("--scale", "none"), {"scale": "none"}),
+    ],
     ids=str,
 )
 def test_ways_to_learn_are_those_of_python(
     tmp_path: Path, options: tuple[object, ...], parameters: dict[str, Any]
 ) -> None:
-    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=0, **parameters).fit(values())
+    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=0).set_params(**parameters)
+    model.fit(values())
     np.save(tmp_path / "t.npy", values())
     done = here("fit", tmp_path / "t.npy", *QUICK, *options, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
@@ -86,7 +90,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", values(), name=ids, kind=given)
     done = sgpmic(
         *("fit", table, *QUICK, "--out", tmp_path / "run", "--id", "name", "--label", "kind"),
-        *("--standardize", "--seed", 7, "--checkpoint-every", 2),
+        *("--scale", "each", "--seed", 7, "--checkpoint-every", 2),
     )
     assert done.returncode == 0, said(done)
     assert "Agreement with kind" in said(done)
@@ -106,6 +110,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert len(record["data"]["digest"]) == 64
     scaled = (values() - values().mean(axis=0)) / values().std(axis=0)
     model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=7).fit(scaled)
+    assert record["scaling"] == "each"
     np.testing.assert_array_equal([int(row["cluster"]) for row in rows], model.labels_)
     assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").n_features_in_ == 3
     page = (tmp_path / "run" / "report.html").read_text()

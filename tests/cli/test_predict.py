@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = write_csv(folder / "t.csv", values(), name=[f"n{i}" for i in range(60)])
     done = sgpmic(
         *("fit", table, "-k", 3, "--rounds", 2, "--inducing", 10, "--id", "name"),
-        *("--standardize", "--out", folder / "run"),
+        *("--scale", "each", "--out", folder / "run"),
     )
     assert done.returncode == 0, said(done)
     return folder / "run"

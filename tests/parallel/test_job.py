@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sgpmic import SGPMIC
+from sgpmic import EM, SGPMIC, Start
 from sgpmic.parallel.job import Job, JobError, find_job, first_host
 from sgpmic.parallel.launch import Ending, Place, environments, launch, most_telling, this_place
 from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN, Watchdog
@@ -190,8 +190,8 @@ def test_which_ending_tells_most() -> None:
 def test_what_cannot_travel_to_other_processes_is_refused() -> None:
     assert job_parameters(SGPMIC(random_state=np.random.RandomState(0)))["random_state"] >= 0
     with pytest.raises(ValueError, match="Callbacks"):
-        job_parameters(SGPMIC(callbacks=[print]))
-    with pytest.raises(ValueError, match="init by its name only"):
-        job_parameters(SGPMIC(init=np.zeros((60, 2))))
+        job_parameters(SGPMIC(em=EM(callbacks=[print])))
+    with pytest.raises(ValueError, match="start__embedding by its name only"):
+        job_parameters(SGPMIC(start=Start(embedding=np.zeros((60, 2)))))
     with pytest.raises(ValueError, match="n_clusters"):
         job_parameters(SGPMIC(n_clusters=0))

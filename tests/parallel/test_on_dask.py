@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from tests.cli.helpers import NAMES, read_csv
 from tests.parallel.conftest import SETTINGS
 
-from sgpmic import SGPMIC
+from sgpmic import EM, SGPMIC, Start
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.parallel import JobError
 from sgpmic.parallel.on_dask import fit_dask
@@ -58,7 +58,7 @@ def test_labels_are_those_of_two_plain_processes(client: Any, table: Path, plain
     order = np.concatenate(
         [np.arange(0, 10), np.arange(30, 42), np.arange(10, 30), np.arange(42, 60)]
     )
-    fit = fit_dask(SGPMIC(**SETTINGS), array, client)
+    fit = fit_dask(SGPMIC().set_params(**(SETTINGS)), array, client)
     expected = read_csv(plain / "labels.csv")
     assert fit.labels.chunks[0] == (10, 12, 20, 18)
     assert fit.labels.compute().tolist() == [int(expected[i]["cluster"]) for i in order]
@@ -91,7 +91,11 @@ def test_a_process_that_fails_ends_the_others_with_one_sentence(client: Any, tab
     flawed = rows[30:].copy()
     flawed[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
-        fit_dask(SGPMIC(**SETTINGS), scattered(client, [rows[:30], flawed], [0, 1]), client)
+        fit_dask(
+            SGPMIC().set_params(**(SETTINGS)),
+            scattered(client, [rows[:30], flawed], [0, 1]),
+            client,
+        )
 
 
 def test_what_cannot_be_used_is_said_at_once(client: Any) -> None:
@@ -99,9 +103,9 @@ def test_what_cannot_be_used_is_said_at_once(client: Any) -> None:
     with pytest.raises(TypeError, match="Dask array or data frame, not ndarray"):
         fit_dask(SGPMIC(), np.zeros((60, 3)), client)
     with pytest.raises(ValueError, match="by its name only"):
-        fit_dask(SGPMIC(init=np.zeros((60, 2))), array, client)
+        fit_dask(SGPMIC(start=Start(embedding=np.zeros((60, 2)))), array, client)
     with pytest.raises(ValueError, match="Callbacks"):
-        fit_dask(SGPMIC(callbacks=[print]), array, client)
+        fit_dask(SGPMIC(em=EM(callbacks=[print])), array, client)
     with pytest.raises(ValueError, match="table of numbers"):
         fit_dask(SGPMIC(), array.astype(str), client)
 
@@ -119,7 +123,9 @@ def kill_worker(client: Any, address: str, checkpoint: Path, killed: list[int]) 
 def test_a_lost_worker_ends_the_fit(table: Path, tmp_path: Path) -> None:
     rows, checkpoint, killed = np.load(table), tmp_path / "checkpoint", []
     # Enough rounds to be killed in.
-    model = SGPMIC(**(SETTINGS | {"max_iter": 500, "tol": 0.0}), checkpoint=checkpoint)
+    model = SGPMIC().set_params(
+        **(SETTINGS | {"max_iter": 500, "tol": 0.0}), computation__checkpoint=checkpoint
+    )
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None

@@ -84,7 +84,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     out, killed = tmp_path / "run", []
     killer = threading.Thread(target=kill_in_the_middle, args=(out, killed), daemon=True)
     killer.start()
-    fit = fit_on_ray(SGPMIC(**SETTINGS), table, out, n_workers=2, max_failures=1)
+    fit = fit_on_ray(SGPMIC().set_params(**(SETTINGS)), table, out, n_workers=2, max_failures=1)
     killer.join(10)
     assert len(killed) == 1
     assert "The fit resumes from its checkpoint (1 of 1 times)" in caplog.text
@@ -92,10 +92,10 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     same_as_plain(fit, plain)
     # What is finished is not learned again.
     before = sorted((out / "checkpoint").iterdir())
-    same_as_plain(fit_on_ray(SGPMIC(**SETTINGS), table, out, n_workers=2), plain)
+    same_as_plain(fit_on_ray(SGPMIC().set_params(**(SETTINGS)), table, out, n_workers=2), plain)
     assert sorted((out / "checkpoint").iterdir()) == before
     with pytest.raises(ValueError, match="with other settings"):
-        fit_on_ray(SGPMIC(**(SETTINGS | {"max_iter": 7})), table, out, n_workers=1)
+        fit_on_ray(SGPMIC().set_params(**(SETTINGS | {"max_iter": 7})), table, out, n_workers=1)
     assert (out / "process-1" / "labels.npy").exists()
 
 
@@ -112,7 +112,7 @@ def test_columns_of_a_parquet_file(cluster: None, table: Path, tmp_path: Path) -
     rows = np.load(table)
     columns = {"a": rows[:, 0], "name": ["x"] * len(rows), "b": rows[:, 1], "c": rows[:, 2]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    model = SGPMIC(**(SETTINGS | {"max_iter": 1}))
+    model = SGPMIC().set_params(**(SETTINGS | {"max_iter": 1}))
     with pytest.warns(SGPMICWarning, match="pieces"), pytest.warns(ConvergenceWarning):
         fit = fit_on_ray(
             model, tmp_path / "t.parquet", tmp_path / "run", n_workers=1, columns=["c", "a"]
@@ -123,7 +123,7 @@ def test_columns_of_a_parquet_file(cluster: None, table: Path, tmp_path: Path) -
 
 
 def test_what_cannot_be_used_is_said_at_once(cluster: None, table: Path, tmp_path: Path) -> None:
-    model, out = SGPMIC(**SETTINGS), tmp_path / "run"
+    model, out = SGPMIC().set_params(**(SETTINGS)), tmp_path / "run"
     with pytest.raises(ValueError, match="n_clusters must be at least 1"):
         fit_on_ray(SGPMIC(n_clusters=0), table, out, n_workers=2)
     with pytest.raises(JobError, match="could not place 3 workers"):

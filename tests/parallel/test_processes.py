@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -60,7 +60,7 @@ def four(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory
 def plain(table: Path) -> Found:
     """What one process on one device finds, without any mesh."""
     Y = np.load(table)
-    model = SGPMIC(**SETTINGS).fit(Y)
+    model = SGPMIC().set_params(**SETTINGS).fit(Y)
     return {
         **evaluate(SharedTable(Y, ProcessGroup(len(Y)))),
         "labels": model.labels_,
@@ -110,14 +110,17 @@ def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
 def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
     """In the compiled round, optimiser and all, no array is gathered from the devices."""
     shared = parallel.share(np.load(table))
-    model = SGPMIC(**(SETTINGS | {"mapping": mapping, "max_iter": 1, "optimizer": "scg"}))
+    model = SGPMIC().set_params(
+        **(SETTINGS | {"mapping": mapping, "max_iter": 1, "em__optimizer": "scg"})
+    )
     seen = []
 
     def look(progress: object) -> None:
-        seen.append(jax.tree.map(lambda leaf: leaf.sharding, progress._labels.args[0]))  # type: ignore[attr-defined]
+        seen.append(progress._labels.args[0])  # type: ignore[attr-defined]
 
-    model.set_params(callbacks=[look]).fit(shared)
-    (shardings,) = seen
+    model.set_params(em__callbacks=[look]).fit(shared)
+    (state,) = seen
+    shardings: Any = jax.tree.map(lambda leaf: leaf.sharding, state)
     assert not shardings.S.is_fully_replicated
     assert shardings.S == shardings.parameters.X
     small = jax.tree.leaves((shardings.mixture, shardings.parameters[1:], shardings.conjugate))
@@ -125,7 +128,9 @@ def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
 
     with numerics():
         rows = shared.group.lay_out_rows(shared.values, 64, lambda part: part)
-        program = em_round.lower(model._state, rows, model._options()).compile().as_text()
+        settings = model.check_settings()
+        arguments = (state, rows, settings.limits, settings.options)
+        program = em_round.lower(*arguments).compile().as_text()
     assert "all-reduce" in program
     assert "all-gather" not in program
 
@@ -134,7 +139,7 @@ def test_the_saved_model_remembers_rows_of_all_processes(table: Path) -> None:
     """Two devices stand in for processes here: the rows that are remembered are in order."""
     Y = np.load(table)
     shared = parallel.share(Y)
-    model = SGPMIC(**(SETTINGS | {"max_iter": 1})).fit(shared)
+    model = SGPMIC().set_params(**(SETTINGS | {"max_iter": 1})).fit(shared)
     np.testing.assert_array_equal(model.predict(Y), model.labels_)
     numbers = np.array([300, 0, 7])
     np.testing.assert_array_equal(shared.group.rows_at(Y, numbers), Y[numbers])
@@ -161,7 +166,9 @@ def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the checkpoint of a job of which one process was killed after two rounds."""
     folder = tmp_path_factory.mktemp("killed")
     checkpoint = folder / "checkpoint"
-    processes = start(table, folder, 2, checkpoint=str(checkpoint), seconds_per_round=0.5)
+    processes = start(
+        table, folder, 2, computation__checkpoint=str(checkpoint), seconds_per_round=0.5
+    )
     wait_for(checkpoint / "round-000002", processes)
     os.kill(processes[1].pid, signal.SIGKILL)
     began = time.monotonic()
@@ -194,7 +201,7 @@ def test_others_resume_to_the_same_labels(
 ) -> None:
     """In processes that have done nothing before."""
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    found = run(table, tmp_path, n_processes, checkpoint=str(checkpoint))
+    found = run(table, tmp_path, n_processes, computation__checkpoint=str(checkpoint))
     assert np.array_equal(found["labels"], two.undisturbed["labels"])
     np.testing.assert_allclose(found["bounds"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]
@@ -212,7 +219,7 @@ def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
 def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     other = make_table(tmp_path / "other.npy", n_rows=300)
-    model = SGPMIC(**SETTINGS, checkpoint=checkpoint)
+    model = SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint)
     with pytest.raises(ModelFileError, match="with other data"):
         model.fit(parallel.share(np.load(other)))
 
@@ -222,4 +229,6 @@ def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) ->
     (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
     lost.unlink()
     with pytest.raises(ModelFileError, match="lacks rows"):
-        SGPMIC(**SETTINGS, checkpoint=checkpoint).fit(parallel.share(np.load(table)))
+        SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint).fit(
+            parallel.share(np.load(table))
+        )

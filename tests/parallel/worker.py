@@ -21,11 +21,11 @@ SETTINGS: dict[str, Any] = {
     "n_clusters": 3,
     "n_inducing": 8,
     # Few steps in a round: line searches amplify rounding, and sums over processes round otherwise.
-    "optimizer": "lbfgs",
-    "m_steps": 4,
+    "em__optimizer": "lbfgs",
+    "em__m_steps": 4,
     "max_iter": 4,
     "tol": 0.0,
-    "block_size": 64,
+    "computation__block_size": 64,
     "random_state": 0,
 }
 
@@ -86,14 +86,15 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
 
     def pause(progress: Any) -> None:
         time.sleep(slow)
+        state = progress._labels.args[0]
+        if n > 1:  # what has an entry for each row stays beside its row
+            assert state.S.sharding == state.parameters.X.sharding
+            assert not state.S.sharding.is_fully_replicated
 
     def fit(settings: dict[str, Any]) -> dict[str, Any]:
         with parallel.together(n), parallel.Watchdog() as dog:
-            model = SGPMIC(**(SETTINGS | settings), callbacks=[dog.beat, pause]).fit(shared)
-            state = model._state
-            if n > 1:  # what has an entry a row stays beside its row
-                assert state.S.sharding == state.parameters.X.sharding
-                assert not state.S.sharding.is_fully_replicated
+            model = SGPMIC().set_params(**(SETTINGS | settings), em__callbacks=[dog.beat, pause])
+            model.fit(shared)
         return {
             "labels": model.labels_,
             "memberships": model.memberships_,
@@ -105,7 +106,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     found = evaluate(shared) if settings.pop("evaluate", False) else {}
     np.savez(Path(folder) / f"{process}.npz", **found, **fit(settings))
     if checkpoint is not None:
-        found = fit(settings | {"checkpoint": checkpoint})
+        found = fit(settings | {"computation__checkpoint": checkpoint})
         np.savez(Path(folder) / f"{process}-resumed.npz", **found)
 
 

@@ -488,20 +488,6 @@ def test_deterministic(solver: ModuleType) -> None:
     jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
-@every_solver
-def test_integers_are_refused(solver: ModuleType) -> None:
-    with pytest.raises(TypeError, match="floating point"):
-        solver.minimise(jax.value_and_grad(rosenbrock), np.arange(3), max_steps=1)
-    with pytest.raises(TypeError, match="no arrays"):
-        solver.minimise(jax.value_and_grad(rosenbrock), {}, max_steps=1)
-
-
-@every_solver
-def test_a_gradient_of_another_shape_is_refused(solver: ModuleType) -> None:
-    with pytest.raises(ValueError, match="shaped like the point"):
-        solver.minimise(lambda x: (jnp.sum(x), jnp.ones(2)), np.ones(3), max_steps=1)
-
-
 def test_lbfgs_direction_equals_dense_bfgs() -> None:
     """The newest pairs, no more than the memory holds, give the textbook inverse Hessian."""
     memory, dimension = 3, 6

@@ -13,51 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-__all__ = [
-    "PyTree",
-    "add_scaled",
-    "as_float_tree",
-    "common_dtype",
-    "is_better",
-    "is_finite",
-    "like",
-    "machine_epsilon",
-    "measured_decrease",
-    "negative",
-    "number_of_elements",
-    "or_one",
-    "select",
-    "squared_norm",
-    "subtract",
-    "sum_of_products",
-    "top",
-    "typical_size",
-    "zeros_like",
-]
-
 PyTree = Any
-
-
-def as_float_tree(tree: PyTree) -> PyTree:
-    """Return `tree` with every leaf a strongly typed floating-point JAX array.
-
-    Raises
-    ------
-    TypeError
-        If there are no leaves, or one of them is not real floating point.
-    """
-    leaves = jax.tree.leaves(tree)
-    if not leaves:
-        raise TypeError("the starting point has no arrays: pass at least one parameter")
-    for leaf in leaves:
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise TypeError(
-                "every array of the starting point must be real floating point, "
-                f"but one has the type {jnp.result_type(leaf)}: convert it first"
-            )
-    # A weakly typed leaf would change its type on the way round a while_loop, which makes JAX
-    # trace the objective a second time.
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.result_type(leaf)), tree)
 
 
 def common_dtype(tree: PyTree) -> jnp.dtype:
@@ -76,23 +32,8 @@ def number_of_elements(tree: PyTree) -> int:
 
 
 def like(tree: PyTree, pattern: PyTree) -> PyTree:
-    """Return `tree` with the leaf types of `pattern`, checking structure and shapes.
-
-    Raises
-    ------
-    ValueError
-        If the two differ in structure or in the shape of a leaf.
-    """
-
-    def convert(leaf: jax.Array, pattern_leaf: jax.Array) -> jax.Array:
-        if jnp.shape(leaf) != jnp.shape(pattern_leaf):
-            raise ValueError(
-                f"the gradient has a leaf of shape {jnp.shape(leaf)} where the point has "
-                f"{jnp.shape(pattern_leaf)}: return gradients shaped like the point"
-            )
-        return jnp.asarray(leaf, dtype=pattern_leaf.dtype)
-
-    return jax.tree.map(convert, tree, pattern)
+    """Return `tree` with the leaf types of `pattern`, strongly typed."""
+    return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
 
 
 def or_one(number: jax.Array) -> jax.Array:

@@ -119,17 +119,11 @@ def embed(
     notes: list[str] = []
     if method in ("pca", "ppca"):
         found = _principal_scores(data, n_components)
-    elif n_rows <= MOST_GRAPH_ROWS:
-        found = _graph_embedding(data, n_components, method, n_neighbors, pieces, notes)
     else:
-        chosen = np.sort(random_state.choice(n_rows, MOST_GRAPH_ROWS, replace=False))
-        sample = data[chosen]
-        notes.append(
-            f"The neighbour graph was made of {MOST_GRAPH_ROWS} of the {n_rows} rows, drawn at "
-            "random; the others were placed between their nearest rows among them."
-        )
-        known = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
-        found = _place_between(data, sample, known)
+        sample = _sample(data, random_state, notes)
+        found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
+        if sample is not data:
+            found = _place_between(data, sample, found)
     found = _fix_signs(found)
     if method in ("ppca", "spectral"):
         found = found / found.std(axis=0)
@@ -215,6 +209,17 @@ def _graph_embedding(
     coordinates[kept] = found
     copied: Floats = coordinates[copy_of]
     return copied
+
+
+def _sample(data: Floats, random_state: np.random.RandomState, notes: list[str]) -> Floats:
+    """Return the rows that the neighbour graph is made of: all, or as many as it can take."""
+    if len(data) <= MOST_GRAPH_ROWS:
+        return data
+    notes.append(
+        f"The neighbour graph was made of {MOST_GRAPH_ROWS} of the {len(data)} rows, drawn at "
+        "random; the others were placed between their nearest rows among them."
+    )
+    return data[np.sort(random_state.choice(len(data), MOST_GRAPH_ROWS, replace=False))]
 
 
 def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:

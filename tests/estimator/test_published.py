@@ -1,14 +1,13 @@
 """``as_published``, one setting for all data, against cells of the paper's table."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_iris
 
 from sgpmic import SGPMIC
+from sgpmic.paper.datasets import load
 
 
 def purity(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
@@ -18,17 +17,11 @@ def purity(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "n_clusters", "published"), [("iris", 3, 92.33), ("wdbc", 2, 88.40), ("bc", 2, 97.12)]
+    ("name", "n_clusters", "published"), [("Iris", 3, 92.33), ("WDBC", 2, 88.40), ("BC", 2, 97.12)]
 )
-def test_within_three_points_of_the_paper(
-    name: str, n_clusters: int, published: float, shared_folder: Path
-) -> None:
-    if name == "bc":  # the only one of the three that scikit-learn does not bring
-        table = np.loadtxt(shared_folder / "data" / "bc.csv", delimiter=",", skiprows=1)
-        Y, classes = table[:, :-1], table[:, -1].astype(int)
-    else:
-        loader = {"iris": load_iris, "wdbc": load_breast_cancer}[name]
-        Y, classes = loader(return_X_y=True)
+def test_within_three_points_of_the_paper(name: str, n_clusters: int, published: float) -> None:
+    data = load(name)
+    Y, classes = data.Y, data.classes
     scores = []
     for seed in range(5):
         with warnings.catch_warnings():

@@ -51,7 +51,7 @@ def test_means_deviations_and_the_tuned_setting() -> None:
     entry = compare(records, [row], ["AML"]).entries["ACC", row, "AML"]
     assert (entry.mean, entry.repeats) == (92.0, 2)
     assert entry.std == pytest.approx(math.sqrt(8.0))  # (90−92)² + (94−92)², divided by 1
-    assert entry.setting == (("penalty", 1.0),)
+    assert entry.case.setting == (("penalty", 1.0),)
     assert entry.difference == pytest.approx(92.0 - 91.60)
 
 

@@ -52,7 +52,7 @@ def test_order_does_not_depend_on_when_runs_came(tmp_path: Path) -> None:
             file.add(record(1, error="the first try of it failed"))
             for run in order:
                 file.add(run)
-            file.put_in_order()
+            file.sort()
             file.add(record(9))  # still open for more
         contents.append((tmp_path / f"{number}.jsonl").read_text())
     assert contents[0] == contents[1]
@@ -93,7 +93,7 @@ def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
     with ResultsFile(path) as file:
         with pytest.raises(ResultsError, match="in use"):
             ResultsFile(path)
-        file.put_in_order()
+        file.sort()
         with pytest.raises(ResultsError, match="in use"):
             ResultsFile(path)
     ResultsFile(path).__exit__(None, None, None)

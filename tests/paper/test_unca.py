@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-pytest.importorskip("equinox", reason="the neural rivals need the extra 'paper'")
-pytest.importorskip("optax", reason="the neural rivals need the extra 'paper'")
+pytest.importorskip("equinox", reason="the neural methods need the extra 'paper'")
+pytest.importorskip("optax", reason="the neural methods need the extra 'paper'")
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from sgpmic._runtime import double_precision
 from sgpmic.paper.methods import autoencoder, unca
 from sgpmic.paper.methods.base import Problem
+
+METHOD = unca.METHODS["UNCA"]
 
 
 def objective_by_loops(
@@ -65,16 +67,15 @@ def test_the_objective_and_its_gradient_against_loops(penalty: float, chosen: li
 
 
 def test_it_finds_clusters_that_lie_apart() -> None:
-    rng = np.random.RandomState(0)
-    classes = np.repeat(np.arange(3), 30)
-    Y = 20.0 * np.eye(3, 5)[classes] + rng.standard_normal((90, 5))
+    classes = np.arange(40) % 3
+    Y = 20.0 * np.eye(3, 4)[classes] + np.random.RandomState(0).standard_normal((40, 4))
     found = unca.run(Problem(Y, n_clusters=3, n_components=2), 0, penalty=1.0)
     pairs = {(int(a), int(b)) for a, b in zip(classes, found.labels, strict=True)}
     assert len(pairs) == len(set(found.labels)) == 3
 
 
 def test_a_large_penalty_makes_the_map_small() -> None:
-    Y = np.random.RandomState(0).standard_normal((60, 4))
+    Y = np.random.RandomState(0).standard_normal((40, 4))
     problem = Problem(Y, n_clusters=3, n_components=2)
     sizes = [
         np.linalg.norm(unca.run(problem, 0, penalty=penalty).embedding)
@@ -97,12 +98,12 @@ def test_equal_seeds_give_equal_results_in_either_precision() -> None:
 def test_the_grid_is_compiled_once() -> None:
     Y = np.random.RandomState(0).standard_normal((40, 4))
     problem = Problem(Y, n_clusters=3, n_components=2)
-    unca.METHOD.run(problem, 0, **unca.METHOD.settings[0])
+    METHOD.run(problem, 0, **METHOD.settings[0])
     compiled = autoencoder._adam_steps._cache_size()
-    for setting in unca.METHOD.settings[1:]:
-        unca.METHOD.run(problem, 1, **setting)
+    for setting in METHOD.settings[1:]:
+        METHOD.run(problem, 1, **setting)
     assert autoencoder._adam_steps._cache_size() == compiled
-    assert [setting["penalty"] for setting in unca.METHOD.settings] == pytest.approx(
+    assert [setting["penalty"] for setting in METHOD.settings] == pytest.approx(
         [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]
     )
 

@@ -1,1 +1,1 @@
-"""The paper, rerun: its data sets, metrics, rival methods, table and figures."""
+"""The paper, rerun: its data sets, metrics, methods, table and figures."""

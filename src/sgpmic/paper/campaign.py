@@ -1,12 +1,11 @@
 """Runs spread over processes: cases in, records out, each stored as soon as it is there.
 
 A process takes all missing seeds of a case, so that what was compiled for its shapes is used
-again. Processes talk to the first one through a pipe each: when one end dies the other knows.
+again. Each process talks to the first one through a pipe: when one end dies the other knows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
 import time
@@ -17,8 +16,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from sgpmic.paper.datasets import DataSet, load
 from sgpmic.paper.methods import get_method
@@ -55,37 +52,29 @@ def table_cases(
 
     Rows that differ by the share of variance only are the same case and are run once.
     """
-    cases: dict[Case, None] = {}
+    cases: list[Case] = []
     for row in rows:
         for name in methods:
             method = get_method(name)
             if row.dataset not in data or row.n_components < method.least_components:
                 continue
             dataset = data[row.dataset]
-            for setting in method.settings:
-                case = Case(
-                    row.dataset,
-                    row.n_components,
-                    name,
-                    dataset.n_classes,
-                    dataset.n_inducing,
-                    tuple(sorted(setting.items())),
-                )
-                cases[case] = None
-    return list(cases)
+            sizes = (dataset.n_classes, dataset.n_inducing)
+            cases += [
+                Case(row.dataset, row.n_components, name, *sizes, tuple(sorted(setting.items())))
+                for setting in method.settings
+            ]
+    return list(dict.fromkeys(cases))
 
 
 def missing_tasks(
-    cases: Iterable[Case],
-    seeds: Sequence[int],
-    results: ResultsFile,
-    data: dict[str, DataSet],
+    cases: Iterable[Case], repeats: int, results: ResultsFile, data: dict[str, DataSet]
 ) -> list[Task]:
-    """Return what is still to be run, the longest first so that no process is left alone."""
+    """Return the runs that are missing, the longest first so that all processes end together."""
     tasks = []
     for case in cases:
-        mark = fingerprint(data[case.dataset])
-        left = tuple(seed for seed in seeds if not results.has(case, seed, mark))
+        mark = data[case.dataset].fingerprint
+        left = tuple(seed for seed in range(repeats) if not results.has(case, seed, mark))
         if left:
             tasks.append(Task(case, left, mark))
 
@@ -94,13 +83,6 @@ def missing_tasks(
         return rows * task.case.n_clusters, features
 
     return sorted(tasks, key=size, reverse=True)
-
-
-def fingerprint(dataset: DataSet) -> str:
-    """Return a short mark of the data: runs on other copies of a data set are other runs."""
-    digest = hashlib.sha256(np.ascontiguousarray(dataset.all_features).tobytes())
-    digest.update(dataset.classes.astype(np.int64).tobytes())
-    return digest.hexdigest()[:12]
 
 
 def run_tasks(
@@ -170,9 +152,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
+            del os.environ[name]
+            if value is not None:
                 os.environ[name] = value
 
 
@@ -189,7 +170,7 @@ def _work(connection: Connection, folder: Path | None) -> None:
 
 
 def run_once(case: Case, seed: int, data: str, folder: Path | None) -> Record:
-    """Make one run. A method that fails is a record too: it must show in the table."""
+    """Run a case with a seed. A method that fails is a record too: it must show in the table."""
     dataset = _loaded(case.dataset, folder)
     method = get_method(case.method)
     problem = Problem(

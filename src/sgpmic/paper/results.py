@@ -1,9 +1,9 @@
-"""Every single run, in one file that survives being stopped at any moment.
+"""Every run of a campaign, in one file that survives a stop at any moment.
 
-The file is JSON lines: a header, then one line a run, appended and synced as it comes. A line
-that was cut off by a kill is dropped on the next opening, and that run is made again. When all
-runs are there the lines are put in order, so that an interrupted campaign and an uninterrupted
-one end with the same file but for the seconds each run took.
+The file is JSON lines: a header, then one line for each run, appended and synced as it comes. A
+line that a kill has cut off is dropped on the next opening, and that run is repeated. When all
+runs are there the lines are sorted, so that an interrupted campaign and an uninterrupted one end
+with the same file but for the seconds each run took.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import sgpmic
@@ -50,8 +49,13 @@ class Case:
     setting: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
-        words = [self.method, *(f"{name}={value:g}" for name, value in self.setting)]
-        return f"{self.dataset} Q={self.n_components} {' '.join(words)}"
+        words = [f"{self.dataset} Q={self.n_components} {self.method}", self.setting_words]
+        return " ".join(filter(None, words))
+
+    @property
+    def setting_words(self) -> str:
+        """The place in the tuning grid as words: ``penalty=0.1``."""
+        return " ".join(f"{name}={value:g}" for name, value in self.setting)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Record:
     case: Case
     seed: int
     data: str
-    """Fingerprint of the data the run was made on."""
+    """Fingerprint of the data set."""
     seconds: float
     scores: dict[str, float] = field(default_factory=dict)
     bound: float | None = None
@@ -95,23 +99,19 @@ class ResultsFile:
     Parameters
     ----------
     path : Path
-        Made where it does not exist.
+        A new file is begun if there is none.
 
     Raises
     ------
     ResultsError
-        Where the file is something else, damaged, of another version, or in use.
+        If the file is something else, damaged, of another version, or in use.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._records: dict[tuple[Case, int, str], Record] = {}
+        self._open()
         try:
-            self._file = open(path, "a+b")  # noqa: SIM115  (closed by __exit__)
-        except OSError as error:
-            raise ResultsError(f"{path} cannot be opened: {error.strerror}.") from None
-        try:
-            _lock(self._file.fileno(), path)
             self._read()
         except BaseException:
             self._file.close()
@@ -120,19 +120,11 @@ class ResultsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records.values())
-
-    def __len__(self) -> int:
-        return len(self._records)
 
     def has(self, case: Case, seed: int, data: str) -> bool:
         """Say whether a run is there. One that failed is not: it is tried again."""
@@ -144,15 +136,26 @@ class ResultsFile:
         self._append(record.as_line())
         self._records[record.key] = record
 
-    def put_in_order(self) -> None:
-        """Rewrite the file with its runs in order and without those made again since."""
+    def sort(self) -> None:
+        """Rewrite the file with its runs sorted and without those repeated since."""
         records = sorted(self._records.values(), key=lambda record: record.key)
         self._records = {record.key: record for record in records}
         lines = [_header(), *(record.as_line() for record in records)]
         write_bytes(self.path, ("\n".join(lines) + "\n").encode())
         self._file.close()
-        self._file = open(self.path, "a+b")  # noqa: SIM115
-        _lock(self._file.fileno(), self.path)
+        self._open()
+
+    def _open(self) -> None:
+        """Open the file and let no other process write to it."""
+        try:
+            self._file = open(self.path, "a+b")  # noqa: SIM115  (closed by __exit__)
+        except OSError as error:
+            raise ResultsError(f"{self.path} cannot be opened: {error.strerror}.") from None
+        try:
+            _lock(self._file.fileno(), self.path)
+        except ResultsError:
+            self._file.close()
+            raise
 
     def _append(self, line: str) -> None:
         self._file.write(line.encode() + b"\n")
@@ -188,10 +191,10 @@ class ResultsFile:
             known = False
         if not known:
             raise ResultsError(f"{self.path} is not a results file; name another one.")
-        made_by = (header.get("version"), header.get("sgpmic"))
-        if made_by != (_VERSION, sgpmic.__version__):
+        writer = (header.get("version"), header.get("sgpmic"))
+        if writer != (_VERSION, sgpmic.__version__):
             raise ResultsError(
-                f"{self.path} was written by sgpmic {made_by[1]} and this is sgpmic "
+                f"{self.path} was written by sgpmic {writer[1]} and this is sgpmic "
                 f"{sgpmic.__version__}; results of two versions are not mixed. Name another folder."
             )
 

@@ -6,21 +6,19 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
 from sgpmic.paper.datasets import DataSet
+from sgpmic.paper.methods import Problem
 from sgpmic.paper.results import Case, Record
 from sgpmic.report.picture import COLOURS, MARKERS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-
-#: Line styles beside colours and markers: a figure must survive a black-and-white printer.
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
@@ -29,6 +27,7 @@ _LOOK: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.titlesize": 12,
+    "figure.constrained_layout.use": True,
     "legend.frameon": False,
     "legend.fontsize": 8,
     # The same figure must give the same file.
@@ -51,8 +50,8 @@ class Figure:
         ``draw(data, records)`` returns a matplotlib figure; ``data`` are the loaded data sets by
         name, ``records`` the runs asked for by ``cases``.
     cases : callable
-        ``cases(data)`` returns the runs that must be made first; none for a figure that fits its
-        few models while it is drawn.
+        ``cases(data)`` returns the runs that it shows; none for a figure that fits its few models
+        while it is drawn.
     """
 
     name: str
@@ -64,9 +63,6 @@ class Figure:
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw without a screen, in our style, and leave the user's settings alone."""
-    import matplotlib
-    import matplotlib.pyplot as plt
-
     matplotlib.use("Agg")
     with plt.rc_context(_LOOK):
         yield
@@ -74,8 +70,6 @@ def house_style() -> Iterator[None]:
 
 def as_files(drawing: Drawing) -> dict[str, bytes]:
     """Return the figure as PNG and SVG, by ending, and close it."""
-    import matplotlib.pyplot as plt
-
     files = {}
     # The date in the metadata would make every file different.
     for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
@@ -84,6 +78,16 @@ def as_files(drawing: Drawing) -> dict[str, bytes]:
         files[ending] = buffer.getvalue()
     plt.close(drawing)
     return files
+
+
+def set_title(drawing: Drawing, sentence: str) -> None:
+    """Write what the figure shows above it, from the left."""
+    drawing.suptitle(sentence, x=0.01, ha="left")
+
+
+def problem_of(dataset: DataSet, n_components: int) -> Problem:
+    """Return a data set as methods see it."""
+    return Problem(dataset.Y, dataset.n_classes, n_components, dataset.n_inducing, dataset.images)
 
 
 def scatter_classes(axes: Axes, points: NDArray[np.float64], classes: NDArray[Any]) -> None:
@@ -101,15 +105,7 @@ def scatter_classes(axes: Axes, points: NDArray[np.float64], classes: NDArray[An
             alpha=0.85,
             label=f"class {number + 1}",
         )
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.margins(0.06)
-    for side in ("top", "right", "bottom", "left"):
-        axes.spines[side].set_visible(True)
-        axes.spines[side].set_color("#b8c0cc")
-
-
-def class_legend(drawing: Drawing, axes: Axes) -> None:
-    """Put one legend for all panels under the figure."""
-    handles, labels = axes.get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    axes.spines[:].set_visible(True)
+    axes.spines[:].set_color("#b8c0cc")

@@ -1,23 +1,21 @@
-"""Loss and accuracy over the iterations on six data sets."""
+"""Loss and accuracy over the rounds of EM on six data sets."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
-from sgpmic.estimator import SGPMIC
-from sgpmic.learning.rounds import Progress
+from sgpmic.learning.progress import Progress
 from sgpmic.paper.datasets import DataSet
-from sgpmic.paper.figures.base import Figure
+from sgpmic.paper.figures.base import Figure, problem_of, set_title
+from sgpmic.paper.methods.gaussian_process import fit_published
 from sgpmic.paper.metrics import purity
 from sgpmic.paper.results import Record
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 _DATASETS = ("Iris", "Wine", "Sonar", "WDBC", "Aust", "Segment")
 _ROUNDS = 20
@@ -27,7 +25,7 @@ class _Curve(NamedTuple):
     step: NDArray[np.float64]  # half-numbers are E-steps, whole numbers M-steps
     loss: NDArray[np.float64]
     accuracy: NDArray[np.float64]  # after each round's E-steps
-    raised: NDArray[np.bool_]  # where the jitter was raised, which is a change of the objective
+    raised: NDArray[np.bool_]  # where the jitter was raised, which changes the objective
 
 
 def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
@@ -37,18 +35,8 @@ def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
     def watch(progress: Progress) -> None:
         accuracy.append(100.0 * purity(dataset.classes, progress.labels))
 
-    model = SGPMIC.as_published(
-        dataset.n_classes,
-        0.95,
-        n_inducing=dataset.n_inducing,
-        max_iter=n_rounds,
-        random_state=0,
-        callbacks=[watch],
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        model.fit(dataset.Y)
-    history = model.history_
+    problem = problem_of(dataset, dataset.n_components(0.95))
+    history = fit_published(problem, 0, max_iter=n_rounds, em__callbacks=[watch]).history_
     loss = -np.stack([history["bound_after_e"], history["bound"]], axis=1).ravel()
     step = 0.5 * np.arange(1, len(loss) + 1, dtype=np.float64)
     jitter = np.repeat(history["jitter"], 2)
@@ -56,15 +44,13 @@ def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
 
 
 def count_rises(curve: _Curve) -> int:
-    """Return how often the loss rises by more than rounding, the same objective being lowered."""
+    """Return how often the loss rises by more than rounding while the objective stays the same."""
     rose = np.diff(curve.loss) > 1e-6 * np.abs(curve.loss[:-1])
     return int(np.sum(rose & ~curve.raised[1:]))
 
 
 def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
-    import matplotlib.pyplot as plt
-
-    drawing, panels = plt.subplots(2, 3, figsize=(10.0, 5.6), layout="constrained")
+    drawing, panels = plt.subplots(2, 3, figsize=(10.0, 5.6))
     rises = 0
     for axes, name in zip(panels.flat, _DATASETS, strict=True):
         axes.set_title(name)
@@ -74,8 +60,7 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
         curve = follow(data[name])
         rises += count_rises(curve)
         axes.plot(curve.step, curve.loss, color="black", linewidth=1.4, label="loss (−bound)")
-        axes.set_xlabel("round of EM")
-        axes.set_xlim(0, len(curve.accuracy) + 0.5)
+        axes.set(xlabel="round of EM", xlim=(0, len(curve.accuracy) + 0.5))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
         right = axes.twinx()
         right.spines["right"].set_visible(True)
@@ -88,16 +73,13 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
             markersize=3,
             label="accuracy (%)",
         )
-        low, high = curve.accuracy.min(), curve.accuracy.max()
-        right.set_ylim(low - 3.0, high + 3.0)
+        right.set_ylim(curve.accuracy.min() - 3.0, curve.accuracy.max() + 3.0)
         if axes is panels.flat[0]:
             lines = [*axes.get_lines(), *right.get_lines()]
             axes.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
     never = "never rises" if rises == 0 else f"rises {rises} times"
-    drawing.suptitle(
-        f"The loss {never}, over E-steps and M-steps alike; the accuracy is decided early",
-        x=0.01,
-        ha="left",
+    set_title(
+        drawing, f"The loss {never}, over E-steps and M-steps alike; the accuracy is decided early"
     )
     return drawing
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
-from numpy.typing import NDArray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 
-from sgpmic._validation import count_components
 from sgpmic.paper.datasets import DataSet
-from sgpmic.paper.figures.base import LINES, Figure
+from sgpmic.paper.figures.base import Figure, set_title
 from sgpmic.paper.results import Case, Record
 from sgpmic.report.picture import COLOURS, MARKERS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 _SHARE = 0.95
 
@@ -28,18 +25,20 @@ _CLUSTER_DATA = ("Aust", "Segment")
 _INDUCING = (1, 3, 5, 10, 30, 50, 100, 150)  # and N
 _INDUCING_DATA = ("Wine", "Sonar", "Yale")
 
+#: Line styles beside colours and markers: a figure must survive a black-and-white printer.
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
+
 
 def _cluster_cases(data: dict[str, DataSet]) -> list[Case]:
     return [
         Case(
-            name,
-            count_components(_SHARE, data[name].Y),
+            dataset.name,
+            dataset.n_components(_SHARE),
             method,
-            multiple * data[name].n_classes,
-            data[name].n_inducing,
+            multiple * dataset.n_classes,
+            dataset.n_inducing,
         )
-        for name in _CLUSTER_DATA
-        if name in data
+        for dataset in (data[name] for name in _CLUSTER_DATA if name in data)
         for method in _CLUSTER_METHODS
         for multiple in _MULTIPLES
     ]
@@ -47,7 +46,7 @@ def _cluster_cases(data: dict[str, DataSet]) -> list[Case]:
 
 def _inducing_cases(data: dict[str, DataSet]) -> list[Case]:
     return [
-        Case(name, count_components(_SHARE, data[name].Y), "SGP-MIC", data[name].n_classes, number)
+        Case(name, data[name].n_components(_SHARE), "SGP-MIC", data[name].n_classes, number)
         for name in _INDUCING_DATA
         if name in data
         for number in (*_INDUCING, len(data[name].Y))
@@ -55,81 +54,57 @@ def _inducing_cases(data: dict[str, DataSet]) -> list[Case]:
 
 
 def _draw_clusters(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
-    import matplotlib.pyplot as plt
-
-    drawing, panels = plt.subplots(1, 2, figsize=(9.0, 4.2), layout="constrained")
+    drawing, panels = plt.subplots(1, 2, figsize=(9.0, 4.2))
     for axes, name in zip(panels, _CLUSTER_DATA, strict=True):
-        axes.set_title(name)
-        axes.set_xlabel("number of clusters")
-        axes.set_ylabel("ACC (purity, %)")
-        axes.set_xscale("log")
+        axes.set(title=name, xlabel="number of clusters", ylabel="ACC (purity, %)", xscale="log")
         for number, method in enumerate(_CLUSTER_METHODS):
-            mine = [r for r in records if r.case.dataset == name and r.case.method == method]
-            x, mean, spread = _curve(mine, lambda r: r.case.n_clusters, lambda r: r.scores["acc"])
-            _plot(axes, x, mean, spread, number, method)
+            pairs = (
+                (r.case.n_clusters, r.scores["acc"])
+                for r in records
+                if (r.case.dataset, r.case.method) == (name, method) and r.error is None
+            )
+            _plot_means(axes, pairs, number, method)
     panels[0].legend(loc="upper left")
-    drawing.suptitle("Purity grows with the number of clusters for every method", x=0.01, ha="left")
+    set_title(drawing, "Purity grows with the number of clusters for every method")
     return drawing
 
 
 def _draw_inducing(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
-    import matplotlib.pyplot as plt
-
-    measures: tuple[tuple[str, Callable[[Record], float]], ...] = (
-        ("ACC (%)", lambda r: r.scores["acc"]),
-        ("NMI (%)", lambda r: r.scores["nmi"]),
-        ("seconds", lambda r: r.seconds),
-    )
-    drawing, panels = plt.subplots(1, 3, figsize=(10.5, 3.8), layout="constrained")
-    for axes, (words, measure) in zip(panels, measures, strict=True):
-        axes.set_xscale("log")
-        axes.set_xlabel("number of inducing points N′")
-        axes.set_ylabel(words)
+    measures: dict[str, Callable[[Record], float]] = {
+        "ACC (%)": lambda r: r.scores["acc"],
+        "NMI (%)": lambda r: r.scores["nmi"],
+        "seconds": lambda r: r.seconds,
+    }
+    drawing, panels = plt.subplots(1, 3, figsize=(10.5, 3.8))
+    for axes, (words, measure) in zip(panels, measures.items(), strict=True):
+        axes.set(xscale="log", xlabel="number of inducing points N′", ylabel=words)
+        first_seed = 1 if words == "seconds" else 0  # the first run of every shape is compiled
         for number, name in enumerate(_INDUCING_DATA):
-            mine = [r for r in records if r.case.dataset == name]
-            if words == "seconds":  # the first run of every shape is compiled
-                mine = [r for r in mine if r.seed > 0]
-            x, mean, spread = _curve(mine, lambda r: r.case.n_inducing, measure)
-            _plot(axes, x, mean, spread, number, name)
+            pairs = (
+                (r.case.n_inducing, measure(r))
+                for r in records
+                if r.case.dataset == name and r.seed >= first_seed and r.error is None
+            )
+            _plot_means(axes, pairs, number, name)
     panels[2].set_yscale("log")
     panels[0].legend(loc="best")
-    drawing.suptitle(
-        "Beyond some tens of inducing points little is gained, and time grows", x=0.01, ha="left"
-    )
+    set_title(drawing, "Beyond some tens of inducing points little is gained, and time grows")
     return drawing
 
 
-def _curve(
-    records: Sequence[Record],
-    place: Callable[[Record], int],
-    measure: Callable[[Record], float],
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return places, means and standard deviations over the repeats."""
+def _plot_means(axes: Axes, pairs: Iterable[tuple[int, float]], number: int, label: str) -> None:
+    """Draw means and standard deviations of the values at every place as the curve ``number``."""
     groups: dict[int, list[float]] = {}
-    for record in records:
-        if record.error is None:
-            groups.setdefault(place(record), []).append(measure(record))
-    x = np.array(sorted(groups), dtype=np.int64)
-    mean = np.array([np.mean(groups[int(p)]) for p in x])
-    spread = np.array([np.std(groups[int(p)]) for p in x])
-    return x, mean, spread
-
-
-def _plot(
-    axes: Axes,
-    x: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    spread: NDArray[np.float64],
-    number: int,
-    label: str,
-) -> None:
+    for place, value in pairs:
+        groups.setdefault(place, []).append(value)
+    places = sorted(groups)
     axes.errorbar(
-        x,
-        mean,
-        yerr=spread,
+        np.array(places),
+        np.array([np.mean(groups[place]) for place in places]),
+        yerr=np.array([np.std(groups[place]) for place in places]),
         color=COLOURS[number],
         marker=MARKERS[number],
-        linestyle=LINES[number],
+        linestyle=_LINES[number],
         markersize=5,
         markeredgecolor="black",
         markeredgewidth=0.4,

@@ -1,30 +1,34 @@
-"""The two made-up data sets: a spiral in space, and arcs of five circles."""
+"""The two synthetic data sets: a spiral in space, and arcs of five circles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sgpmic.estimator import SGPMIC
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure as Drawing
+from scipy.stats import spearmanr
+
 from sgpmic.paper.datasets import DataSet, five_arcs, spiral
-from sgpmic.paper.figures.base import Figure, scatter_classes
+from sgpmic.paper.figures.base import Figure, scatter_classes, set_title
 from sgpmic.paper.methods import Problem
-from sgpmic.paper.methods.sgp_mic import fit_quietly
+from sgpmic.paper.methods.gaussian_process import run_defaults
 from sgpmic.paper.metrics import scores
 from sgpmic.paper.results import Record
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
 
 def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
-    import matplotlib.pyplot as plt
-    from scipy.stats import spearmanr
+    drawing = plt.figure(figsize=(7.6, 7.0))
+    _draw_spiral(drawing)
+    _draw_arcs(drawing)
+    set_title(drawing, "Curved data: the order and the groups are found")
+    return drawing
 
-    drawing = plt.figure(figsize=(7.6, 7.0), layout="constrained")
+
+def _draw_spiral(drawing: Drawing) -> None:
     coil, position = spiral(random_state=0)
     # One cluster: the question is whether the curve comes out in order, not how to cut it.
-    unrolled = fit_quietly(SGPMIC(1, 2, random_state=0), Problem(coil, 1, 2)).embedding
+    unrolled = run_defaults(Problem(coil, 1, 2), 0).embedding
     order = abs(spearmanr(unrolled[:, 0], position).statistic)
     space: Any = drawing.add_subplot(2, 2, 1, projection="3d")
     space.scatter(*coil.T, c=position, cmap="cividis", s=8)
@@ -34,12 +38,13 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
     plane = drawing.add_subplot(2, 2, 2)
     shown = plane.scatter(unrolled[:, 0], unrolled[:, 1], c=position, cmap="cividis", s=10)
     plane.set_title(f"Unrolled: rank correlation with the position {order:.3f}")
-    plane.set_xticks([])
-    plane.set_yticks([])
+    plane.set(xticks=[], yticks=[])
     drawing.colorbar(shown, ax=plane, label="position along the spiral")
 
+
+def _draw_arcs(drawing: Drawing) -> None:
     arcs, classes = five_arcs(random_state=0)
-    found = fit_quietly(SGPMIC(5, 2, random_state=0), Problem(arcs, 5, 2))
+    found = run_defaults(Problem(arcs, 5, 2), 0)
     quality = scores(classes, found.labels)
     raw = drawing.add_subplot(2, 2, 3)
     scatter_classes(raw, arcs, classes)
@@ -50,8 +55,6 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
     latent.set_title(
         f"Latent space: ACC {quality['acc']:.2f}, NMI {quality['nmi']:.2f} (paper 99.32, 97.35)"
     )
-    drawing.suptitle("Curved data: the order and the groups are found", x=0.01, ha="left")
-    return drawing
 
 
 SYNTHETIC = Figure("synthetic", (), _draw)

@@ -1,4 +1,4 @@
-"""The methods of the comparison, one a file, found by their names in the table."""
+"""The methods of the comparison, found by their names in the table."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from sgpmic.paper.methods.base import Clustering, Method, Problem
 
 __all__ = ["METHOD_NAMES", "Clustering", "Method", "Problem", "get_method"]
 
-# Imported when asked for: four of them need packages that few users have.
+# Imported when asked for: the neural ones need packages that few users have.
 _MODULES = {
-    "PCA-FCM": "pca_fcm",
-    "ISOMAP-FCM": "isomap_fcm",
-    "PPCA-FCM": "ppca_fcm",
-    "FGPLVM-FCM": "fgplvm_fcm",
-    "AE-FCM": "ae_fcm",
+    "PCA-FCM": "reduce_then_cluster",
+    "ISOMAP-FCM": "reduce_then_cluster",
+    "PPCA-FCM": "reduce_then_cluster",
+    "FGPLVM-FCM": "gaussian_process",
+    "AE-FCM": "autoencoder",
     "VAE-FCM": "vae_fcm",
-    "AML": "aml",
+    "AML": "projections",
     "UNCA": "unca",
-    "DEC": "dec",
+    "DEC": "projections",
     "SDC": "sdc",
     "DEEPC": "deepc",
-    "SGP-MIC": "sgp_mic",
-    "defaults": "defaults",
+    "SGP-MIC": "gaussian_process",
+    "defaults": "gaussian_process",
 }
 
 #: The columns of the table: the paper's twelve, and our own defaults.
@@ -35,7 +35,7 @@ def get_method(name: str) -> Method:
     Raises
     ------
     ImportError
-        Naming what to install, where the method needs a package that is not there.
+        Naming what to install, if the method needs a package that is not there.
     """
     try:
         module = import_module(f"{__name__}.{_MODULES[name]}")
@@ -45,5 +45,5 @@ def get_method(name: str) -> Method:
         raise ImportError(
             f"{name} needs {error.name}, which is not installed: pip install 'sgpmic[paper]'."
         ) from None
-    method: Method = module.METHOD
+    method: Method = module.METHODS[name]
     return method

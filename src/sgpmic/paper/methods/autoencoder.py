@@ -1,4 +1,4 @@
-"""What the neural rivals share: the network, its training by minibatches, and k-means.
+"""AE-FCM, and what it shares with the other neural methods: the network and its training.
 
 Networks compute in float32: nothing here is ill-conditioned and it halves the time. Random
 numbers come from NumPy, so that a seed gives the same result whether or not JAX is in 64-bit mode.
@@ -6,7 +6,6 @@ numbers come from NumPy, so that a seed gives the same result whether or not JAX
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -18,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
-from sgpmic.paper.methods.base import Floats, Ints
+from sgpmic._runtime import with_numerics
+from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem, cluster_embedding
 
 Loss: TypeAlias = Callable[[Any, Any, Any], jax.Array]
+Weights: TypeAlias = jax.Array | NDArray[np.float32]
 
 HIDDEN = (64, 32)
 N_EPOCHS = 200
@@ -44,13 +43,13 @@ class Perceptron(eqx.Module):
         Source of the starting weights.
     """
 
-    weights: tuple[jax.Array, ...]
-    biases: tuple[jax.Array, ...]
+    weights: tuple[Weights, ...]
+    biases: tuple[Weights, ...]
 
     def __init__(self, sizes: Sequence[int], rng: np.random.RandomState) -> None:
         pairs = list(pairwise(sizes))
         self.weights = tuple(_starting_weights(fan_in, width, rng) for fan_in, width in pairs)
-        self.biases = tuple(jnp.zeros(width, jnp.float32) for _, width in pairs)
+        self.biases = tuple(np.zeros(width, np.float32) for _, width in pairs)
 
     def __call__(self, rows: jax.Array) -> jax.Array:
         """Return the outputs of a batch of rows."""
@@ -87,14 +86,14 @@ class Autoencoder(eqx.Module):
         self.decoder = Perceptron((n_components, *reversed(HIDDEN), n_features), rng)
 
 
-def _starting_weights(fan_in: int, fan_out: int, rng: np.random.RandomState) -> jax.Array:
+def _starting_weights(fan_in: int, fan_out: int, rng: np.random.RandomState) -> NDArray[np.float32]:
     """Return weights between ±1/√fan_in.
 
     Chosen by the paper's table: over 15 rows, AE-FCM is off by 1.4 points of accuracy with these
     and zero biases, by 1.9 with random biases too (PyTorch), by 2.5 with Glorot's (Keras).
     """
     limit = 1.0 / np.sqrt(fan_in)
-    return jnp.asarray(rng.uniform(-limit, limit, (fan_in, fan_out)), jnp.float32)
+    return rng.uniform(-limit, limit, (fan_in, fan_out)).astype(np.float32)
 
 
 def reconstruction_loss(network: Autoencoder, rows: jax.Array, _: None) -> jax.Array:
@@ -113,7 +112,12 @@ def trained_autoencoder(
 
 def encode(encoder: Perceptron, points: NDArray[np.float32]) -> Floats:
     """Return the outputs of the encoder for all points."""
-    return np.asarray(encoder(jnp.asarray(points)), np.float64)
+    return np.asarray(_outputs(encoder, points), np.float64)
+
+
+@jax.jit
+def _outputs(network: Perceptron, rows: jax.Array) -> jax.Array:
+    return network(rows)
 
 
 # --------------------------------------------------------------------------------- its training
@@ -126,7 +130,7 @@ class Minimised(NamedTuple):
     ----------
     parameters : pytree of arrays
     state : pytree of arrays
-        Adam's moments, to go on from.
+        Adam's moments, from which another call can continue.
     losses : array of shape (n_steps,)
         Loss of every batch before its step.
     """
@@ -152,8 +156,7 @@ def minimise(
     Parameters
     ----------
     loss : callable
-        ``loss(parameters, batch, extra)``; a function of a module, for it is compiled once per
-        function and shape.
+        ``loss(parameters, batch, extra)``, defined in a module: every function is compiled.
     parameters : pytree of arrays
         Where to start.
     rows : pytree of arrays with N rows
@@ -178,7 +181,9 @@ def minimise(
         The loss is no longer a finite number.
     """
     if state is None:
-        state = optax.adam(learning_rate).init(parameters)
+        # All of it starts at 0; that nothing is computed saves the compilation of many zeros.
+        shapes = jax.eval_shape(optax.adam(learning_rate).init, parameters)
+        state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     steps = (jnp.asarray(batches), None if draws is None else jnp.asarray(draws))
     found = Minimised(*_adam_steps(loss, learning_rate, parameters, state, rows, steps, extra))
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found[0], found.losses))):
@@ -265,18 +270,17 @@ def one_unit(Y: Floats) -> NDArray[np.float32]:
     return (centred / scale).astype(np.float32)
 
 
-def k_means(
-    points: Floats, n_clusters: int, rng: np.random.RandomState, n_init: int = 20
-) -> tuple[Ints, Floats]:
-    """Return labels and centres of the best of several runs of k-means.
+# -------------------------------------------------------------------------------------- AE-FCM
 
-    Where there are fewer distinct points than clusters, the last centres repeat the first one and
-    stay without rows.
-    """
-    n_found = min(n_clusters, np.unique(points, axis=0).shape[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(n_found, n_init=n_init, random_state=rng).fit(points)
-    centres = found.cluster_centers_
-    repeated = np.repeat(centres[:1], n_clusters - n_found, axis=0)
-    return found.labels_.astype(np.int64), np.concatenate([centres, repeated])
+
+@with_numerics
+def run(problem: Problem, seed: int) -> Clustering:
+    """Train an autoencoder and cluster its codes."""
+    rng = np.random.RandomState(seed)
+    points = as_given(problem.Y)
+    network = trained_autoencoder(points, problem.n_components, rng)
+    return cluster_embedding(encode(network.encoder, points), problem.n_clusters, rng)
+
+
+# With 12 features of Wine it comes to 53 %, with all 13 to the paper's 69 %.
+METHODS = {"AE-FCM": Method(run, all_features=True)}

@@ -1,16 +1,24 @@
-"""What every method of the comparison takes and gives."""
+"""What every method of the comparison takes and gives, and the clusterings that several share."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from sgpmic.learning.memberships import fuzzy_c_means
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+#: The tuning grid of AML and UNCA.
+PENALTIES = tuple({"penalty": 10.0**power} for power in range(-3, 4))
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,7 @@ class Problem:
     n_inducing : int
         Inducing points of the Gaussian-process methods, N′.
     images : bool
-        Whether the rows are images; one rival has other constants for them.
+        Whether the rows are images; SDC has other constants for them.
     """
 
     Y: Floats
@@ -60,8 +68,6 @@ class Method:
 
     Attributes
     ----------
-    name : str
-        As printed in the paper.
     run : callable
         ``run(problem, seed, **setting)`` returns a :class:`Clustering`.
     settings : tuple of mappings
@@ -73,8 +79,30 @@ class Method:
         The method is not defined for fewer latent dimensions.
     """
 
-    name: str
     run: Callable[..., Clustering]
     settings: tuple[Mapping[str, float], ...] = ({},)
     all_features: bool = False
     least_components: int = 1
+
+
+def cluster_embedding(embedding: Floats, n_clusters: int, rng: np.random.RandomState) -> Clustering:
+    """Cluster an embedding by fuzzy c-means; a row goes to the cluster it belongs to most."""
+    found = fuzzy_c_means(embedding, n_clusters, random_state=rng)
+    return Clustering(found.memberships.argmax(axis=1), embedding)
+
+
+def k_means(
+    points: Floats, n_clusters: int, rng: np.random.RandomState, n_init: int = 20
+) -> tuple[Ints, Floats]:
+    """Return labels and centres of the best of several runs of k-means.
+
+    If there are fewer distinct points than clusters, the last centres repeat the first one and
+    have no rows.
+    """
+    n_found = min(n_clusters, np.unique(points, axis=0).shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(n_found, n_init=n_init, random_state=rng).fit(points)
+    centres = found.cluster_centers_
+    repeated = np.repeat(centres[:1], n_clusters - n_found, axis=0)
+    return found.labels_.astype(np.int64), np.concatenate([centres, repeated])

@@ -16,11 +16,10 @@ from sgpmic.paper.methods.autoencoder import (
     as_given,
     batch_steps,
     encode,
-    k_means,
     minimise,
     trained_autoencoder,
 )
-from sgpmic.paper.methods.base import Clustering, Method, Problem
+from sgpmic.paper.methods.base import Clustering, Method, Problem, k_means
 
 BATCH_SIZE = 256
 # 20 steps between refreshes of the targets are clearly too few for the paper's Iris; 60 and 140
@@ -88,4 +87,4 @@ def run(problem: Problem, seed: int) -> Clustering:
 
 
 # With 12 features of Wine it comes to 51 %, with all 13 to the paper's 70 %.
-METHOD = Method(name="DEEPC", run=run, all_features=True)
+METHODS = {"DEEPC": Method(run, all_features=True)}

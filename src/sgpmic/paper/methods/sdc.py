@@ -14,8 +14,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.autoencoder import k_means, minibatches, minimise
-from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem
+from sgpmic.paper.methods.autoencoder import minibatches, minimise
+from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem, k_means
 
 N_EPOCHS = 50
 BATCH_SIZE = 128
@@ -98,4 +98,4 @@ def run(problem: Problem, seed: int) -> Clustering:
     return Clustering(labels, embedding)
 
 
-METHOD = Method(name="SDC", run=run, all_features=True)
+METHODS = {"SDC": Method(run, all_features=True)}

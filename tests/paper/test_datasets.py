@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sgpmic._validation import count_components
 from sklearn.datasets import load_iris, load_wine
 
 from sgpmic.paper.datasets import NAMES, DataSet, DatasetUnavailable, five_arcs, load, spiral
@@ -84,7 +84,7 @@ def test_components_are_those_of_the_table(dataset: DataSet) -> None:
     rows = [row for row in published_rows() if row.dataset == dataset.name]
     published = {row.variance_percent: row.n_components for row in rows}
     assert set(published) == ({50} if dataset.name == "Yale" else {50, 95, 99})
-    found = {percent: count_components(percent / 100, dataset.Y) for percent in published}
+    found = {percent: dataset.n_components(percent / 100) for percent in published}
     assert found == published
 
 
@@ -94,7 +94,8 @@ def test_wine_is_without_proline() -> None:
     np.testing.assert_array_equal(wine.Y, original.data[:, :12])
     np.testing.assert_array_equal(wine.all_features, original.data)
     # With proline all three shares of variance would need one component only.
-    assert [count_components(share, wine.all_features) for share in (0.5, 0.95, 0.99)] == [1, 1, 1]
+    whole = replace(wine, Y=wine.all_features)
+    assert [whole.n_components(share) for share in (0.5, 0.95, 0.99)] == [1, 1, 1]
 
 
 # ------------------------------------------------------------------------------- files

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("equinox")
 
-from sgpmic._validation import count_components
 
 from sgpmic.paper.datasets import DataSet, five_arcs, load
 from sgpmic.paper.figures import FIGURES
@@ -76,7 +75,7 @@ def test_curves_show_the_means_of_their_runs(name: str) -> None:
     }
     cases = figure.cases(data)
     assert {case.n_components for case in cases} == {
-        count_components(0.95, data[d].Y) for d in figure.datasets
+        data[d].n_components(0.95) for d in figure.datasets
     }
     records = [
         Record(case, seed, "", 1.0 + seed, {"acc": 40.0 + seed, "nmi": 20.0})

@@ -1,4 +1,7 @@
-"""The same small computation for every component of a model."""
+"""The same small computation for every component of a model.
+
+Of one component there is no loop: it would only give the compiler more to do.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 from jax import lax
 
+_C = TypeVar("_C")
 _R = TypeVar("_R")
 
 
@@ -24,9 +28,35 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
     components : pytree of arrays
         With a leading axis of their number.
     """
+    if _count(components) == 1:
+        return _stacked(function(_first(components)))
     result: _R = lax.platform_dependent(
         components,
         cpu=lambda each: lax.map(function, each),
         default=jax.vmap(function),
     )
     return result
+
+
+def scan_components(
+    function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
+) -> tuple[_C, _R]:
+    """Carry something through all components, one after the other, as ``lax.scan`` does."""
+    if _count(components) == 1:
+        carry, found = function(carry, _first(components))
+        return carry, _stacked(found)
+    result: tuple[_C, _R] = lax.scan(function, carry, components)
+    return result
+
+
+def _count(components: Any) -> int:
+    return int(jax.tree.leaves(components)[0].shape[0])
+
+
+def _first(components: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], components)
+
+
+def _stacked(tree: _R) -> _R:
+    stacked: _R = jax.tree.map(lambda leaf: leaf[None], tree)
+    return stacked

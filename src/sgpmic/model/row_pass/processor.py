@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel
+from sgpmic.model.components import scan_components
 from sgpmic.model.row_pass.parts import Part
 
 
@@ -42,7 +43,7 @@ def sums(kernels: Kernel, Z: Array, part: Part, both: Array) -> tuple[Array, Arr
         both, _, _ = _fill(both, component[0], Z, part.x, component[1], part.Y[0])
         return both, both[: Z.shape[0]] @ both.T
 
-    both, found = lax.scan(one, both, (kernels, part.T.T))
+    both, found = scan_components(one, both, (kernels, part.T.T))
     return found, both, None
 
 
@@ -67,5 +68,5 @@ def reverse(
         return (dZ + dZ_m, dx + dx_m, both), d_kernel
 
     zero = (jnp.zeros_like(Z), jnp.zeros_like(part.x))
-    (dZ, dx, both), d_kernels = lax.scan(one, (*zero, both), (kernels, part.T.T, by_both))
+    (dZ, dx, both), d_kernels = scan_components(one, (*zero, both), (kernels, part.T.T, by_both))
     return d_kernels, dZ, dx, both

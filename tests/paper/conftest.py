@@ -17,5 +17,5 @@ def yale_folder() -> Path:
     beside = Path(__file__).resolve().parents[3] / "shared"
     folder = Path(os.environ.get("SGPMIC_SHARED", beside)) / "data"
     if not (folder / "yale_uncropped.csv").exists():
-        pytest.skip("the Yale faces may not be passed on; SGPMIC_SHARED can name their folder")
+        pytest.skip("the Yale faces are not part of the project; SGPMIC_SHARED names their folder")
     return folder

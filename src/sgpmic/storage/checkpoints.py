@@ -29,6 +29,7 @@ import numpy as np
 import sgpmic
 from sgpmic.kernels import Kernel
 from sgpmic.learning.em import State
+from sgpmic.learning.settings import Settings
 from sgpmic.learning.snapshots import Outcome, Snapshot, state_from_leaves, state_leaves
 from sgpmic.parallel.group import ProcessGroup
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
@@ -237,7 +238,10 @@ def fit_marks(
 def _settings_marks(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Return marks of what decides the result of a fit besides the data."""
     settings = hashlib.sha256()
-    for name, value in sorted(parameters.items()):
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        flat |= value.get_params() if isinstance(value, Settings) else {name: value}
+    for name, value in sorted(flat.items()):
         if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
             continue
         settings.update(f"{name}=".encode() + _bytes_of(value) + b";")

@@ -51,7 +51,7 @@ class ProcessGroup:
         self.counts = gathered(np.array([n_own], dtype=np.int64))[:, 0]
         self.n_rows = int(self.counts.sum())
         self.first = int(self.counts[: self.process].sum())
-        if self.n_processes > 1 and (self.counts == 0).any():
+        if (self.counts == 0).any():
             idle = int(np.flatnonzero(self.counts == 0)[0])
             raise ValueError(
                 f"Process {idle} of {self.n_processes} has no rows: start fewer processes."

@@ -57,6 +57,6 @@ def collect(folder: Path, n_processes: int, suffix: str = "") -> Found:
 def run(table: Path, folder: Path, n_processes: int, **settings: Any) -> Found:
     """Run a job to its end."""
     for process in start(table, folder, n_processes, **settings):
-        _, errors = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     return collect(folder, n_processes)

@@ -114,7 +114,7 @@ def test_a_polite_stop_says_how_to_go_on(
 ) -> None:
     process = start(table, tmp_path / "run")
     limit = time.monotonic() + 120
-    while not (tmp_path / "run" / "checkpoint.sgpmic").exists():
+    while not list((tmp_path / "run" / "checkpoint.sgpmic").glob("round-*")):
         assert process.poll() is None
         assert time.monotonic() < limit
         time.sleep(0.005)
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_other_settings_is_not_gone_on_with(
     straight: Path, table: Path, tmp_path: Path
 ) -> None:
     process = start(table, tmp_path / "run")
-    while not (tmp_path / "run" / "checkpoint.sgpmic").exists():
+    while not list((tmp_path / "run" / "checkpoint.sgpmic").glob("round-*")):
         assert process.poll() is None
         time.sleep(0.005)
     process.kill()

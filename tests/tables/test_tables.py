@@ -152,23 +152,6 @@ def test_names_that_look_like_another_format(tmp_path: Path) -> None:
     assert read_table(write_text(tmp_path, "PAR1,PAR2\n1,2\n")).names == ("PAR1", "PAR2")
 
 
-def test_digest_depends_on_the_data_only(tmp_path: Path) -> None:
-    values = example(40)
-    digests = {
-        read_table(write_example(tmp_path, ending, values), drop=["key"]).digest
-        for ending in TEXT_ENDINGS + ARROW_ENDINGS
-    }
-    np.savez(tmp_path / "t.npz", X=values, names=np.array(NAMES))
-    digests.add(read_table(tmp_path / "t.npz").digest)
-    assert len(digests) == 1
-    np.savez(tmp_path / "t.npz", X=values, names=np.array(["alpha", "beta", "delta"]))
-    digests.add(read_table(tmp_path / "t.npz").digest)
-    values[3, 1] = np.nextafter(values[3, 1], 9)
-    np.savez(tmp_path / "t.npz", X=values, names=np.array(NAMES))
-    digests.add(read_table(tmp_path / "t.npz").digest)
-    assert len(digests) == 3
-
-
 # ------------------------------------------------------------------------------ blocks
 
 

@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -83,9 +82,10 @@ def fit(
     folder = RunFolder(out)
     began = time.perf_counter()
     data = _read(job, table, selection, folder)
+    fingerprint = job.do(lambda: job.fingerprint(data.values))
     if resume and job.do(lambda: job.agree(folder.is_complete)):
         asked = parameters | settings
-        job.do(lambda: _say_finished(folder, data, asked) if job.is_first else None)
+        job.do(lambda: _say_finished(folder, fingerprint, asked) if job.is_first else None)
     else:
         model = job.do(lambda: _make_model(parameters, as_published, job))
         model.set_params(
@@ -93,13 +93,17 @@ def fit(
             computation__checkpoint_every=checkpoint_every,
         )
         job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
-        options = settings | {"table": str(table.resolve()), "device": device}
+        options = settings | {
+            "table": str(table.resolve()),
+            "device": device,
+            "fingerprint": fingerprint,
+        }
         _run(job, folder, data, model, options, time.perf_counter() - began)
     job.wait()
 
 
 def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFolder) -> Table:
-    """Return this process's rows of the table, with the fingerprint of all of them."""
+    """Return this process's rows of the table."""
 
     def read() -> Table:
         from sgpmic.tables.reader import TableError, read_table
@@ -119,7 +123,7 @@ def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFo
     job.do(lambda: job.meet(data.values))
     if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
-    return replace(data, digest=job.do(lambda: job.digest(data)))
+    return data
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
@@ -137,7 +141,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     return model
 
 
-def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None:
+def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) -> None:
     """Say that nothing is left to do, unless something else is asked for than was done."""
     record = folder.read_record()
     for name, value in asked.items():
@@ -147,7 +151,7 @@ def _say_finished(folder: RunFolder, data: Table, asked: dict[str, Any]) -> None
                 f"({name} {record['settings'].get(name)}, not {value}); name another folder with "
                 "--out, or start again with --force."
             )
-    if record["data"]["digest"] != data.digest:
+    if record["data"]["fingerprint"] != fingerprint:
         raise RunFolderError(
             f"{folder.path} holds a finished run on other data; name another folder with --out."
         )

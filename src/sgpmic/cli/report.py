@@ -25,6 +25,8 @@ def report(
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
     from sgpmic.cli.results import write_report
+    from sgpmic.parallel.group import ProcessGroup
+    from sgpmic.storage.checkpoints import data_mark
     from sgpmic.tables.reader import read_table
 
     folder = RunFolder(run)
@@ -42,7 +44,7 @@ def report(
             id_column=known["id"],
             label_column=known["label"],
         )
-        if data.digest != known["digest"]:
+        if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
             raise RunFolderError(
                 f"{place} has changed since it was fitted; name the table as it was with --table, "
                 "or run sgpmic fit again."

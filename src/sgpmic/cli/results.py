@@ -35,8 +35,8 @@ class Fit:
         This process's rows.
     model : SGPMIC
     options : dict
-        What was asked for besides the model's parameters: ``table``, ``device`` and
-        ``as_published``.
+        What was asked for besides the model's parameters: ``table`` and its
+        ``fingerprint``, ``device`` and ``as_published``.
     notes : list of str
         What the user should know about the result.
     seconds : dict of str to float
@@ -104,7 +104,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "features": list(data.names),
             "id": data.id_name,
             "label": data.label_name,
-            "digest": data.digest,
+            "fingerprint": options["fingerprint"],
         },
         "settings": settings | {"as_published": options["as_published"]},
         "device": options["device"],

@@ -7,7 +7,6 @@ no lines, are counted from 1 without any header.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import zipfile
@@ -15,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from sgpmic.tables.arrow_files import IpcReader, ParquetReader
 from sgpmic.tables.base import Floats, TableReader
@@ -83,8 +80,6 @@ class Table:
         The label column as text; empty where missing.
     label_name : str or None
         Its name.
-    digest : str
-        SHA-256 of the values and the feature names: equal for the same data in any format.
     """
 
     values: Floats
@@ -93,7 +88,6 @@ class Table:
     id_name: str | None
     labels: list[str] | None
     label_name: str | None
-    digest: str
 
 
 def open_table(path: str | os.PathLike[str]) -> TableReader:
@@ -165,7 +159,7 @@ def read_table(
     if label_column is not None:
         labels = ["" if is_missing(word) else word for word in words[-1]]
     names = tuple(features)
-    return Table(values, names, ids, id_column, labels, label_column, _digest(values, names))
+    return Table(values, names, ids, id_column, labels, label_column)
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
@@ -274,10 +268,3 @@ def _choose_features(
             f"{reader.path}: no feature column is left of {list_names(reader.names)}; drop fewer"
         )
     return features
-
-
-def _digest(values: Floats, names: Sequence[str]) -> str:
-    """Return a fingerprint of the data that does not depend on the machine or the format."""
-    digest = hashlib.sha256(repr((values.shape, tuple(names))).encode())
-    digest.update(np.ascontiguousarray(values, "<f8").view(np.uint8).data)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A fit that is killed, anywhere, and gone on with ends as one that was left alone."""
+"""A fit that is killed, anywhere, and resumed ends as one that was left alone."""
 
 import contextlib
 import signal
@@ -45,17 +45,17 @@ def same_results(first: Path, second: Path) -> None:
 
 
 #: What a folder shows when its run is killed, in the order of a run: a file, and how often it has
-#: been written by then. Files that are being written begin with a point. ``checkpoint.sgpmic`` is
-#: there from the first round on, is written in every round of both starts, and goes last.
+#: been written by then. What is being written begins with a point. There is a checkpoint from the
+#: first round on, one more in every round of both starts, and its folder goes last.
 MOMENTS = (
     ("", 1),  # the folder itself: nothing is learned yet
-    (".checkpoint.sgpmic", 1),  # in the middle of the first checkpoint
-    ("checkpoint.sgpmic", 1),  # in the second round
-    (".checkpoint.sgpmic", 4),  # in the middle of a later one, of the rounds that were left
-    ("checkpoint.sgpmic", 6),  # near the end of the first start, or in the second
+    ("checkpoint.sgpmic/.round-*", 1),  # in the middle of the first checkpoint
+    ("checkpoint.sgpmic/round-*", 1),  # in the second round
+    ("checkpoint.sgpmic/.round-*", 4),  # in the middle of a later one, of the rounds that were left
+    ("checkpoint.sgpmic/round-*", 6),  # near the end of the first start, or in the second
     ("labels.csv", 1),  # all is learned, the first result is written
     ("model.sgpmic", 1),  # labels are there already, and stay
-    (".report.html", 1),  # only the report and the record are missing
+    (".report.html.*", 1),  # only the report and the record are missing
     ("run.json", 1),  # finished, but for the checkpoint that is to be removed
 )
 
@@ -63,13 +63,17 @@ MOMENTS = (
 def versions(out: Path, name: str) -> set[tuple[str, int, int]]:
     """Return what there is of a file: itself, or those that are to take its place."""
     found = set()
-    for file in out.glob(f"{name}.*") if name.startswith(".") else [out / name]:
+    for file in out.glob(name) if name else [out]:
         with contextlib.suppress(FileNotFoundError):  # gone between two looks
             about = file.stat()
             # A file that is being written changes; one that has a name of its own is replaced.
-            changes = name == "" or name.startswith(".")
+            changes = file == out or file.name.startswith(".")
             found.add((file.name, about.st_ino, 0 if changes else about.st_mtime_ns))
     return found
+
+
+def has_checkpoint(out: Path) -> bool:
+    return any(out.glob("checkpoint.sgpmic/round-*"))
 
 
 def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -> bool:
@@ -85,13 +89,13 @@ def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -
 
 
 def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> None:
-    """Each kill goes on with what the last one left; one that comes too late begins anew."""
-    out, in_time, gone_on = tmp_path / "run", 0, 0
+    """Each run resumes what the last kill left; a kill that comes too late begins again."""
+    out, in_time, resumed = tmp_path / "run", 0, 0
     for name, times in MOMENTS:
         if (out / "run.json").exists():
             same_results(straight, out)
             out = tmp_path / f"run before {name}"
-        gone_on += (out / "checkpoint.sgpmic").exists()
+        resumed += has_checkpoint(out)
         process = start(table, out, "--resume")
         in_time += wait_for(process, out, name, times)
         process.kill()
@@ -102,19 +106,19 @@ def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> 
         for file in out.glob("model.sgpmic"):
             SGPMIC.load(file)
     assert in_time >= 6, "the moments must come, or this tests nothing"
-    assert gone_on >= 3, "kills must leave something to go on from"
+    assert resumed >= 3, "kills must leave something to resume from"
     done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, out)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_stop_says_how_to_go_on(
+def test_a_polite_stop_says_how_to_resume(
     straight: Path, table: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = start(table, tmp_path / "run")
     limit = time.monotonic() + 120
-    while not list((tmp_path / "run" / "checkpoint.sgpmic").glob("round-*")):
+    while not has_checkpoint(tmp_path / "run"):
         assert process.poll() is None
         assert time.monotonic() < limit
         time.sleep(0.005)
@@ -133,11 +137,11 @@ def test_a_polite_stop_says_how_to_go_on(
     same_results(straight, tmp_path / "run")
 
 
-def test_a_checkpoint_of_other_settings_is_not_gone_on_with(
+def test_a_checkpoint_of_other_settings_is_not_resumed(
     straight: Path, table: Path, tmp_path: Path
 ) -> None:
     process = start(table, tmp_path / "run")
-    while not list((tmp_path / "run" / "checkpoint.sgpmic").glob("round-*")):
+    while not has_checkpoint(tmp_path / "run"):
         assert process.poll() is None
         time.sleep(0.005)
     process.kill()

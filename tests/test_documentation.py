@@ -58,7 +58,7 @@ def blocks_of(page: Path) -> list[tuple[str, str, int]]:
 
 
 def commands_of(block: str) -> list[str]:
-    """Return the commands of a console block, lines that go on after a backslash joined."""
+    """Return the commands of a console block; a line that ends in a backslash has a next one."""
     joined = block.replace("\\\n", " ")
     return [line[2:].strip() for line in joined.splitlines() if line.startswith("$ ")]
 

@@ -2,12 +2,12 @@
 
 In a script that ``srun``, ``mpirun``, Kubernetes, Ray or :func:`launch` starts many times::
 
-    from sgpmic import SGPMIC, parallel
+    from sgpmic import EM, SGPMIC, parallel
 
     job = parallel.initialize()  # before anything else computes
     with parallel.supervised(job.n_processes) as callbacks:
         table = parallel.read_share("big.parquet")
-        model = SGPMIC(n_clusters=5, random_state=0, callbacks=callbacks).fit(table)
+        model = SGPMIC(n_clusters=5, em=EM(callbacks=callbacks), random_state=0).fit(table)
     model.labels_  # of the rows of this process
 """
 

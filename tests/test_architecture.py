@@ -115,12 +115,20 @@ def test_the_page_lists_the_layers_in_this_order() -> None:
     assert listed == ORDER
 
 
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the number of a function's lines without its docstring."""
+    first = function.body[0]
+    has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    start, end = function.lineno, function.end_lineno or 0
+    documented = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return end - start + 1 - documented
+
+
 def test_no_function_is_longer_than_eighty_lines() -> None:
     long = [
-        f"{module}.{node.name}: {node.end_lineno - node.lineno + 1}"
+        f"{module}.{node.name}: {code_lines(node)}"
         for module, path in ALL.items()
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno + 1 > 80
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > 80
     ]
     assert not long

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic.report import picture
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -32,7 +30,7 @@ class PlotsMixin:
             The first two latent dimensions; one alone is shown against the certainty. Every
             ellipse holds 90 % of its Gaussian.
         """
-        _check_ready(self)
+        picture = _ready(self)
         return picture.draw_embedding(self, title, axes)
 
     def plot_bound(self: Any, *, axes: Axes | None = None) -> Axes:
@@ -47,7 +45,7 @@ class PlotsMixin:
         -------
         axes : matplotlib Axes
         """
-        _check_ready(self)
+        picture = _ready(self)
         return picture.draw_bound(self, axes)
 
     def plot_profiles(
@@ -70,9 +68,9 @@ class PlotsMixin:
         axes : matplotlib Axes
             Rows are features, columns clusters.
         """
-        _check_ready(self)
+        picture = _ready(self)
         if X is None:
-            reference = self._fitted.reference
+            reference = self._predictor.reference
             values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
         else:
             values = np.asarray(X, dtype=np.float64)
@@ -83,9 +81,13 @@ class PlotsMixin:
         return picture.draw_profiles(values, labels, names, int(self.n_clusters), n_features, axes)
 
 
-def _check_ready(model: Any) -> None:
+def _ready(model: Any) -> Any:
+    """Return what draws, for a fitted model."""
     check_is_fitted(model)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
+    from sgpmic.report import picture
+
+    return picture

@@ -10,10 +10,10 @@ import sgpmic
 from sgpmic.cli.console import console
 from sgpmic.cli.demo import demo
 from sgpmic.cli.fit import fit
+from sgpmic.cli.paper import app as paper
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
 from sgpmic.cli.startup import prepare_process
-from sgpmic.paper.cli import app as paper
 
 app = typer.Typer(
     help="Clustering and non-linear dimensionality reduction, learned together.",

@@ -74,11 +74,7 @@ def fit_on_ray(
     JobError
         When the cluster cannot place the workers, or the fit has failed too often.
     """
-    try:
-        import ray
-        import ray.exceptions  # without Ray, a folder named ray passes for the package
-    except ImportError as error:
-        raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error
+    ray = _import_ray()
     if n_workers < 1 or max_failures < 0:
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
@@ -110,6 +106,15 @@ def fit_on_ray(
                 again = f"{failures + 1} of {max_failures} times"
                 _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
     return _collect(model, folder, folders)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions  # without Ray, a folder named ray passes for the package
+    except ImportError as error:
+        raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error
+    return ray
 
 
 @contextmanager

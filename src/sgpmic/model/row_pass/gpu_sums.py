@@ -100,7 +100,6 @@ def hand_written(
         g, j = pl.program_id(0), pl.program_id(1)
         inside = j * rows + jnp.arange(rows) < C
         in_all = pl.ds(g * C + j * rows, rows)  # these rows of this mapping
-        here = pl.ds(j * rows, rows)
         t_j = plgpu.load(t_ref.at[in_all], mask=inside, other=0.0)
         x_j = [
             plgpu.load(x_ref.at[pl.ds(q * C + j * rows, rows)], mask=inside, other=0.0)
@@ -114,7 +113,11 @@ def hand_written(
             mask = real[:, None] & inside[None, :]
             some = pl.ds(i * points, points)
             k = plgpu.load(K_ref.at[some, in_all], mask=mask, other=0.0)
-            d = plgpu.load(dK_ref.at[pl.ds(g * U + i * points, points), here], mask=mask, other=0.0)
+            d = plgpu.load(
+                dK_ref.at[pl.ds(g * U + i * points, points), pl.ds(j * rows, rows)],
+                mask=mask,
+                other=0.0,
+            )
             E = -0.5 * (k - shift[None, :]) * d
             at = (g * tiles + j) * (1 + Q) * U + i * points
             plgpu.store(p_ref.at[pl.ds(at, points)], jnp.sum(E, axis=1), mask=real)
@@ -154,10 +157,9 @@ def hand_written(
         bias,
     )
     over_rows = jnp.sum(p.reshape(G, tiles, 1 + Q, U), axis=1)
-    f = f.reshape(Q, G, C)
     return DistanceSums(
         e.reshape(G, C),
-        tuple(f[q] for q in range(Q)),
+        tuple(f.reshape(Q, G, C)),
         over_rows[:, 0],
         over_rows[:, 1:].transpose(0, 2, 1),
         jnp.sum(h.reshape(G, tiles), axis=1),

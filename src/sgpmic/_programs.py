@@ -79,18 +79,23 @@ class _Program:
         if key in self._seen:
             return program(*args, **kwargs)
         with _compiling:
+            result = self._compile(program, args, kwargs)
+            self._seen.add(key)
+        return result
+
+    def _compile(self, program: Any, args: Any, kwargs: Any) -> Any:
+        """Call a program that has to be compiled or taken from our folder first."""
+        for _ in range(2):
             used = False
             try:
                 with _kept_programs() as used:
-                    result = program(*args, **kwargs)
+                    return program(*args, **kwargs)
             except Exception:
                 if not used:
                     raise
                 # A process that was killed may have left half a program behind.
                 _forget(self._function.__name__)
-                result = program(*args, **kwargs)
-            self._seen.add(key)
-        return result
+        return program(*args, **kwargs)  # without the folder, which cannot be used
 
     def __getattr__(self, name: str) -> Any:  # lower, eval_shape and the like
         return getattr(self._program(), name)

@@ -42,13 +42,12 @@ def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> Non
     assert "left out: other" in said(done)
     found = read_csv(tmp_path / "new-labels.csv")
     record = json.loads((run / "run.json").read_text())
-    scaled = (rows - record["scaling"]["means"]) / np.array(record["scaling"]["scales"])
     model = SGPMIC.load(run / "model.sgpmic")
-    np.testing.assert_array_equal([int(r["cluster"]) for r in found], model.predict(scaled))
+    np.testing.assert_array_equal([int(r["cluster"]) for r in found], model.predict(rows))
     shares = [[float(r[f"membership_{m}"]) for m in range(3)] for r in found]
-    np.testing.assert_allclose(shares, model.predict_proba(scaled), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(shares, model.predict_proba(rows), rtol=1e-8, atol=1e-12)
     densities = [float(r["log_density"]) for r in found]
-    np.testing.assert_allclose(densities, model.score_samples(scaled), rtol=1e-6)
+    np.testing.assert_allclose(densities, model.score_samples(rows), rtol=1e-6)
     unusual = np.array(densities) < record["unusual_below"]
     assert [r["unusual"] for r in found] == [str(int(u)) for u in unusual]
     assert unusual[-1], "it is nowhere near the others"

@@ -135,7 +135,7 @@ def test_reverse_rule_is_that_of_automatic_differentiation(kind: str) -> None:
     ours = example(kind, block=5, ard=True)
     kernels, Z, _ = ours.mappings
     rng = np.random.default_rng(1)
-    cotangents = (jnp.asarray(rng.normal(size=(2, 4, 4))), jnp.asarray(rng.normal(size=(2, 4, 3))))
+    cotangents = (jnp.asarray(rng.normal(size=(2, 4, 4))), jnp.asarray(rng.normal(size=(2, 4, 4))))
     sums, (by_kernels, by_Z, by_X, by_S) = pulled_back(
         kernels, Z, ours.X, ours.S, ours.rows.Y, cotangents
     )

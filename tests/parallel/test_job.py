@@ -106,7 +106,9 @@ def test_nothing_is_imported_from_the_current_folder(
     monkeypatch.chdir(tmp_path)
     assert launch([sys.executable, "-c", "import grp, json, numpy"], 2) == 0
     # The worker gets as far as to refuse its settings.
-    write_job(tmp_path / "job", SGPMIC(n_clusters=4).get_params(), rows=[np.zeros((3, 2))])
+    write_job(
+        tmp_path / "job", SGPMIC(n_clusters=4).get_params(deep=False), rows=[np.zeros((3, 2))]
+    )
     ending = LocalWorkers().run(tmp_path / "job", {})
     assert ending.code == REFUSED, ending
     assert "n_clusters=4" in ending.message

@@ -96,7 +96,7 @@ def test_four_processes(four: Runs, plain: Found) -> None:
 def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
     shared = parallel.share(np.load(table))
     assert shared.group.mesh.size == 2
-    model = SGPMIC(**SETTINGS).fit(shared)
+    model = SGPMIC().set_params(**SETTINGS).fit(shared)
     found = {
         **evaluate(shared),
         "labels": model.labels_,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgpmic import SGPMIC
+from sgpmic import EM, SGPMIC, Computation, Start
 from sgpmic.kernels import RBF, Kernel
 from sgpmic.storage.model_file import ModelFileError, write_model
 from sgpmic.storage.settings_file import read_settings, write_settings
@@ -19,19 +19,24 @@ def test_parameters_come_back(tmp_path: Path) -> None:
         np.int64(4),
         kernel=kernel,
         tol=1e-3,
-        init=np.eye(3)[:, :2],
-        checkpoint="c",
-        callbacks=[print],
+        start=Start(embedding=np.eye(3)[:, :2], n_neighbors=np.int64(7)),
+        em=EM(m_steps=3, callbacks=[print]),
+        computation=Computation(block_size=64, checkpoint="c", device="cpu"),
     )
     write_settings(tmp_path / "settings.sgpmic", model.get_params(deep=False))
     found = read_settings(tmp_path / "settings.sgpmic")
     expected = model.get_params(deep=False)
-    assert set(expected) - set(found) == {"checkpoint", "callbacks"}
+    assert set(expected) == set(found)
     assert isinstance(found["kernel"], Kernel)
     for name, value in kernel.parameters().items():
         np.testing.assert_array_equal(found["kernel"].parameters()[name], value)
-    np.testing.assert_array_equal(found["init"], expected["init"])
-    plain = {name: value for name, value in found.items() if name not in ("kernel", "init")}
+    np.testing.assert_array_equal(found["start"].embedding, expected["start"].embedding)
+    assert found["start"].n_neighbors == 7
+    # Neither code, nor a path, nor a device comes from a file.
+    assert found["em"] == EM(m_steps=3)
+    assert found["computation"] == Computation(block_size=64)
+    objects = ("kernel", "start", "em", "computation")
+    plain = {name: value for name, value in found.items() if name not in objects}
     assert plain == {name: expected[name] for name in plain}
 
 

@@ -30,8 +30,10 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The longest first, so that both cores end together.
 test: $(VENV)/installed-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --max-worker-restart=0
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --max-worker-restart=0 \
+	  tests/parallel tests/cli tests/estimator tests
 
 # The documentation as a site: open site/index.html.
 docs: $(VENV)/installed-docs

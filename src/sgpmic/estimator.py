@@ -36,7 +36,7 @@ from sgpmic.learning.constraints import (
 from sgpmic.learning.em import State
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
-from sgpmic.learning.settings import EM, Computation, Start
+from sgpmic.learning.settings import EM, Computation, Settings, Start
 from sgpmic.learning.units import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
@@ -280,12 +280,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         self : SGPMIC
         """
-        known = self.get_params(deep=True)
         nested: dict[str, dict[str, Any]] = {}
         flat = {}
         for name, value in params.items():
             owner, separator, field = name.partition("__")
-            if separator and name in known:
+            holder = getattr(self, owner, None)
+            if separator and isinstance(holder, (Settings, Kernel)):
+                if field not in holder.get_params():
+                    known = ", ".join(holder.get_params())
+                    raise ValueError(
+                        f"Invalid parameter {name!r}: {type(holder).__name__} has {known}."
+                    )
                 nested.setdefault(owner, {})[field] = value
             else:
                 flat[name] = value

@@ -195,13 +195,12 @@ def test_more_resume_to_the_same_labels(two: Runs, four: Runs) -> None:
     assert [p.name for p in four.checkpoint.iterdir()] == ["round-000004"]
 
 
-@pytest.mark.parametrize("n_processes", [1, 3])
-def test_others_resume_to_the_same_labels(
-    table: Path, two: Runs, broken_off: Path, tmp_path: Path, n_processes: int
+def test_one_resumes_to_the_same_labels(
+    table: Path, two: Runs, broken_off: Path, tmp_path: Path
 ) -> None:
-    """In processes that have done nothing before."""
+    """In a process that has done nothing before."""
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    found = run(table, tmp_path, n_processes, computation__checkpoint=str(checkpoint))
+    found = run(table, tmp_path, 1, computation__checkpoint=str(checkpoint))
     assert np.array_equal(found["labels"], two.undisturbed["labels"])
     np.testing.assert_allclose(found["bounds"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]

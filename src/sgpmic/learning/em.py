@@ -369,7 +369,7 @@ def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     return LastEStep(
         S,
         make_posterior(mappings, factors, state.mixture, rows.n_features),
-        lax.map(lambda R_inverse: R_inverse.T @ R_inverse, factors.R_inverse),
+        jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse),
         jnp.max(factors.jitter),
         jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),
         jnp.sum(S, axis=0),

@@ -29,12 +29,20 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
         With a leading axis of their number.
     """
     if _count(components) == 1:
-        return _stacked(function(_first(components)))
+        return loop_components(function, components)
     result: _R = lax.platform_dependent(
         components,
         cpu=lambda each: lax.map(function, each),
         default=jax.vmap(function),
     )
+    return result
+
+
+def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
+    """Return the same, one after the other on any device."""
+    if _count(components) == 1:
+        return _stacked(function(_first(components)))
+    result: _R = lax.map(function, components)
     return result
 
 

@@ -27,11 +27,12 @@ import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Mappings
 from sgpmic.model.collapsed import Factors
+from sgpmic.model.components import loop_components
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
 
 #: A leverage is less than 1 but for rounding.
@@ -56,7 +57,7 @@ def make_posterior(
     def loss(f: Factors) -> Array:
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
-    return Posterior(mappings, factors.alpha, lax.map(loss, factors), mixture, n_features)
+    return Posterior(mappings, factors.alpha, loop_components(loss, factors), mixture, n_features)
 
 
 def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Array) -> Posterior:
@@ -84,7 +85,7 @@ def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Arra
         return weights - share * jnp.outer(a, residual), precision_loss - share * jnp.outer(a, a)
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss, A_inverse, s)
-    weights, precision_loss = lax.map(one, components)
+    weights, precision_loss = loop_components(one, components)
     return posterior._replace(mean_weights=weights, precision_loss=precision_loss)
 
 
@@ -100,7 +101,7 @@ def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss)
-    moments: tuple[Array, Array] = lax.map(one, components)
+    moments: tuple[Array, Array] = loop_components(one, components)
     return moments
 
 

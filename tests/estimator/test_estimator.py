@@ -29,8 +29,11 @@ Fit = Callable[..., SGPMIC]
 TRUTH = np.repeat([0, 1, 2], 20)
 
 
-@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
-@pytest.mark.parametrize("kernel", sorted(KERNELS))
+# A mapping for each cluster has the same derivatives, which tests/model holds for every kernel.
+@pytest.mark.parametrize(
+    ("mapping", "kernel"),
+    [*(("shared", name) for name in sorted(KERNELS)), ("per_cluster", "rbf")],
+)
 def test_blobs_are_found(table: Floats, quick_fit: Fit, mapping: str, kernel: str) -> None:
     model = quick_fit(table, mapping=mapping, kernel=kernel)
     assert adjusted_rand_score(TRUTH, model.labels_) == 1.0
@@ -42,7 +45,7 @@ def test_blobs_are_found(table: Floats, quick_fit: Fit, mapping: str, kernel: st
     ("optimizer", "covariance_type"),
     [
         *(("scg", kind) for kind in ("unit", "spherical", "diag", "tied", "full")),
-        *(("lbfgs", kind) for kind in ("unit", "diag", "full")),
+        ("lbfgs", "diag"),
     ],
 )
 def test_covariances_have_their_shape(

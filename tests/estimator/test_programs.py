@@ -43,13 +43,10 @@ def test_few_programs_for_many_shapes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
-def test_padding_changes_nothing_but_rounding(
-    monkeypatch: pytest.MonkeyPatch, mapping: str
-) -> None:
+def test_padding_changes_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same fit without padded features and clusters, and with the rows in one exact block."""
     Y = digits(120)[:, 1:7]
-    settings = QUICK | {"max_iter": 2, "em": EM(m_steps=4), "mapping": mapping}
+    settings = QUICK | {"max_iter": 2, "em": EM(m_steps=4)}
     padded = SGPMIC(3, **settings).fit(Y)
     monkeypatch.setattr("sgpmic.model.rows.MOST_PADDED_ROWS", 0)
     exact = SGPMIC(3, **settings).set_params(computation__block_size=120).fit(Y)

@@ -32,7 +32,7 @@ lint: $(VENV)/installed-test
 
 # The longest first, so that both cores end together.
 test: $(VENV)/installed-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=25 --max-worker-restart=0 \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --max-worker-restart=0 \
 	  tests/parallel tests/cli tests/estimator tests
 
 # The documentation as a site: open site/index.html.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EM",
     "SGPMIC",
+    "Committee",
     "Computation",
     "FuzzyCMeans",
     "Progress",
@@ -34,6 +35,7 @@ _PLACES = {
     "Progress": "sgpmic.learning.progress",
     "Start": "sgpmic.learning.settings",
     "EM": "sgpmic.learning.settings",
+    "Committee": "sgpmic.learning.settings",
     "Computation": "sgpmic.learning.settings",
 }
 

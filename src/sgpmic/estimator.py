@@ -36,7 +36,7 @@ from sgpmic.learning.constraints import (
 from sgpmic.learning.em import State
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
-from sgpmic.learning.settings import EM, Computation, Settings, Start
+from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.learning.units import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
@@ -85,9 +85,9 @@ class SGPMIC(
         by one number where their ranges are of one order of magnitude (pixels, counts of one
         kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.units` has the rule,
         ``units_`` what it decided.
-    n_init : int, default=1
-        Number of starts: the one asked for and others of different kinds. A consensus takes
-        three or more; of two, the first is kept.
+    committee : Committee or None, default=Committee()
+        Different clusterings that vote on every row's cluster; their votes start and hold the
+        fit. None for the model by itself.
     max_iter : int, default=20
         Most rounds of EM.
     tol : float, default=1e-2
@@ -122,6 +122,11 @@ class SGPMIC(
     starts_ : list of dict
         Every start: its kind, bound, agreement with the others, rounds, labels, whether it was
         kept.
+    committee_ : list of dict
+        Every member of the committee, the one with the highest weight first: 'name', 'weight'
+        (all add up to 1), 'cut' (the share of a row's neighbours that it puts into another
+        cluster) and 'agreement' (adjusted Rand index with the labels that the committee arrived
+        at). Empty without a committee.
     n_iter_ : int
         Rounds of the start that was kept.
     converged_ : bool
@@ -172,7 +177,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "covariance_type": OneOf(COVARIANCE_TYPES),
         "n_inducing": WholeNumber(1),
         "scale": OneOf(SCALES),
-        "n_init": WholeNumber(1),
+        "committee": InstanceOf(Committee, or_none=True),
         "max_iter": WholeNumber(1),
         "tol": Number(0.0),
         "start": InstanceOf(Start),
@@ -190,10 +195,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
         covariance_type: str = "full",
         n_inducing: int = 50,
         scale: str = "auto",
-        n_init: int = 1,
+        committee: Committee | None = Committee(),  # noqa: B008  (immutable)
         max_iter: int = 20,
         tol: float = 1e-2,
-        start: Start = Start(),  # noqa: B008  (immutable)
+        start: Start = Start(),  # noqa: B008
         em: EM = EM(),  # noqa: B008
         computation: Computation = Computation(),  # noqa: B008
         random_state: int | np.random.RandomState | None = None,
@@ -206,7 +211,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.covariance_type = covariance_type
         self.n_inducing = n_inducing
         self.scale = scale
-        self.n_init = n_init
+        self.committee = committee
         self.max_iter = max_iter
         self.tol = tol
         self.start = start
@@ -243,6 +248,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             covariance_type="full",
             n_inducing=50,
             scale="one",  # of the numerics alone: the kernel starts in the units of the data
+            committee=None,
             max_iter=2,
             tol=0.0,
             start=Start(
@@ -409,6 +415,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S)
         learned = result.learned
+        self.committee_ = result.committee_listing()
         self.starts_ = learned.listing()
         self.history_ = learned.history
         self.lower_bound_ = learned.outcome.bound

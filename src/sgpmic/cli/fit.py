@@ -64,7 +64,7 @@ def fit(
         "n_components": opt.dimensions(dims),
         "kernel": kernel,
         "n_inducing": inducing,
-        "n_init": starts,
+        "start__n_init": starts,
         "computation__batch_size": batch,
         "random_state": seed,
         **({} if rounds is None else {"max_iter": rounds}),
@@ -195,7 +195,7 @@ def _learn(this: Fit) -> None:
     from sgpmic.parallel.watchdog import is_loss
 
     job, model = this.job, this.model
-    display = FitDisplay(model.max_iter, model.n_init)
+    display = FitDisplay(model.max_iter, model.start.n_init)
     try:
         with display, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

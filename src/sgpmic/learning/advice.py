@@ -20,7 +20,7 @@ def advice(result: Result, settings: FitSettings) -> Iterator[tuple[type[Warning
         yield (
             DeadClusterWarning,
             f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters, more "
-            "starts (n_init) or a stronger prior (em__prior_strength) may suit the data.",
+            "starts (start__n_init) or a stronger prior (em__prior_strength) may suit the data.",
         )
     if result.predictor.jitter > settings.em.jitter:
         yield (

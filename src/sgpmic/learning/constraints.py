@@ -129,12 +129,16 @@ class Functions:
 
 @dataclass(frozen=True)
 class InstanceOf:
-    """An object of a class."""
+    """An object of a class, or None where that is allowed."""
 
     kind: type
+    or_none: bool = False
 
     def check(self, name: str, value: Any) -> None:
         """Raise where the value is not one."""
-        if not isinstance(value, self.kind):
+        if not (isinstance(value, self.kind) or (self.or_none and value is None)):
             kind = self.kind.__name__
-            raise TypeError(f"{name} must be a sgpmic.{kind}, such as {kind}(), got {value!r}.")
+            choice = " or None" if self.or_none else ""
+            raise TypeError(
+                f"{name} must be a sgpmic.{kind}, such as {kind}(){choice}, got {value!r}."
+            )

@@ -252,10 +252,10 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
     new_mixture = closed_forms(mixture, X, S, conjugate, limits, options)
 
     # The optimiser saw the data term and the latent densities: the rest is added here.
-    before = add_latent(jnp.zeros(()), prior, X, S)
+    before = add_latent(jnp.zeros(()), prior, X, S, rows)
     rest = before.weights + before.entropy + log_prior_of(mixture, prior, conjugate, options)
     new_prior = factor_mixture(new_mixture)
-    after = add_latent(-result.value - before.latent_prior, new_prior, X, S)
+    after = add_latent(-result.value - before.latent_prior, new_prior, X, S, rows)
     log_prior = log_prior_of(new_mixture, new_prior, conjugate, options)
     return _MStep(
         state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),

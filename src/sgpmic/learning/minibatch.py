@@ -12,9 +12,9 @@ that full EM makes in a pass over all rows. For every batch:
              + \log N(x_n|\bar x_m, C_m) + \log\pi_m\right],
 
    which is the standard variational bound with the best S put in; S is then its softmax, the
-   exact E-step. With one shared mapping the first term is the same for all m. The first epoch
-   leaves S as the E-steps before it did, as the first round of full EM does: q(F) has to learn
-   something first.
+   exact E-step (with votes, as :mod:`sgpmic.model.e_step` has it). With one shared mapping the
+   first term is the same for all m. The first epoch leaves S as the E-steps before it did, as the
+   first round of full EM does: q(F) has to learn something first.
 2. **The mixture**, in closed form from its moments; the rows' old share of those is taken out and
    the new one put in (incremental EM, Neal and Hinton, 1998), which keeps them exact.
 3. **Z, the kernels and β**, by a few steps of the optimiser on the batch's own KL-corrected bound,
@@ -83,7 +83,7 @@ from sgpmic.model.bound import (
     sums,
 )
 from sgpmic.model.collapsed import Factors
-from sgpmic.model.e_step import expected_log_likelihoods
+from sgpmic.model.e_step import expected_log_likelihoods, log_votes
 from sgpmic.model.mixture import (
     LatentPrior,
     Mixture,
@@ -218,6 +218,9 @@ def place_rows(
     minimise = MINIMISERS[optimizer]
     steps = jnp.minimum(m_steps, ROW_STEPS)
     n_blocks, block = batch.weight.shape
+    votes, strength = jnp.zeros_like(S), jnp.ones(())
+    if batch.votes is not None:
+        votes, strength = log_votes(batch.votes, batch.flat_weight), batch.strength
 
     def log_p(x: Array, y: Array) -> Array:
         """Return log p_nm for x (B, Q) and y (P, B)."""
@@ -225,23 +228,24 @@ def place_rows(
         likelihoods = expected_log_likelihoods(mappings, factors, x, own)
         return log_densities(prior, x) + prior.log_weights + likelihoods
 
-    def one(start: Array, s: Array, y: Array, force: Array) -> tuple[Array, Array]:
+    def one(start: Array, s: Array, v: Array, y: Array, force: Array) -> tuple[Array, Array]:
         def loss(x: Array) -> Array:
             values = log_p(x[None], y[:, None])[0]
-            value = jnp.where(keep_S, weighted_sum(s, values), jax.nn.logsumexp(values))
+            best = strength * jax.nn.logsumexp(v + values / strength)
+            value = jnp.where(keep_S, weighted_sum(s, values), best)
             return -value - force @ x
 
         found = minimise(jax.value_and_grad(loss), start, max_steps=steps)
         return found.point, found.evaluations
 
     def place_block(values: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-        x, s, y, force = values
-        x, evaluations = jax.vmap(one, in_axes=(0, 0, 1, 0))(x, s, y, force)
-        s = jnp.where(keep_S, s, jax.nn.softmax(log_p(x, y), axis=1))
+        x, s, v, y, force = values
+        x, evaluations = jax.vmap(one, in_axes=(0, 0, 0, 1, 0))(x, s, v, y, force)
+        s = jnp.where(keep_S, s, jax.nn.softmax(v + log_p(x, y) / strength, axis=1))
         return x, s, jnp.max(evaluations)
 
-    X_blocks, S_blocks, forces = (a.reshape(n_blocks, block, -1) for a in (X, S, pull))
-    new_X, new_S, made = lax.map(place_block, (X_blocks, S_blocks, batch.Y, forces))
+    x, s, v, forces = (a.reshape(n_blocks, block, -1) for a in (X, S, votes, pull))
+    new_X, new_S, made = lax.map(place_block, (x, s, v, batch.Y, forces))
     new_S = new_S.reshape(S.shape) * batch.flat_weight[:, None]
     return _Placed(new_X.reshape(X.shape), new_S, jnp.max(made))
 
@@ -260,7 +264,11 @@ def _take(rows: Rows, numbers: Array) -> tuple[Rows, Array]:
     at = jnp.where(weight > 0, numbers, 0)
     size = rows.weight.shape[1]
     Y = rows.Y[at // size, :, at % size].swapaxes(1, 2) * weight[:, None, :]
-    return Rows(Y, weight, jnp.sum(Y * Y, axis=1), rows.n_features), at.reshape(-1)
+    at_rows = at.reshape(-1)
+    votes = None if rows.votes is None else rows.votes[at_rows] * weight.reshape(-1, 1)
+    norm2 = jnp.sum(Y * Y, axis=1)
+    batch = Rows(Y, weight, norm2, rows.n_features, votes=votes, strength=rows.strength)
+    return batch, at_rows
 
 
 def _standardised(state: State, weight: Array) -> State:
@@ -292,7 +300,7 @@ def _objective(state: State, rows: Rows, options: Options) -> _Objective:
     prior = factor_mixture(state.mixture)
     data = data_from_sums(mappings, phi, psi, T, rows, state.jitter)
     log_prior = log_prior_of(state.mixture, prior, state.conjugate, options)
-    value = add_latent(data, prior, X, state.S).bound + log_prior
+    value = add_latent(data, prior, X, state.S, rows).bound + log_prior
     return _Objective(value, log_prior, (phi, psi))
 
 

@@ -66,6 +66,7 @@ class Predictor:
     reference: Reference
     A_inverse: Floats  # (G, U, U)
     jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
+    strength: float = 1.0  # of the reference's votes
 
     @cached_property
     def _padded(self) -> Posterior:
@@ -87,16 +88,20 @@ class Predictor:
         X, S = self.X[known], self.S[known]
         new = np.flatnonzero(known < 0)
         if len(new):
-            starts = self.reference.starts(Y[new])
-            found = projection.project(self._padded, starts, self._reduced(Y[new]))
+            found = self._project(Y[new], self._reduced(Y[new]))
             X[new], S[new] = found.X, found.memberships[:, : self._n_clusters]
         return X, S
+
+    def _project(self, Y: Floats, reduced: Floats) -> projection.Projection:
+        starts, votes = self.reference.neighbours(Y)
+        votes = pad(votes, (len(Y), len(self._padded.mixture.weights)))
+        return projection.project(self._padded, self.strength, starts, votes, reduced)
 
     @with_numerics
     def assess(self, Y: Floats) -> Assessment:
         """Return everything there is to say about rows, with every row projected once."""
         reduced = self._reduced(Y)
-        found = projection.project(self._padded, self.reference.starts(Y), reduced)
+        found = self._project(Y, reduced)
         log_density = projection.log_evidence(self._padded, found.X, reduced)
         log_density += self.units.log_volume
         known = self.reference.lookup(Y)
@@ -110,7 +115,7 @@ class Predictor:
         """Return log p(y) of rows in the units of the data, latent points integrated out."""
         reduced = self._reduced(Y)
         # Also for training rows: their fitted points maximise the bound, not this density.
-        points = projection.project(self._padded, self.reference.starts(Y), reduced).X
+        points = self._project(Y, reduced).X
         return projection.log_evidence(self._padded, points, reduced) + self.units.log_volume
 
     @with_numerics
@@ -126,7 +131,7 @@ class Predictor:
             self.A_inverse,
             self.X[known],
             T,
-            self.reference.starts(Y, skip=1),  # the nearest is the row itself
+            self.reference.neighbours(Y, skip=1).starts,  # the nearest is the row itself
             self._reduced(Y),
         )
         return found + self.units.log_volume

@@ -62,11 +62,15 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Array) -> 
 
 
 @compiled()
-def _project_block(posterior: Posterior, candidates: Array, Y: Array) -> tuple[Array, Array]:
-    """Project a block: candidates (B, k, Q), Y (B, P)."""
+def _project_block(
+    posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Array
+) -> tuple[Array, Array]:
+    """Project a block: candidates (B, k, Q), votes (B, M), Y (B, P)."""
     prior = factor_mixture(posterior.mixture)
     X = jax.vmap(partial(_find, posterior, prior))(candidates, Y)
-    return X, jax.nn.softmax(log_joints(posterior, prior, X, Y), axis=1)
+    # The E-step of a row with votes; equal votes of strength 1 are none.
+    log_p = jnp.log(votes) + log_joints(posterior, prior, X, Y) / strength
+    return X, jax.nn.softmax(log_p, axis=1)
 
 
 def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Array, x: Array) -> Array:
@@ -126,18 +130,25 @@ def _in_blocks(function: Callable[..., Any], *by_row: Floats) -> Any:
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
-def project(posterior: Posterior, candidates: Floats, Y: Floats) -> Projection:
-    """Find the latent points of rows.
+def project(
+    posterior: Posterior, strength: float, candidates: Floats, votes: Floats, Y: Floats
+) -> Projection:
+    """Find the latent points and memberships of rows.
 
     Parameters
     ----------
     posterior : Posterior
+    strength : float
+        How strongly votes count.
     candidates : ndarray of shape (n_samples, n_candidates, n_components)
         Where to start; the most likely one is taken.
+    votes : ndarray of shape (n_samples, n_clusters)
+        What the rows' neighbours say of their clusters.
     Y : ndarray of shape (n_samples, n_features)
         Rows, centred and scaled as the posterior's.
     """
-    return Projection(*_in_blocks(partial(_project_block, posterior), candidates, Y))
+    project_block = partial(_project_block, posterior, np.float64(strength))
+    return Projection(*_in_blocks(project_block, candidates, votes, Y))
 
 
 def log_evidence(posterior: Posterior, X: Floats, Y: Floats) -> Floats:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from sgpmic.learning.points import falling_weights
+
 Floats = NDArray[np.float64]
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
-#: How many neighbours' latent points are considered as starts.
+#: How many neighbours' latent points are considered as starts, and how many votes are averaged.
 NEIGHBOURS = 5
 
 
@@ -30,28 +33,39 @@ def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
+class Neighbours(NamedTuple):
+    """What the nearest training rows say of rows."""
+
+    starts: Floats  # (n_samples, n_neighbours, n_components) latent points to start from
+    votes: Floats  # (n_samples, n_clusters)
+
+
 @dataclass
 class Reference:
     """Training rows (or a sample of them) with their latent points, and all fingerprints."""
 
     rows: Floats  # (R, P)
     points: Floats  # (R, Q)
+    votes: Floats  # (R, M) what a committee said of their clusters; all equal without one
     keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
     order: NDArray[np.int64]  # (N,) the training row each belongs to
+    scale: Floats  # (P,) what features are divided by to be compared
     _tree: KDTree | None = None
 
-    def starts(self, Y: Floats, skip: int = 0) -> Floats:
-        """Return latent points to start from, (n_samples, n_neighbours, n_components).
+    def neighbours(self, Y: Floats, skip: int = 0) -> Neighbours:
+        """Return what the nearest training rows say of rows.
 
         ``skip`` so many of the nearest, if there are others.
         """
         if self._tree is None:
-            self._tree = KDTree(self.rows)
+            self._tree = KDTree(self.rows / self.scale)
         last = min(skip + NEIGHBOURS, len(self.rows))
         first = min(skip, last - 1)
-        _, nearest = self._tree.query(Y, k=np.arange(first + 1, last + 1))
-        starts: Floats = self.points[nearest]
-        return starts
+        distances, nearest = self._tree.query(Y / self.scale, k=np.arange(first + 1, last + 1))
+        weights = falling_weights(distances, 1.0)
+        return Neighbours(
+            self.points[nearest], np.einsum("nk,nkm->nm", weights, self.votes[nearest])
+        )
 
     def lookup(self, Y: Floats) -> NDArray[np.int64]:
         """Return the index of the training row that each row is, −1 for rows not seen."""
@@ -67,12 +81,14 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> NDArray[
     return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
 
 
-def make_reference(Y: Floats, X: Floats, random_state: np.random.RandomState) -> Reference:
-    """Remember training rows ``Y`` with latent points ``X``."""
+def make_reference(
+    Y: Floats, X: Floats, votes: Floats, scale: Floats, random_state: np.random.RandomState
+) -> Reference:
+    """Remember training rows ``Y`` with latent points ``X`` and a committee's votes."""
     keys = fingerprints(Y)
     order = np.argsort(keys, kind="stable").astype(np.int64)
-    rows, points = Y, X
+    rows, points, said = Y, X, votes
     if len(Y) > MOST_REFERENCE_ROWS:
         chosen = sample_numbers(len(Y), random_state)
-        rows, points = Y[chosen], X[chosen]
-    return Reference(rows.copy(), points.copy(), keys[order], order)
+        rows, points, said = Y[chosen], X[chosen], votes[chosen]
+    return Reference(rows.copy(), points.copy(), said.copy(), keys[order], order, scale)

@@ -6,7 +6,8 @@ fits, and the last E-step that leaves what predictions need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -15,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision, with_numerics
-from sgpmic.kernels import Kernel, stack
+from sgpmic.kernels import RBF, Kernel, stack
+from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import Limits, Options, StartArrays, State, first_state, last_e_step
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.progress import print_progress
 from sgpmic.learning.reference import make_reference, sample_numbers
 from sgpmic.learning.rounds import Loop, run_rounds
-from sgpmic.learning.settings import EM, Computation, Start
+from sgpmic.learning.settings import EM, Committee, Computation, Start
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot, state_template
 from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import PlannedStart, agreements, choose, plan_starts
 from sgpmic.learning.units import Units, measure_units
+from sgpmic.learning.votes import vote_on
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.rows import pad, padded_clusters
 from sgpmic.parallel.group import ProcessGroup
@@ -34,6 +37,9 @@ Floats = NDArray[np.float64]
 
 # Rows whose singular values are found directly; of more, by way of their products.
 _MOST_DECOMPOSED = 100_000
+
+#: A short fit of the model, to vote in the committee: rounds and inducing points, at most.
+_OWN_ROUNDS, _OWN_INDUCING = 10, 50
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class FitSettings:
     covariance_type: str
     n_inducing: int
     scale: str
-    n_init: int
+    committee: Committee | None
     max_iter: int
     tol: float
     start: Start
@@ -152,6 +158,8 @@ class Result(NamedTuple):
     learned : Learned
     state : State
         To start another fit from: of this process's rows, without padding.
+    vote : Vote or None
+        The committee's; shares are of this process's rows, members of the rows that were voted on.
     """
 
     predictor: Predictor
@@ -160,6 +168,15 @@ class Result(NamedTuple):
     sizes: Floats
     learned: Learned
     state: State
+    vote: Vote | None
+
+    def committee_listing(self) -> list[dict[str, Any]]:
+        """Return a description of every member of the committee, the weightiest first."""
+        members = () if self.vote is None else self.vote.members
+        return [
+            {"name": m.name, "weight": m.weight, "cut": m.cut, "agreement": m.agreement}
+            for m in sorted(members, key=lambda member: -member.weight)
+        ]
 
 
 def run(
@@ -204,16 +221,55 @@ def run(
         group.n_rows * units.log_volume,
         callbacks,
     )
-    starts, n_retries = [PlannedStart("last fit", "last fit", 0)], 0
-    if previous is None:
-        if isinstance(start.embedding, str) or isinstance(start.memberships, str):
-            n_retries = start.n_retries
-        starts = plan_starts(
-            start.embedding, start.memberships, settings.n_init + n_retries, random_state
-        )
+    n_retries = 0
+    if previous is None and (
+        isinstance(start.embedding, str) or isinstance(start.memberships, str)
+    ):
+        n_retries = start.n_retries
+    starts = plan_starts(start.embedding, start.memberships, start.n_init + n_retries, random_state)
+    if previous is not None:
+        starts = [PlannedStart("last fit", "last fit", starts[0].seed)]
     first = _FirstStates(settings, Y, units, n_components, loop, previous)
-    learned = learn(first, starts, n_retries, checkpoint)
-    return finish(learned, first, random_state)
+    starts, outcomes = first.resume(starts, checkpoint)
+    vote = None
+    if settings.committee is not None and isinstance(start.memberships, str):
+        vote = vote_on(
+            Y,
+            group,
+            units,
+            settings.committee,
+            settings.n_clusters,
+            starts[0].seed,
+            partial(_own_fit, settings),
+        )
+    if vote is not None:
+        first = first.with_votes(vote.shares)
+    learned = learn(first, starts, outcomes, n_retries, checkpoint)
+    return finish(learned, first, vote, random_state)
+
+
+def _own_fit(
+    settings: FitSettings, seed: int, Y: Floats, embedding: str, n_components: int, memberships: Any
+) -> NDArray[np.int64]:
+    """Return the labels of a short fit of the model itself, as a member of the committee."""
+    short = replace(
+        settings,
+        n_components=n_components,
+        # One with a length scale for each dimension is for another number of them.
+        kernel=RBF() if settings.kernel.ard else settings.kernel,
+        mapping="shared",
+        n_inducing=min(settings.n_inducing, _OWN_INDUCING),
+        scale="none",
+        committee=None,
+        max_iter=_OWN_ROUNDS,
+        start=Start(embedding=embedding, memberships=memberships, n_retries=0),
+        em=replace(settings.em, callbacks=()),
+        computation=replace(settings.computation, batch_size=None, checkpoint=None),
+        verbose=0,
+    )
+    group = ProcessGroup(len(Y), alone=True)
+    labels: NDArray[np.int64] = run(short, Y, group, np.random.RandomState(seed)).S.argmax(axis=1)
+    return labels
 
 
 @dataclass(frozen=True)
@@ -226,6 +282,20 @@ class _FirstStates:
     n_components: int
     loop: Loop
     previous: State | None
+    votes: Floats | None = None
+
+    def with_votes(self, votes: Floats) -> _FirstStates:
+        """Return the same with a committee's votes on this process's rows."""
+        committee, group = self.settings.committee, self.loop.group
+        assert committee is not None  # for the type checker: there are votes
+        n_clusters = self.settings.padded_clusters(group.n_rows)
+        with double_precision():
+            rows = replace(
+                self.loop.rows,
+                votes=group.lay_out(pad(votes, (len(votes), n_clusters)), self.loop.rows),
+                strength=np.float64(committee.strength),
+            )
+        return replace(self, loop=replace(self.loop, rows=rows), votes=votes)
 
     def make(self, start: PlannedStart) -> tuple[State, tuple[str, ...]]:
         """Return a start's state, and what is unusual about it."""
@@ -237,6 +307,7 @@ class _FirstStates:
             group,
             start,
             settings.start,
+            votes=self.votes,
             scale=self.units.scale if self.units.kind == "each" else None,
             n_clusters=settings.n_clusters,
             n_components=self.n_components,
@@ -309,17 +380,18 @@ class _FirstStates:
 def learn(
     first: _FirstStates,
     starts: list[PlannedStart],
+    outcomes: list[Outcome],
     n_retries: int,
     checkpoint: CheckpointWriter | None,
 ) -> Learned:
     """Learn from every start and choose a fit, if possible one that has not lost a cluster.
 
-    The last ``n_retries`` of the starts are made only as long as all before them have lost a
+    ``outcomes`` are what was made of the starts before, if anything. The last ``n_retries`` of the
+    starts are made only as long as all before them have lost a
     cluster.
     """
     settings, loop = first.settings, first.loop
     n_planned = len(starts) - n_retries
-    starts, outcomes = first.resume(starts, checkpoint)
     for number, start in enumerate(starts):
         if number >= n_planned and any(_is_whole(o, settings, loop) for o in outcomes[:number]):
             break
@@ -376,7 +448,9 @@ def _is_whole(outcome: Outcome, settings: FitSettings, loop: Loop) -> bool:
 
 
 @with_numerics
-def finish(learned: Learned, first: _FirstStates, random_state: np.random.RandomState) -> Result:
+def finish(
+    learned: Learned, first: _FirstStates, vote: Vote | None, random_state: np.random.RandomState
+) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
 
     A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
@@ -409,7 +483,8 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
         precision_loss=sort_mappings(posterior.precision_loss),
         mixture=mixture,
     )
-    known: Any = (first.Y, X, S)
+    votes = np.ones_like(S) if first.votes is None else first.votes[:, order]
+    known: Any = (first.Y, X, S, votes)
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(group.rows_at(array, numbers) for array in known)
@@ -418,9 +493,10 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
         posterior,
         known[1],
         known[2],
-        make_reference(known[0], known[1], random_state),
+        make_reference(known[0], known[1], known[3], first.units.scale, random_state),
         sort_mappings(last.A_inverse),
         float(last.jitter),
+        1.0 if loop.rows.strength is None else float(loop.rows.strength),
     )
     parameters = state.parameters
     state = State(
@@ -431,7 +507,7 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
         sort_mappings(state.jitter),
         sort_mappings(state.present),
     )
-    return Result(predictor, X, S, sort(last.sizes), learned, state)
+    return Result(predictor, X, S, sort(last.sizes), learned, state, vote)
 
 
 def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:

@@ -70,9 +70,14 @@ class Start(Settings):
     embedding : {'isomap', 'pca', 'ppca', 'spectral', 'random'} or array of shape \
 (n_samples, n_components), default='isomap'
         The embedding that learning starts from.
-    memberships : {'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), default='fcm'
-        The clustering of that embedding that learning starts from: fuzzy c-means, k-means, or a
-        Gaussian mixture.
+    memberships : {'votes', 'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), \
+default='votes'
+        The clustering that learning starts from: the committee's votes (fuzzy c-means where there
+        is no committee); or of the starting embedding, fuzzy c-means, k-means, or a Gaussian
+        mixture. With an array, no committee is asked.
+    n_init : int, default=1
+        Number of starts: the one asked for and others of different kinds. A consensus takes
+        three or more; of two, the first is kept.
     n_neighbors : int, default=12
         Neighbours in ISOMAP's and the spectral embedding's graph.
     pieces : {'join', 'largest'}, default='join'
@@ -101,7 +106,8 @@ class Start(Settings):
     """
 
     embedding: str | ArrayLike = "isomap"
-    memberships: str | ArrayLike = "fcm"
+    memberships: str | ArrayLike = "votes"
+    n_init: int = 1
     n_neighbors: int = 12
     pieces: str = "join"
     unit_variance: bool = False
@@ -113,7 +119,8 @@ class Start(Settings):
 
     constraints: ClassVar[dict[str, Constraint]] = {
         "embedding": OneOf(EMBEDDINGS, or_array=True),
-        "memberships": OneOf(MEMBERSHIPS, or_array=True),
+        "memberships": OneOf(("votes", *MEMBERSHIPS), or_array=True),
+        "n_init": WholeNumber(1),
         "n_neighbors": WholeNumber(1),
         "pieces": OneOf(PIECES),
         "unit_variance": Flag(),
@@ -122,6 +129,38 @@ class Start(Settings):
         "n_retries": WholeNumber(0),
         "selection": OneOf(SELECTIONS),
         "warm_start": Flag(),
+    }
+
+
+@dataclass(frozen=True)
+class Committee(Settings):
+    """Different clusterings of the rows, whose votes start and hold the fit.
+
+    k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
+    short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
+    that they cut (:mod:`sgpmic.learning.committee`). Their shares of votes are the prior of every
+    row's cluster.
+
+    Parameters
+    ----------
+    strength : float, default=10
+        How strongly the votes hold the fit: with 1 they are a prior probability as any other,
+        with more the model moves memberships less.
+    own_fits : bool, default=True
+        Whether short fits of this model vote too.
+    max_rows : int, default=3000
+        Of more rows than this, a sample of so many is voted on; every other row gets the votes of
+        its nearest rows among them.
+    """
+
+    strength: float = 10.0
+    own_fits: bool = True
+    max_rows: int = 3000
+
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "strength": Number(1.0),
+        "own_fits": Flag(),
+        "max_rows": WholeNumber(10),
     }
 
 

@@ -41,6 +41,7 @@ def start_values(
     start: PlannedStart,
     settings: Start,
     *,
+    votes: Floats | None,
     scale: Floats | None,
     n_clusters: int,
     n_components: int,
@@ -54,10 +55,14 @@ def start_values(
     begins what learning ends; and what every process does to its own rows is the same however
     many processes there are.
 
+    ``votes`` (n_own, n_clusters) are the committee's, None without one.
     ``scale`` (n_features,) divides the features where each has a unit of its own; otherwise None:
     one factor for all changes no start but by rounding.
     """
     rng = np.random.RandomState(start.seed)
+    memberships = start.memberships
+    if isinstance(memberships, str) and memberships == "votes":
+        memberships = "fcm" if votes is None else votes
     numbers = np.arange(group.n_rows)
     sampled = group.n_rows > MOST_START_ROWS
     if sampled:
@@ -77,7 +82,7 @@ def start_values(
         deviations = X.std(axis=0)
         deviations = np.where(deviations > 0, deviations, 1.0)
     X = X / deviations
-    S = initial_memberships(X, n_clusters, _of_sample(start.memberships, group, numbers), rng)
+    S = initial_memberships(X, n_clusters, _of_sample(memberships, group, numbers), rng)
     Z = choose_inducing(X, n_inducing, settings.inducing, rng)
     # Processors of different makes round differently, and all have to start from one state.
     X, Z, S = group.agree((X, Z, S))
@@ -95,8 +100,8 @@ def start_values(
         X_own[part], S_own[part] = (_mean_of(known, *nearest) for known in (X, S))
     if not isinstance(start.embedding, str):
         X_own = np.asarray(start.embedding, np.float64) / deviations
-    if not isinstance(start.memberships, str):
-        S_own = initial_memberships(X_own, n_clusters, start.memberships, rng)
+    if not isinstance(memberships, str):
+        S_own = initial_memberships(X_own, n_clusters, memberships, rng)
     return StartValues(X_own, Z, S_own, (note, *embedding.notes))
 
 

@@ -1,6 +1,6 @@
 """Which starts are tried, and which fit is kept.
 
-The first start is always the one the user asked for (ISOMAP and fuzzy c-means unless told
+The first start is always the one the user asked for (ISOMAP and the committee's votes unless told
 otherwise). Further ones go through other embeddings and clusterings, so that they differ in kind.
 
 Which one is kept. The bound is not a safe judge between starts of different kinds: flexible

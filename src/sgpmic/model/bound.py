@@ -24,7 +24,13 @@ from jax import Array
 from sgpmic.kernels import Kernel
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
 from sgpmic.model.components import map_components
-from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
+from sgpmic.model.mixture import (
+    LatentPrior,
+    distance_from_votes,
+    entropy,
+    log_densities,
+    weighted_sum,
+)
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
 
@@ -99,13 +105,20 @@ def _levels(jitter: Array | float, phi: Array) -> Array:
     return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
-def add_latent(data: Array, prior: LatentPrior, X: Array, S: Array) -> Parts:
-    """Return the bound in its parts from its data term and the three sums of its second line."""
+def add_latent(data: Array, prior: LatentPrior, X: Array, S: Array, rows: Rows) -> Parts:
+    """Return the bound in its parts from its data term and the three sums of its second line.
+
+    With votes, minus their distance from S stands in place of the entropy
+    (:mod:`sgpmic.model.e_step`).
+    """
+    spread = entropy(S)
+    if rows.votes is not None:
+        spread = -rows.strength * distance_from_votes(S, rows.votes)
     return Parts(
         data,
         weighted_sum(S, log_densities(prior, X)),
         weighted_sum(S, prior.log_weights[None, :]),
-        entropy(S),
+        spread,
     )
 
 

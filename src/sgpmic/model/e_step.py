@@ -7,6 +7,16 @@ r"""The E-step: q(F) from the sums, then q(S) row by row.
 An exact E-step with the rest held fixed never lowers the KL-corrected bound: at the optimal q(F)
 the standard bound equals it, updating S raises the standard bound, and the KL-corrected one lies
 above that.
+
+**Votes.** Where something is known of a row's cluster beforehand, :math:`v_{nm}`, it is the prior
+of the row's indicator, with a strength :math:`\lambda`: in the bound, the entropy of S is replaced by
+:math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
+
+.. math:: s_{nm} \propto v_{nm}\, p_{nm}^{1/\lambda}.
+
+With :math:`\lambda = 1` this is Bayes' rule. The stronger the votes, the less the model moves them;
+memberships then stay as honest as they are, while latent points by themselves, which are point
+estimates, would make every one of them certain.
 """
 
 from __future__ import annotations
@@ -45,8 +55,15 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     return of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
 
 
+def log_votes(votes: Array, weight: Array) -> Array:
+    """Return the logarithms of votes (N, M), −∞ for padded clusters, finite for padding rows."""
+    return jnp.log(votes + (1.0 - weight)[:, None])
+
+
 def responsibilities(log_p: Array, rows: Rows) -> Array:
-    """Return softmax over the clusters, 0 for padding rows."""
+    """Return the best S for log p_nm, 0 for padding rows."""
+    if rows.votes is not None:
+        log_p = log_votes(rows.votes, rows.flat_weight) + log_p / rows.strength
     return jax.nn.softmax(log_p, axis=1) * rows.flat_weight[:, None]
 
 

@@ -53,10 +53,10 @@ def _one_mapping(
 
 
 @compiled()
-def _latent(data: Array, mixture: Mixture, X: Array, S: Array) -> tuple[Parts, Array]:
+def _latent(data: Array, mixture: Mixture, X: Array, S: Array, rows: Rows) -> tuple[Parts, Array]:
     """Return the bound in its parts and the clusters' share of every row's log p_nm."""
     prior = factor_mixture(mixture)
-    return add_latent(data, prior, X, S), log_densities(prior, X) + prior.log_weights
+    return add_latent(data, prior, X, S, rows), log_densities(prior, X) + prior.log_weights
 
 
 @with_numerics
@@ -147,7 +147,7 @@ def evaluate(
         data = data + term
         likelihoods.append(likelihood)
     mixture = Mixture(jnp.asarray(pi), jnp.asarray(means), jnp.asarray(covariances))
-    parts, log_p = _latent(data, mixture, X_pad, S_pad)
+    parts, log_p = _latent(data, mixture, X_pad, S_pad, rows)
     if not shared:  # a shared mapping is the same for every cluster and cancels
         log_p = log_p + jnp.concatenate(likelihoods, axis=1)
 

@@ -115,6 +115,11 @@ def entropy(S: Array) -> Array:
     return -jnp.sum(jnp.where(S > 0, S * jnp.log(jnp.where(S > 0, S, 1.0)), 0.0))
 
 
+def distance_from_votes(S: Array, votes: Array) -> Array:
+    """Return KL(S ‖ votes), summed over the rows; where S is 0 votes may be."""
+    return -entropy(S) - weighted_sum(S, jnp.log(votes))
+
+
 class Standardised(NamedTuple):
     """Latent points with mean 0 and variance 1, and what they were shifted and divided by."""
 

@@ -43,7 +43,7 @@ LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("Y", "weight", "norm2", "n_features"),
+    data_fields=("Y", "weight", "norm2", "n_features", "votes", "strength"),
     meta_fields=("mesh", "gpu_memory"),
 )
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class Rows:
     #: How many bytes the GPU's pass may take (:mod:`sgpmic.model.row_pass.gpu`); 0 for the pass
     #: of a processor, block by block.
     gpu_memory: int = 0
+    #: (N, M), 0 for padding: what is known of every row's cluster beforehand, if anything, and how
+    #: strongly it counts (:mod:`sgpmic.model.e_step`).
+    votes: Array | None = None
+    strength: Any = None
 
     @property
     def n_padded(self) -> int:

@@ -45,17 +45,23 @@ class ProcessGroup:
     devices : sequence of jax.Device or None
         The devices of all processes. By default all that JAX has where there are several
         processes, and otherwise the one that JAX computes on.
+    alone : bool
+        Whether this is a group of one within a job of several processes: for rows that every
+        process has, and asks nobody about.
     """
 
-    def __init__(self, n_own: int, devices: Sequence[Any] | None = None) -> None:
-        self.n_processes = jax.process_count()
+    def __init__(
+        self, n_own: int, devices: Sequence[Any] | None = None, *, alone: bool = False
+    ) -> None:
+        self.n_processes = 1 if alone else jax.process_count()
         if devices is None:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows follow the order of the processes, and so must devices.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
-        self.process = jax.process_index()
+        self.process = 0 if alone else jax.process_index()
         self.n_own = n_own
-        self.counts = gathered(np.array([n_own], dtype=np.int64))[:, 0]
+        own_count = np.array([n_own], dtype=np.int64)
+        self.counts = own_count if alone else gathered(own_count)[:, 0]
         self.n_rows = int(self.counts.sum())
         self.first = int(self.counts[: self.process].sum())
         if (self.counts == 0).any():

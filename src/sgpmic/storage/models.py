@@ -111,6 +111,8 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         "covariances": posterior.mixture.covariances,
         "reference.rows": reference.rows,
         "reference.points": reference.points,
+        "reference.votes": reference.votes,
+        "strength": predictor.strength,
         "reference.keys": reference.keys,
         "reference.order": reference.order,
     }
@@ -137,6 +139,8 @@ def _predictor_from_arrays(
         "covariances": (M, Q, Q),
         "reference.rows": (R, P),
         "reference.points": (R, Q),
+        "reference.votes": (R, M),
+        "strength": (),
         "reference.keys": (N,),
         "reference.order": (N,),
         "scale": (P,),
@@ -164,11 +168,14 @@ def _predictor_from_arrays(
         Reference(
             arrays["reference.rows"],
             arrays["reference.points"],
+            arrays["reference.votes"],
             arrays["reference.keys"],
             arrays["reference.order"],
+            arrays["scale"],
         ),
         arrays["A_inverse"],
         float(arrays["jitter"]),
+        float(arrays["strength"]),
     )
 
 

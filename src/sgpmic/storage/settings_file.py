@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 
 from sgpmic.kernels import KERNELS, Kernel
-from sgpmic.learning.settings import EM, Computation, Settings, Start
+from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
 _KIND = "settings"
 
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine.
-_SETTINGS: dict[str, type[Settings]] = {"Start": Start, "EM": EM, "Computation": Computation}
+_SETTINGS: dict[str, type[Settings]] = {
+    "Start": Start,
+    "Committee": Committee,
+    "EM": EM,
+    "Computation": Computation,
+}
 _NOT_STORED = ("callbacks", "checkpoint", "device")
 
 

@@ -1,0 +1,249 @@
+"""A committee: different clusterings of the rows, whose votes start and hold the fit.
+
+No clustering is good at everything: k-means and mixtures find round and elongated clusters,
+spectral partitions and modes of the density find strands and rings, and the model itself finds
+what is simple after a smooth change of coordinates. So all of them vote.
+
+A member's **weight** comes from the neighbour graph: the more links between neighbours a partition
+cuts, the less it says. With c the share of a row's neighbours that lie in another cluster, averaged
+over every cluster and then over the clusters, the weight is ((min c + ε) / (c + ε))^power. Where
+some member finds clusters that hardly touch (c near 0), it decides; where all cut about as much,
+all count.
+
+**Shares.** The members' labels are matched to the vote so far (the assignment with the most rows in
+common) until nothing moves. A row's share of votes for every cluster is its membership. Members
+share their errors, so shares are too sure of themselves; they are drawn towards equal shares as far
+as the vote's own clusters touch: by twice the share of neighbours that lie in another cluster.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
+
+from sgpmic.learning.modes import cluster_by_modes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Neighbours that the weights, and the modes, look at.
+N_NEIGHBORS = 10
+#: Neighbours in the graph of the spectral partition.
+_SPECTRAL_NEIGHBORS = 20
+#: A member's weight: its exponent, and what keeps a cut of 0 from deciding everything.
+_POWER, _LEAST_CUT = 1.5, 0.001
+#: Shares are drawn towards equal ones by so many times the vote's cut, at most so far.
+_DOUBT, _MOST_DOUBT = 2.0, 0.9
+#: Mixtures see the principal components with this share of the variance, at most so many.
+_SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
+#: Latent dimensions of the model's own short fits: two lose clusters.
+_OWN_DIMENSIONS = 5
+_MOST_MATCHINGS = 50
+
+#: A short fit of the model: rows, embedding, number of dimensions and memberships give labels.
+OwnFit = Callable[[Floats, str, int, Any], Ints]
+
+
+class Member(NamedTuple):
+    """One clustering that votes.
+
+    Attributes
+    ----------
+    name : str
+    labels : ndarray of shape (n_samples,)
+    cut : float
+        The share of neighbours that lie in another cluster.
+    weight : float
+        What its vote counts; all weights add up to 1.
+    agreement : float
+        Adjusted Rand index with the outcome of the vote.
+    """
+
+    name: str
+    labels: Ints
+    cut: float
+    weight: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The outcome of a vote.
+
+    Attributes
+    ----------
+    shares : ndarray of shape (n_samples, n_clusters)
+        Every row's memberships; none is 0.
+    members : tuple of Member
+    cut : float
+        The share of neighbours that lie in another cluster of the outcome.
+    """
+
+    shares: Floats
+    members: tuple[Member, ...]
+    cut: float
+
+    @property
+    def labels(self) -> Ints:
+        """The cluster with the most votes."""
+        labels: Ints = self.shares.argmax(axis=1)
+        return labels
+
+
+def take_vote(
+    Y: Floats,
+    n_clusters: int,
+    random_state: np.random.RandomState,
+    own_fit: OwnFit | None = None,
+) -> Vote | None:
+    """Let all members cluster the rows and count their votes.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_features)
+        Scaled rows.
+    n_clusters : int
+    random_state : RandomState
+    own_fit : callable or None
+        A short fit of the model.
+
+    Returns
+    -------
+    vote : Vote or None
+        None where no member could cluster the rows.
+    """
+    # In an order that does not depend on the one the rows came in: the same seed then means the
+    # same start for k-means wherever a row stands.
+    order = np.argsort(np.einsum("np,np->n", Y, Y), kind="stable")
+    back = np.argsort(order, kind="stable")
+    Y = Y[order]
+    distances, neighbours = nearest_others(Y)
+    partitions: dict[str, Ints] = {}
+    for name, make in _members(Y, n_clusters, distances, neighbours, random_state):
+        _try(partitions, name, make)
+    if own_fit is not None and partitions:
+        for name, embedding, from_votes in (
+            ("SGPMIC, PCA start", "pca", False),
+            ("SGPMIC, ISOMAP start", "isomap", False),
+            ("SGPMIC, PCA start and votes", "pca", True),
+            ("SGPMIC, ISOMAP start and votes", "isomap", True),
+        ):
+            start = count(partitions, n_clusters, neighbours).shares if from_votes else "fcm"
+            n_dimensions = min(_OWN_DIMENSIONS, Y.shape[1])
+            _try(partitions, name, partial(own_fit, Y, embedding, n_dimensions, start))
+    if not partitions:
+        return None
+    vote = count(partitions, n_clusters, neighbours)
+    members = tuple(member._replace(labels=member.labels[back]) for member in vote.members)
+    return Vote(vote.shares[back], members, vote.cut)
+
+
+def nearest_others(Y: Floats) -> tuple[Floats, Ints]:
+    """Return the distances and numbers of every row's nearest others."""
+    n_neighbors = min(N_NEIGHBORS, len(Y) - 1)
+    found: tuple[Floats, Ints] = NearestNeighbors(n_neighbors=n_neighbors).fit(Y).kneighbors()
+    return found
+
+
+def _members(
+    Y: Floats, k: int, distances: Floats, neighbours: Ints, rng: np.random.RandomState
+) -> Iterator[tuple[str, Callable[[], Ints]]]:
+    """Yield the members that are not the model's own: a name and what makes the labels."""
+    Z = _principal_components(Y)
+    n_neighbors = min(_SPECTRAL_NEIGHBORS, len(Y) - 1)
+    seeds = iter(rng.randint(np.iinfo(np.int32).max, size=8))
+    yield "k-means", partial(KMeans(k, n_init=10, random_state=next(seeds)).fit_predict, Y)
+    for shape in ("full", "tied", "diag"):
+        mixture = GaussianMixture(k, covariance_type=shape, n_init=3, reg_covar=1e-4)
+        mixture.set_params(random_state=next(seeds))
+        yield f"Gaussian mixture, {shape}", partial(mixture.fit_predict, Z)
+    yield "Ward", partial(AgglomerativeClustering(k).fit_predict, Y)
+    spectral = SpectralClustering(
+        k, affinity="nearest_neighbors", n_neighbors=n_neighbors, random_state=next(seeds)
+    )
+    yield "spectral", partial(spectral.fit_predict, Y)
+    yield "modes of the density", partial(cluster_by_modes, Y, distances, neighbours, k)
+
+
+def _principal_components(Y: Floats) -> Floats:
+    if Y.shape[1] == 1:
+        return Y
+    components: Floats = PCA(svd_solver="full").fit(Y).transform(Y)
+    spread = components.var(axis=0)
+    shares = np.cumsum(spread) / max(spread.sum(), np.finfo(float).tiny)
+    number = int(np.searchsorted(shares, _SHARE_OF_VARIANCE)) + 1
+    return components[:, : min(number, _MOST_DIMENSIONS)]
+
+
+def _try(partitions: dict[str, Ints], name: str, make: Callable[[], Ints]) -> None:
+    """Add a member, unless it cannot cluster these rows."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a member that did not settle; its weight says so
+        try:
+            labels = make()
+        except (ValueError, np.linalg.LinAlgError, FloatingPointError):
+            return
+    partitions[name] = np.asarray(labels, np.int64)
+
+
+def cut_of(labels: Ints, neighbours: Ints) -> float:
+    """Return the share of neighbours in another cluster, every cluster counting the same."""
+    elsewhere = np.mean(labels[neighbours] != labels[:, None], axis=1)
+    sizes = np.bincount(labels)
+    sums = np.bincount(labels, weights=elsewhere)
+    return float(np.mean(sums[sizes > 0] / sizes[sizes > 0]))
+
+
+def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vote:
+    """Count the votes of partitions.
+
+    Parameters
+    ----------
+    partitions : dict of str to ndarray of shape (n_samples,)
+        Labels by the names of members.
+    n_clusters : int
+    neighbours : ndarray of shape (n_samples, n_neighbors)
+    """
+    cuts = np.array([cut_of(labels, neighbours) for labels in partitions.values()])
+    weights = ((cuts.min() + _LEAST_CUT) / (cuts + _LEAST_CUT)) ** _POWER
+    # Of fewer clusters than were asked for, a partition cuts less: that is not to its credit.
+    found = np.array([len(np.unique(labels)) for labels in partitions.values()])
+    weights = np.where(found < found.max(), 0.0, weights)
+    weights /= weights.sum()
+    shares = _shares(list(partitions.values()), weights, n_clusters)
+    outcome = shares.argmax(axis=1)
+    cut = cut_of(outcome, neighbours)
+    doubt = min(_DOUBT * float(np.mean(outcome[neighbours] != outcome[:, None])), _MOST_DOUBT)
+    # A vote without a dissenter is no certainty either.
+    doubt = max(doubt, 1.0 / (len(outcome) + 1.0))
+    members = tuple(
+        Member(name, labels, float(c), float(w), float(adjusted_rand_score(outcome, labels)))
+        for (name, labels), c, w in zip(partitions.items(), cuts, weights, strict=True)
+    )
+    return Vote((1.0 - doubt) * shares + doubt / n_clusters, members, cut)
+
+
+def _shares(partitions: list[Ints], weights: Floats, n_clusters: int) -> Floats:
+    """Return every row's share of votes for every cluster, with labels matched to the vote."""
+    ballots = [np.eye(n_clusters)[labels] for labels in partitions]
+    shares = ballots[int(np.argmax(weights))]
+    for _ in range(_MOST_MATCHINGS):
+        before, shares = shares, np.zeros_like(shares)
+        for ballot, weight in zip(ballots, weights, strict=True):
+            _, place = linear_sum_assignment(-(ballot.T @ before))
+            shares[:, place] += weight * ballot
+        if np.allclose(shares, before, atol=1e-9):
+            break
+    return shares

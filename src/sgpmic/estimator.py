@@ -646,6 +646,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             feature_names=None if names is None else [str(name) for name in names],
             history=self.history_,
             starts=self.starts_,
+            committee=self.committee_,
         )
         save_model(path, stored)
 
@@ -673,4 +674,5 @@ n_components_) and (n_clusters, n_components_, n_components_)
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         model.history_ = stored.history
         model.starts_ = stored.starts
+        model.committee_ = stored.committee
         return model

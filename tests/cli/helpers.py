@@ -19,9 +19,17 @@ from typer.testing import CliRunner
 NAMES = ("height", "width", "depth")
 
 
+def cheaply(arguments: tuple[object, ...]) -> list[str]:
+    """Return a command's words; a fit asks no committee unless it is about one."""
+    words = [*map(str, arguments)]
+    if words and words[0] == "fit" and "--committee" not in words:
+        words.append("--no-committee")
+    return words
+
+
 def command(*arguments: object) -> list[str]:
     run = "from sgpmic.cli.app import main; main()"
-    return [sys.executable, "-c", run, *map(str, arguments)]
+    return [sys.executable, "-c", run, *cheaply(arguments)]
 
 
 def environment() -> dict[str, str]:
@@ -46,7 +54,7 @@ def here(*arguments: object) -> Any:
 
     # A command may say where JAX computes, which is not for the tests that follow.
     with mock.patch.dict(os.environ):
-        return CliRunner().invoke(app, list(map(str, arguments)))
+        return CliRunner().invoke(app, cheaply(arguments))
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

@@ -34,7 +34,7 @@ def text(rows: np.ndarray, delimiter: str) -> str:
 
 @pytest.fixture(scope="module")
 def expected() -> SGPMIC:
-    return SGPMIC(3, max_iter=2, n_inducing=10, random_state=0).fit(values())
+    return SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=0).fit(values())
 
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.npy", "t.npz"])
@@ -72,7 +72,9 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
 def test_ways_to_learn_are_those_of_python(
     tmp_path: Path, options: tuple[object, ...], parameters: dict[str, Any]
 ) -> None:
-    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=0).set_params(**parameters)
+    model = SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=0).set_params(
+        **parameters
+    )
     model.fit(values())
     np.save(tmp_path / "t.npy", values())
     done = here("fit", tmp_path / "t.npy", *QUICK, *options, "--out", tmp_path / "run")
@@ -109,7 +111,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert record["versions"]["jax"]
     assert record["data"]["fingerprint"].startswith("60 x 3, ")
     scaled = (values() - values().mean(axis=0)) / values().std(axis=0)
-    model = SGPMIC(3, max_iter=2, n_inducing=10, random_state=7).fit(scaled)
+    model = SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=7).fit(scaled)
     assert record["scaling"] == "each"
     np.testing.assert_array_equal([int(row["cluster"]) for row in rows], model.labels_)
     assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").n_features_in_ == 3

@@ -12,7 +12,13 @@ from sgpmic import SGPMIC
 
 Floats = NDArray[np.float64]
 #: Cheap settings; all tests with the same table shape share one compiled program.
-QUICK: dict[str, Any] = {"n_inducing": 10, "max_iter": 3, "em__m_steps": 5, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "committee": None,
+    "n_inducing": 10,
+    "max_iter": 3,
+    "em__m_steps": 5,
+    "random_state": 0,
+}
 
 
 @pytest.fixture(scope="session")

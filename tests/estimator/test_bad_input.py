@@ -61,7 +61,7 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"start__embedding": np.zeros((3, 2))}, ValueError, "shape"),
         ({"start__memberships": np.zeros((3, 2))}, ValueError, "shape"),
         ({"n_inducing": 0}, ValueError, "n_inducing"),
-        ({"n_init": 0}, ValueError, "n_init"),
+        ({"start__n_init": 0}, ValueError, "n_init"),
         ({"max_iter": 0}, ValueError, "max_iter"),
         ({"tol": -1.0}, ValueError, "tol"),
         ({"tol": np.nan}, ValueError, "tol"),

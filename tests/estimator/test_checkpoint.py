@@ -22,6 +22,7 @@ def blobs(seed: int = 0) -> np.ndarray:
 
 def settings(**changes: Any) -> dict[str, Any]:
     return {
+        "committee": None,
         "n_clusters": 3,
         "n_inducing": 10,
         "max_iter": 4,
@@ -54,7 +55,7 @@ def same(first: SGPMIC, second: SGPMIC) -> None:
 
 @pytest.fixture(scope="module")
 def straight() -> SGPMIC:
-    return SGPMIC().set_params(**settings(n_init=2)).fit(blobs())
+    return SGPMIC().set_params(**settings(start__n_init=2)).fit(blobs())
 
 
 @pytest.mark.parametrize(("start", "number"), [(0, 1), (0, 3), (0, 4), (1, 1), (1, 4)])
@@ -65,7 +66,7 @@ def test_an_interrupted_fit_ends_the_same(
     place = {
         "computation__checkpoint": tmp_path / "fit.ckpt",
         "computation__checkpoint_every": every,
-        "n_init": 2,
+        "start__n_init": 2,
     }
     with pytest.raises(Interrupted):
         SGPMIC().set_params(**settings(em__callbacks=[stop_at(start, number)], **place)).fit(
@@ -114,7 +115,11 @@ def test_a_start_that_had_settled_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> None:
-    place = {"computation__checkpoint": tmp_path / "fit.ckpt", "random_state": None, "n_init": 2}
+    place = {
+        "computation__checkpoint": tmp_path / "fit.ckpt",
+        "random_state": None,
+        "start__n_init": 2,
+    }
     with pytest.raises(Interrupted):
         SGPMIC().set_params(**settings(em__callbacks=[stop_at(1, 1)], **place)).fit(blobs())
     first = SGPMIC().set_params(**settings(**place)).fit(blobs())

@@ -213,7 +213,7 @@ def test_saved_and_loaded_predicts_the_same(
 ) -> None:
     frame = pd.DataFrame(table, columns=list("abcd"))
     kernel = RBF(gamma=0.5, ard=True)
-    model = quick_fit(frame, mapping=mapping, kernel=kernel, n_init=2)
+    model = quick_fit(frame, mapping=mapping, kernel=kernel, start__n_init=2)
     model.save(tmp_path / "model.sgpmic")
     loaded = SGPMIC.load(tmp_path / "model.sgpmic")
     for method in ("predict", "predict_proba", "transform", "score_samples"):
@@ -324,7 +324,7 @@ def test_a_users_changes_do_not_reach_the_model(table: Floats, quick_fit: Fit) -
 
 
 def test_several_starts_are_listed(table: Floats, quick_fit: Fit) -> None:
-    model = quick_fit(table, n_init=4)
+    model = quick_fit(table, start__n_init=4)
     kinds = {(s["embedding"], s["memberships"]) for s in model.starts_}
     assert len(kinds) == 4
     assert sum(s["kept"] for s in model.starts_) == 1
@@ -332,7 +332,7 @@ def test_several_starts_are_listed(table: Floats, quick_fit: Fit) -> None:
     assert kept["agreement"] == max(s["agreement"] for s in model.starts_)
     assert kept["bound"] == model.lower_bound_
     assert adjusted_rand_score(kept["labels"], model.labels_) == 1.0
-    by_bound = quick_fit(table, n_init=4, start__selection="bound")
+    by_bound = quick_fit(table, start__n_init=4, start__selection="bound")
     assert by_bound.lower_bound_ == max(s["bound"] for s in by_bound.starts_)
 
 
@@ -380,7 +380,7 @@ def test_every_start_runs(table: Floats, quick_fit: Fit, method: str, membership
 def test_assess_is_the_four_methods_at_once() -> None:
     rng = np.random.RandomState(0)
     Y = np.vstack([rng.standard_normal((20, 3)) + 5.0 * k for k in range(3)])
-    model = SGPMIC(3, n_inducing=10, max_iter=2, random_state=0).fit(Y)
+    model = SGPMIC(3, committee=None, n_inducing=10, max_iter=2, random_state=0).fit(Y)
     rows = np.vstack([Y[:5], Y[7:9] + 0.3, Y[3:4]])  # seen and new ones mixed
     found = model.assess(rows)
     np.testing.assert_array_equal(found.labels, model.predict(rows))

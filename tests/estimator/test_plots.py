@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 
-from sgpmic import SGPMIC  # noqa: E402
+from sgpmic import SGPMIC, Start  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,15 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model(frame: pd.DataFrame) -> SGPMIC:
-    return SGPMIC(3, n_inducing=10, max_iter=3, tol=0.0, n_init=2, random_state=0).fit(frame)
+    return SGPMIC(
+        3,
+        n_inducing=10,
+        committee=None,
+        max_iter=3,
+        tol=0.0,
+        start=Start(n_init=2),
+        random_state=0,
+    ).fit(frame)
 
 
 def test_the_embedding(model: SGPMIC) -> None:

@@ -14,7 +14,13 @@ from sgpmic import EM, SGPMIC, _programs
 from sgpmic.learning import projection
 from sgpmic.learning.em import em_round
 
-QUICK = {"n_inducing": 10, "max_iter": 1, "em": EM(m_steps=2), "random_state": 0}
+QUICK = {
+    "committee": None,
+    "n_inducing": 10,
+    "max_iter": 1,
+    "em": EM(m_steps=2),
+    "random_state": 0,
+}
 
 
 def digits(n_rows: int) -> np.ndarray:
@@ -66,7 +72,7 @@ def count(event, **_):
     counts[event] = counts.get(event, 0) + 1
 monitoring.register_event_listener(count)
 Y = np.random.default_rng(0).normal(size=(60, 3))
-model = SGPMIC(2, max_iter=1, n_inducing=5, em=EM(m_steps=2), random_state=0).fit(Y)
+model = SGPMIC(2, committee=None, max_iter=1, n_inducing=5, em=EM(m_steps=2), random_state=0).fit(Y)
 model.predict(Y + 1.0)
 assert jax.config.jax_compilation_cache_dir is None
 print(counts.get("/jax/compilation_cache/cache_hits", 0),

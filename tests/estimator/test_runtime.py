@@ -24,7 +24,7 @@ def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> N
     em_round.clear_cache()
     quick_fit(table, max_iter=4, tol=0.0)
     assert em_round._cache_size() == 1
-    quick_fit(table, max_iter=2, n_init=3, random_state=5)
+    quick_fit(table, max_iter=2, start__n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, start__embedding="pca", tol=0.1)
     assert em_round._cache_size() == 1
 
@@ -78,7 +78,7 @@ def test_importing_and_fitting_change_nothing_for_other_jax_code() -> None:
         "before = dict(jax.config.values)\n"
         "import numpy as np, sgpmic\n"
         "rng = np.random.default_rng(0)\n"
-        "sgpmic.SGPMIC(2, max_iter=1, n_inducing=5).fit(rng.normal(size=(20, 3)))\n"
+        "sgpmic.SGPMIC(2, committee=None, max_iter=1, n_inducing=5).fit(rng.normal(size=(20, 3)))\n"
         "changed = {k for k, v in jax.config.values.items() if before.get(k) != v}\n"
         "print(changed, jnp.ones(3).dtype)\n"
     )
@@ -107,7 +107,8 @@ def test_a_fit_on_two_cores_ends(mapping: str) -> None:
         "import numpy as np\n"
         "from sgpmic import SGPMIC\n"
         "Y = np.random.default_rng(0).normal(size=(300, 6))\n"
-        f"model = SGPMIC(4, mapping={mapping!r}, max_iter=5, random_state=0).fit(Y)\n"
+        f"model = SGPMIC(4, mapping={mapping!r}, committee=None, max_iter=5, random_state=0)\n"
+        "model.fit(Y)\n"
         "model.predict(Y + 1.0); model.score_samples(Y[:5])\n",
         timeout=180.0,
     )

@@ -133,6 +133,7 @@ def toy() -> tuple[np.ndarray, np.ndarray]:
 def settings(**changes: Any) -> dict[str, Any]:
     return {
         "n_clusters": 3,
+        "committee": None,
         "n_inducing": 25,
         "start__embedding": "pca",
         "computation__batch_size": 800,

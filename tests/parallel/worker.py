@@ -18,6 +18,7 @@ import numpy as np
 from sgpmic import parallel
 
 SETTINGS: dict[str, Any] = {
+    "committee": None,
     "n_clusters": 3,
     "n_inducing": 8,
     # Few steps in a round: line searches amplify rounding, and sums over processes round otherwise.

@@ -25,7 +25,7 @@ def kl_corrected_bound(
     """Return the KL-corrected bound, Eq. (KLBound), in its parts."""
     T = mapping_weights(S, rows, shared=shared)
     data = data_term(mappings, X, T, rows, jitter)
-    return add_latent(data, prior, X, S)
+    return add_latent(data, prior, X, S, rows)
 
 
 def divergence(mappings: Mappings, factors: Factors, n_features: Array) -> Array:
@@ -64,4 +64,4 @@ def standard_bound(
     """
     T = mapping_weights(S, rows, shared=shared)
     data = weighted_sum(T, log_likelihoods) - divergence(mappings, factors, rows.n_features)
-    return add_latent(data, prior, X, S).bound
+    return add_latent(data, prior, X, S, rows).bound

@@ -39,6 +39,7 @@ def fit(
     scale: opt.Scale = None,
     kernel: opt.Kernel = "rbf",
     inducing: opt.Inducing = 50,
+    committee: opt.Committee = True,
     starts: opt.Starts = 1,
     rounds: opt.Rounds = None,
     batch: opt.Batch = None,
@@ -69,6 +70,7 @@ def fit(
         "random_state": seed,
         **({} if rounds is None else {"max_iter": rounds}),
         **({} if scale is None else {"scale": scale}),
+        **({} if committee else {"committee": None}),
     }
     settings = {"as_published": as_published}
     selection = {

@@ -49,6 +49,13 @@ Scale = Annotated[
 ]
 Kernel = Annotated[str, typer.Option(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
 Inducing = Annotated[int, typer.Option(min=1, help="Number of inducing points.")]
+Committee = Annotated[
+    bool,
+    typer.Option(
+        "--committee/--no-committee",
+        help="Let different clusterings vote on every row first, or leave it to the model alone.",
+    ),
+]
 Starts = Annotated[int, typer.Option(min=1, help="Number of starts.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Most rounds of EM; 20, or the paper's 2.")]
 Batch = Annotated[

@@ -8,7 +8,8 @@ A member's **weight** comes from the neighbour graph: the more links between nei
 cuts, the less it says. With c the share of a row's neighbours that lie in another cluster, averaged
 over every cluster and then over the clusters, the weight is ((min c + ε) / (c + ε))^power. Where
 some member finds clusters that hardly touch (c near 0), it decides; where all cut about as much,
-all count.
+all count. A cluster of less than a fifth of an equal share of the rows counts as cut off whole: a
+handful of outliers has few neighbours elsewhere and says nothing of the others.
 
 **Shares.** The members' labels are matched to the vote so far (the assignment with the most rows in
 common) until nothing moves. A row's share of votes for every cluster is its membership. Members
@@ -28,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering
-from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
@@ -44,6 +44,8 @@ N_NEIGHBORS = 10
 _SPECTRAL_NEIGHBORS = 20
 #: A member's weight: its exponent, and what keeps a cut of 0 from deciding everything.
 _POWER, _LEAST_CUT = 1.5, 0.001
+#: A cluster is small with less than this part of an equal share of the rows.
+_SMALL = 0.2
 #: Shares are drawn towards equal ones by so many times the vote's cut, at most so far.
 _DOUBT, _MOST_DOUBT = 2.0, 0.9
 #: Mixtures see the principal components with this share of the variance, at most so many.
@@ -64,7 +66,7 @@ class Member(NamedTuple):
     name : str
     labels : ndarray of shape (n_samples,)
     cut : float
-        The share of neighbours that lie in another cluster.
+        The share of neighbours that lie in another cluster, with 1 added for small clusters.
     weight : float
         What its vote counts; all weights add up to 1.
     agreement : float
@@ -178,13 +180,11 @@ def _members(
 
 
 def _principal_components(Y: Floats) -> Floats:
-    if Y.shape[1] == 1:
-        return Y
-    components: Floats = PCA(svd_solver="full").fit(Y).transform(Y)
-    spread = components.var(axis=0)
-    shares = np.cumsum(spread) / max(spread.sum(), np.finfo(float).tiny)
-    number = int(np.searchsorted(shares, _SHARE_OF_VARIANCE)) + 1
-    return components[:, : min(number, _MOST_DIMENSIONS)]
+    left, singular, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    explained = np.cumsum(singular**2)
+    number = int(np.searchsorted(explained, _SHARE_OF_VARIANCE * explained[-1])) + 1
+    components: Floats = (left * singular)[:, : min(number, _MOST_DIMENSIONS)]
+    return components
 
 
 def _try(partitions: dict[str, Ints], name: str, make: Callable[[], Ints]) -> None:
@@ -198,12 +198,17 @@ def _try(partitions: dict[str, Ints], name: str, make: Callable[[], Ints]) -> No
     partitions[name] = np.asarray(labels, np.int64)
 
 
-def cut_of(labels: Ints, neighbours: Ints) -> float:
-    """Return the share of neighbours in another cluster, every cluster counting the same."""
+def cut_of(labels: Ints, neighbours: Ints, n_clusters: int) -> float:
+    """Return the share of neighbours in another cluster, every cluster counting the same.
+
+    Clusters that are small, or missing, count as 1.
+    """
     elsewhere = np.mean(labels[neighbours] != labels[:, None], axis=1)
-    sizes = np.bincount(labels)
-    sums = np.bincount(labels, weights=elsewhere)
-    return float(np.mean(sums[sizes > 0] / sizes[sizes > 0]))
+    sizes = np.bincount(labels, minlength=n_clusters)
+    sums = np.bincount(labels, weights=elsewhere, minlength=n_clusters)
+    small = sizes < _SMALL * len(labels) / n_clusters
+    shares = sums / np.maximum(sizes, 1)
+    return float(np.mean(np.where(small, shares + 1.0, shares)))
 
 
 def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vote:
@@ -216,15 +221,12 @@ def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vot
     n_clusters : int
     neighbours : ndarray of shape (n_samples, n_neighbors)
     """
-    cuts = np.array([cut_of(labels, neighbours) for labels in partitions.values()])
+    cuts = np.array([cut_of(labels, neighbours, n_clusters) for labels in partitions.values()])
     weights = ((cuts.min() + _LEAST_CUT) / (cuts + _LEAST_CUT)) ** _POWER
-    # Of fewer clusters than were asked for, a partition cuts less: that is not to its credit.
-    found = np.array([len(np.unique(labels)) for labels in partitions.values()])
-    weights = np.where(found < found.max(), 0.0, weights)
     weights /= weights.sum()
     shares = _shares(list(partitions.values()), weights, n_clusters)
     outcome = shares.argmax(axis=1)
-    cut = cut_of(outcome, neighbours)
+    cut = cut_of(outcome, neighbours, n_clusters)
     doubt = min(_DOUBT * float(np.mean(outcome[neighbours] != outcome[:, None])), _MOST_DOUBT)
     # A vote without a dissenter is no certainty either.
     doubt = max(doubt, 1.0 / (len(outcome) + 1.0))

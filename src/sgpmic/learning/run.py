@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 _MOST_DECOMPOSED = 100_000
 
 #: A short fit of the model, to vote in the committee: rounds and inducing points, at most.
-_OWN_ROUNDS, _OWN_INDUCING = 10, 50
+_OWN_ROUNDS, _OWN_INDUCING = 3, 30
 
 
 @dataclass(frozen=True)

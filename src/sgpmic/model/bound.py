@@ -105,14 +105,16 @@ def _levels(jitter: Array | float, phi: Array) -> Array:
     return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
-def add_latent(data: Array, prior: LatentPrior, X: Array, S: Array, rows: Rows) -> Parts:
+def add_latent(
+    data: Array, prior: LatentPrior, X: Array, S: Array, rows: Rows | None = None
+) -> Parts:
     """Return the bound in its parts from its data term and the three sums of its second line.
 
-    With votes, minus their distance from S stands in place of the entropy
+    Where the rows have votes, minus their distance from S stands in place of the entropy
     (:mod:`sgpmic.model.e_step`).
     """
     spread = entropy(S)
-    if rows.votes is not None:
+    if rows is not None and rows.votes is not None:
         spread = -rows.strength * distance_from_votes(S, rows.votes)
     return Parts(
         data,

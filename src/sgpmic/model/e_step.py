@@ -9,8 +9,8 @@ the standard bound equals it, updating S raises the standard bound, and the KL-c
 above that.
 
 **Votes.** Where something is known of a row's cluster beforehand, :math:`v_{nm}`, it is the prior
-of the row's indicator, with a strength :math:`\lambda`: in the bound, the entropy of S is replaced by
-:math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
+of the row's indicator, with a strength :math:`\lambda`: in the bound, the entropy of S is replaced
+by :math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
 
 .. math:: s_{nm} \propto v_{nm}\, p_{nm}^{1/\lambda}.
 

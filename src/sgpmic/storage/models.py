@@ -38,6 +38,7 @@ class StoredModel:
     feature_names: list[str] | None
     history: dict[str, list[float]]
     starts: list[dict[str, Any]]
+    committee: list[dict[str, Any]]
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -59,6 +60,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "attributes": {name: _plain(value) for name, value in model.attributes.items()},
         "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
         "starts": starts,
+        "committee": model.committee,
     }
     write_model(path, header, arrays)
 
@@ -79,6 +81,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                 start | {"labels": arrays[f"start.{i}.labels"]}
                 for i, start in enumerate(header["starts"])
             ],
+            committee=list(header["committee"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error

@@ -124,6 +124,9 @@ def independent(Z: Floats) -> Draw:
     """Rows that mix independent components (ICA), each with its own distribution."""
     from sklearn.decomposition import FastICA
 
+    if Z.shape[1] == 1:
+        table = quantiles(Z[:, 0])
+        return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
     model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
     with warnings.catch_warnings():
         # Rows without independent components need many steps, and nothing is lost there.

@@ -128,7 +128,11 @@ def two_component_gain(projections: Sequence[Floats]) -> Floats:
     x, c = np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
     n = np.array([float(len(p)) for p in projections])
     gains = []
-    for r in (np.where(x > 0, 0.98, 0.02), np.where(x > 1, 0.98, 0.02), np.where(x < -1, 0.98, 0.02)):
+    for r in (
+        np.where(x > 0, 0.98, 0.02),
+        np.where(x > 1, 0.98, 0.02),
+        np.where(x < -1, 0.98, 0.02),
+    ):
         for _ in range(EM_STEPS):
             cr, cs = c * r, c * (1.0 - r)
             w = np.clip(cr.sum(1), 2.0 / n, 1.0 - 2.0 / n)[:, None]

@@ -116,21 +116,24 @@ def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000)
         return Support(0.0, 1.0, "all rows are equal", "")
     axes = main_axes(Y)
     Z = Y @ axes
+    # Fitted only where the kinds before leave the question open.
     kinds = {
-        "Gaussian rows with the same covariance": noise.gaussian(Z),
-        "rows with the same features and correlations": noise.with_marginals(Y, axes),
-        "an elliptical cloud": noise.elliptical(Z),
+        "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
+        "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
+        "an elliptical cloud": lambda: noise.elliptical(Z),
+        "a mix of independent components": lambda: noise.independent(Z),
     }
-    if Z.shape[1] > 1:
-        kinds["a mix of independent components"] = noise.independent(Z)
+    draws: dict[str, noise.Draw] = {}
     figures = dict.fromkeys(kinds, separations([_turned(Z)]))
     outcomes: dict[str, Support] = {}
     for total in (FIRST_DRAWS, DRAWS):
-        for kind, draw in kinds.items():
+        for kind, fit in kinds.items():
+            if kind not in draws:
+                draws[kind] = fit()
             if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
                 continue  # clear after the first look
             missing = total + 1 - len(figures[kind])
-            drawn = separations([_turned(draw(rng)) for _ in range(missing)])
+            drawn = separations([_turned(draws[kind](rng)) for _ in range(missing)])
             figures[kind] = np.vstack([figures[kind], drawn])
             lead, p_value, part = _compare(figures[kind])
             if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:

@@ -70,6 +70,28 @@ def quantiles(x: Floats) -> Floats:
     return max(found, key=lambda pair: pair[0])[1]
 
 
+def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
+    """Return factors for the axes under which samples of noise have the table's variances.
+
+    Variances along the main axes of a sample differ more than those it was drawn with. Drawn with
+    the sample's, noise would be narrower than the table in all but the first directions, and have
+    fewer directions in which chance makes groups.
+    """
+    seen = np.linalg.norm(Z, axis=0)
+    drawn_with = seen.copy()
+    if len(seen) == 1:
+        return np.ones(1)
+    for _ in range(4):
+        logs = np.zeros_like(seen)
+        for _ in range(6):
+            sample = rng.normal(size=Z.shape) * (drawn_with / np.sqrt(len(Z)))
+            values = np.linalg.eigvalsh(sample.T @ sample)[::-1]
+            logs += 0.5 * np.log(np.maximum(values, 1e-300)) / 6
+        drawn_with *= np.clip(seen / np.exp(logs), 0.5, 2.0)
+        drawn_with = np.minimum.accumulate(drawn_with)
+    return drawn_with / seen
+
+
 def gaussian(Z: Floats) -> Draw:
     """Gaussian rows with the covariance of the table."""
     values, vectors = np.linalg.eigh(Z.T @ Z / len(Z))

@@ -33,7 +33,7 @@ from sgpmic.learning.constraints import (
     WholeNumber,
     check_all,
 )
-from sgpmic.learning.em import State
+from sgpmic.learning.em import LATENTS, State
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Computation, Settings, Start
@@ -77,6 +77,12 @@ class SGPMIC(
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'unit'}, default='full'
         Shape of the clusters in the latent space, as in
         :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes them to the identity.
+    latent : {'point', 'variational'}, default='point'
+        Latent points as point estimates, or with a posterior of their own, a normal distribution
+        for each row; the mixture's parameters then have posteriors too. Clusters that the data do
+        not ask for end empty, and memberships say how uncertain a row is. A round takes about
+        2 ``n_components`` times as long. ``em__prior_strength`` is of 'point' alone; the priors
+        of the other are weak.
     n_inducing : int, default=50
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
@@ -113,10 +119,13 @@ class SGPMIC(
     memberships_ : ndarray of shape (n_samples, n_clusters)
         q(S): the probability of every row being in every cluster.
     embedding_ : ndarray of shape (n_samples, n_components_)
-        The latent points.
+        The latent points; with ``latent='variational'`` their means.
+    embedding_std_ : ndarray of shape (n_samples, n_components_)
+        Their standard deviations, with ``latent='variational'`` only.
     lower_bound_ : float
         The objective at the end, in the units of the data: the KL-corrected bound plus the log
-        of the conjugate prior (0 without one).
+        of the conjugate prior (0 without one); with ``latent='variational'`` the variational
+        bound.
     history_ : dict of str to list
         One entry for every round of every start: 'start', 'round', 'bound_after_e', 'bound', ...
     starts_ : list of dict
@@ -170,6 +179,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "n_components": CountOrShare(),
         "mapping": OneOf(MAPPINGS),
         "covariance_type": OneOf(COVARIANCE_TYPES),
+        "latent": OneOf(LATENTS),
         "n_inducing": WholeNumber(1),
         "scale": OneOf(SCALES),
         "n_init": WholeNumber(1),
@@ -188,6 +198,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel: str | Kernel = "rbf",
         mapping: str = "shared",
         covariance_type: str = "full",
+        latent: str = "point",
         n_inducing: int = 50,
         scale: str = "auto",
         n_init: int = 1,
@@ -204,6 +215,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.kernel = kernel
         self.mapping = mapping
         self.covariance_type = covariance_type
+        self.latent = latent
         self.n_inducing = n_inducing
         self.scale = scale
         self.n_init = n_init
@@ -241,6 +253,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             kernel="rbf",
             mapping="per_cluster",
             covariance_type="full",
+            latent="point",
             n_inducing=50,
             scale="one",  # of the numerics alone: the kernel starts in the units of the data
             max_iter=2,
@@ -308,6 +321,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
                 "few rows says too little about the mapping; use some thousand rows, or None for "
                 "all at once."
+            )
+        if batch_size is not None and self.latent == "variational":
+            raise ValueError(
+                "latent='variational' learns from all rows at once: use batch_size=None with it, "
+                "or latent='point'."
             )
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
@@ -395,11 +413,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
             and len(self.kernels_) == settings.n_mappings
             and type(self.kernels_[0]) is type(kernel)
             and self.kernels_[0].ard == kernel.ard
+            and (state.parameters.log_spread is not None) == settings.options.variational
         )
         if not fits:
             raise ValueError(
                 "start__warm_start=True starts from the last fit, which had another number of "
-                "rows, clusters, components or inducing points, or another kernel: call "
+                "rows, clusters, components or inducing points, or another kernel or latent: call "
                 "set_params(start__warm_start=False) first, or make a new estimator."
             )
         return state
@@ -407,7 +426,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
         self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S)
+        self._keep_predictor(result.predictor, result.X, result.S, result.spread)
         learned = result.learned
         self.starts_ = learned.listing()
         self.history_ = learned.history
@@ -415,11 +434,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.n_iter_ = len(learned.outcome.history)
         self.converged_ = learned.outcome.converged
 
-    def _keep_predictor(self, predictor: Predictor, X: Floats, S: Floats) -> None:
+    def _keep_predictor(
+        self, predictor: Predictor, X: Floats, S: Floats, spread: Floats | None
+    ) -> None:
         """Set the attributes that a predictor and the rows it was learned from determine."""
         self._predictor = predictor
         # Copies: what a user does to them must not reach the model.
         self.embedding_ = X.copy()
+        if spread is not None:
+            self.embedding_std_ = spread.copy()
+        elif hasattr(self, "embedding_std_"):  # of an earlier fit
+            del self.embedding_std_
         self.memberships_ = S.copy()
         self.labels_ = S.argmax(axis=1)
         self.units_ = predictor.units
@@ -661,7 +686,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 setattr(model, name, stored.attributes[name])
         except (KeyError, TypeError) as error:
             raise unreadable(path, error) from error
-        model._keep_predictor(stored.predictor, stored.predictor.X, stored.predictor.S)
+        predictor = stored.predictor
+        model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         model.history_ = stored.history

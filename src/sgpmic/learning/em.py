@@ -9,12 +9,18 @@ One round is
 Every one of these is an ascent of the same objective, the KL-corrected bound plus the log of the
 conjugate prior, so the objective can only rise from round to round.
 
+Latent points are point estimates, or, with ``latent='variational'``, have posteriors
+N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.uncertain`,
+:mod:`sgpmic.model.mixture_posterior`). With one shared mapping S is then summed out while the
+optimiser moves X, so that clusters can merge; with a mapping for each cluster it is held fixed.
+
 A round is one compiled program: there is no conversation with the host inside it, and neither
 another round nor another start of the same shape compiles anything again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +45,7 @@ from sgpmic.model.bound import (
     mapping_weights,
     sums,
 )
-from sgpmic.model.e_step import e_step
+from sgpmic.model.e_step import e_step, responsibilities
 from sgpmic.model.mixture import (
     Conjugate,
     LatentPrior,
@@ -52,9 +58,16 @@ from sgpmic.model.mixture import (
     update_mixture,
     weighted_sum,
 )
+from sgpmic.model.mixture_posterior import divergence, expected_prior, update_posterior
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import entropy_of_points
+
+#: Latent points as point estimates, or with posteriors of their own.
+LATENTS = ("point", "variational")
+#: The standard deviations of uncertain latent points at the start, for X of variance 1.
+START_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,8 @@ class Options:
         Whether the mixture's closed forms are applied between the E-steps of a round.
     has_prior : bool
         Whether there is a conjugate prior; without one its terms are not even compiled.
+    latent : str
+        One of :data:`LATENTS`.
     """
 
     shared: bool
@@ -80,11 +95,25 @@ class Options:
     optimizer: str
     settle_mixture: bool
     has_prior: bool
+    latent: str = "point"
+
+    @property
+    def variational(self) -> bool:
+        """Whether latent points and the mixture's parameters have posteriors."""
+        return self.latent == "variational"
 
     @property
     def fixes_scale(self) -> bool:
-        """Whether X is standardised; unit covariances fix the scale of X by themselves."""
-        return self.covariance_type != "unit"
+        """Whether X is standardised; unit covariances fix the scale of X by themselves.
+
+        So do the priors of the mixture's parameters, where those have posteriors.
+        """
+        return self.covariance_type != "unit" and not self.variational
+
+    @property
+    def sums_out(self) -> bool:
+        """Whether S is summed out while the optimiser moves X."""
+        return self.variational and self.shared
 
 
 #: The optimisers by the names that users know.
@@ -110,6 +139,12 @@ class Parameters(NamedTuple):
     Z: Array  # (U, Q)
     log_kernels: Kernel  # logarithms of the stacked kernels' parameters
     log_beta: Array
+    log_spread: Array | None = None  # (N, Q) log σ of uncertain latent points
+
+    @property
+    def spread(self) -> Array | None:
+        """The standard deviations of uncertain latent points."""
+        return None if self.log_spread is None else jnp.exp(self.log_spread)
 
 
 class State(NamedTuple):
@@ -155,10 +190,23 @@ def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
     )
 
 
+def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Options) -> LatentPrior:
+    """Return what the log densities of a mixture need, or their expectations."""
+    if not options.variational:
+        return factor_mixture(mixture)
+    return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
+
+
 def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, options: Options
+    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: Options
 ) -> Array:
-    """Return the log of the conjugate prior, 0 where there is none."""
+    """Return the log of the conjugate prior, 0 where there is none.
+
+    Of posteriors of the mixture's parameters, minus their divergence from it.
+    """
+    if options.variational:
+        n_rows = jnp.sum(rows.weight)
+        return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
     if not options.has_prior:
         return jnp.zeros((), mixture.means.dtype)
     return log_conjugate(mixture, conjugate, prior)
@@ -176,19 +224,26 @@ def settle(
     state: State, rows: Rows, limits: Limits, options: Options, most: Array
 ) -> tuple[State, Array]:
     """Make the E-steps of a round, ``most`` at most; return the state and their number."""
-    mappings, X = state.mappings, state.parameters.X
+    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
 
     def unsettled(carry: _Settling) -> Array:
         return (carry.made < most) & (carry.change > limits.e_tol)
 
     def once(carry: _Settling) -> _Settling:
-        prior = factor_mixture(carry.mixture)
+        prior = prior_of(carry.mixture, state.conjugate, rows, options)
         S, jitter = e_step(
-            mappings, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
+            mappings,
+            prior,
+            X,
+            carry.S,
+            rows,
+            shared=options.shared,
+            jitter=carry.jitter,
+            spread=spread,
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options)
+            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, spread)
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
     start = _Settling(
@@ -203,9 +258,17 @@ def settle(
 
 
 def closed_forms(
-    mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, limits: Limits, options: Options
+    mixture: Mixture,
+    X: Array,
+    S: Array,
+    conjugate: Conjugate,
+    limits: Limits,
+    options: Options,
+    spread: Array | None = None,
 ) -> Mixture:
-    """Return the mixture that is best for X and S."""
+    """Return the mixture, or the posteriors of its parameters, that is best for X and S."""
+    if spread is not None:
+        return update_posterior(X, spread, S, conjugate, kind=options.covariance_type)
     return update_mixture(
         mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
     )
@@ -219,46 +282,73 @@ class _MStep(NamedTuple):
     result: OptimiserResult
 
 
+def _latent_term(
+    prior: LatentPrior, X: Array, log_spread: Array | None, S: Array, rows: Rows, options: Options
+) -> Array:
+    """Return the part of the bound's second line that the optimiser sees."""
+    if log_spread is None:
+        return weighted_sum(S, log_densities(prior, X))
+    entropy = entropy_of_points(log_spread, rows.flat_weight)
+    densities = log_densities(prior, X, jnp.exp(log_spread))
+    if not options.sums_out:
+        return weighted_sum(S, densities) + entropy
+    each = jax.nn.logsumexp(densities + prior.log_weights, axis=1)
+    return jnp.sum(rows.flat_weight * each) + entropy
+
+
 def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
     """Make an M-step."""
     S, conjugate, mixture = state.S, state.conjugate, state.mixture
+    X, Z, log_kernels, log_beta, log_spread = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, state.parameters.X, S, conjugate, limits, options)
-    prior = factor_mixture(mixture)
+        mixture = closed_forms(
+            mixture, X, S, conjugate, limits, options, state.parameters.spread
+        )
+    prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
-    # the rest, instead of one for each kernel parameter, which takes much less time to compile.
-    X, *small = state.parameters
-    packed, unpack = ravel_pytree(tuple(small))
+    # The small parameters travel as one vector: the optimiser is compiled for few arrays, those of
+    # the rows and the rest, instead of one for each kernel parameter, which takes much less time
+    # to compile.
+    packed, unpack = ravel_pytree((Z, log_kernels, log_beta))
 
-    def loss(point: tuple[Array, Array]) -> Array:
-        X, packed = point
+    def loss(point: tuple[tuple[Array, Array | None], Array]) -> Array:
+        (X, log_spread), packed = point
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight).X
-        mappings = mappings_of(Parameters(X, *unpack(packed)), state.present)
-        data = data_term(mappings, X, T, rows, state.jitter)
-        return -(data + weighted_sum(S, log_densities(prior, X)))
+        parameters = Parameters(X, *unpack(packed), log_spread)
+        mappings = mappings_of(parameters, state.present)
+        data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
+        return -(data + _latent_term(prior, X, log_spread, S, rows, options))
 
     minimise = MINIMISERS[options.optimizer]
+    n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
     result = minimise(
         jax.value_and_grad(loss),
-        (X, packed),
+        ((X, log_spread), packed),
         max_steps=limits.m_steps,
-        dimension=jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1] + packed.size,
+        dimension=n_points * (1 if log_spread is None else 2) + packed.size,
     )
-    X, packed = result.point
+    (X, log_spread), packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight).X
-    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options)
+    parameters = Parameters(X, *unpack(packed), log_spread)
+    spread = parameters.spread
+    if options.sums_out:  # what the optimiser has put in for S
+        S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
+    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, spread)
 
     # The optimiser saw the data term and the latent densities: the rest is added here.
-    before = add_latent(jnp.zeros(()), prior, X, S)
-    rest = before.weights + before.entropy + log_prior_of(mixture, prior, conjugate, options)
-    new_prior = factor_mixture(new_mixture)
-    after = add_latent(-result.value - before.latent_prior, new_prior, X, S)
-    log_prior = log_prior_of(new_mixture, new_prior, conjugate, options)
+    before = add_latent(jnp.zeros(()), prior, X, S, spread)
+    old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
+    if options.sums_out:
+        rest, seen = old_log_prior, before.bound
+    else:
+        rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
+    new_prior = prior_of(new_mixture, conjugate, rows, options)
+    after = add_latent(-result.value - seen, new_prior, X, S, spread)
+    log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
     return _MStep(
-        state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
+        state._replace(parameters=parameters, S=S, mixture=new_mixture),
         rest - result.start_value,
         after.bound + log_prior,
         log_prior,
@@ -294,8 +384,11 @@ def _in_place(state: State, rows: Rows) -> State:
     beside_rows = NamedSharding(rows.mesh, PartitionSpec(ROWS))
     everywhere = NamedSharding(rows.mesh, PartitionSpec())
     placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
-    X, S = (lax.with_sharding_constraint(a, beside_rows) for a in (state.parameters.X, state.S))
-    return placed._replace(parameters=placed.parameters._replace(X=X), S=S)
+    X, S, log_spread = (
+        None if a is None else lax.with_sharding_constraint(a, beside_rows)
+        for a in (state.parameters.X, state.S, state.parameters.log_spread)
+    )
+    return placed._replace(parameters=placed.parameters._replace(X=X, log_spread=log_spread), S=S)
 
 
 class StartArrays(NamedTuple):
@@ -314,12 +407,12 @@ class StartArrays(NamedTuple):
 def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
     """Return the state that EM starts from.
 
-    X is standardised where the model fixes its scale, and Z, which lives in the same space, with
-    it.
+    X is standardised unless unit covariances fix its scale, and Z, which lives in the same space,
+    with it.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter = start
     weight = rows.flat_weight
-    if options.fixes_scale:
+    if options.covariance_type != "unit":
         X, mean, scale = standardise(X, weight)
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
@@ -333,11 +426,13 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    mixture = closed_forms(flat, X, S, conjugate, limits, options)
+    log_spread = jnp.full_like(X, math.log(START_SPREAD)) if options.variational else None
+    spread = None if log_spread is None else jnp.exp(log_spread)
+    mixture = closed_forms(flat, X, S, conjugate, limits, options, spread)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second round a program of its own.
-    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)))
+    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_spread)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     jitters = jnp.full(n_mappings, jitter, X.dtype)
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present), rows)
@@ -357,13 +452,20 @@ class LastEStep(NamedTuple):
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X = state.mappings, state.parameters.X
-    prior = factor_mixture(state.mixture)
+    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    prior = prior_of(state.mixture, state.conjugate, rows, options)
     S, jitter = e_step(
-        mappings, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter
+        mappings,
+        prior,
+        X,
+        state.S,
+        rows,
+        shared=options.shared,
+        jitter=state.jitter,
+        spread=spread,
     )
     T = mapping_weights(S, rows, shared=options.shared)
-    factors = factorise_all(mappings, *sums(mappings, X, T, rows), jitter)
+    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(

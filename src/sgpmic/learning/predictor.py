@@ -66,6 +66,7 @@ class Predictor:
     reference: Reference
     A_inverse: Floats  # (G, U, U)
     jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
+    spread: Floats | None = None  # (N, Q) standard deviations of uncertain latent points
 
     @cached_property
     def _padded(self) -> Posterior:

@@ -27,6 +27,7 @@ from sgpmic.model.components import map_components
 from sgpmic.model.mixture import LatentPrior, entropy, log_densities, weighted_sum
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import expected_sums
 
 
 class Mappings(NamedTuple):
@@ -56,12 +57,27 @@ def mapping_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
     return rows.flat_weight[:, None] if shared else S
 
 
-def sums(mappings: Mappings, X: Array, T: Array, rows: Rows) -> tuple[Array, Array]:
-    """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows."""
+def sums(
+    mappings: Mappings, X: Array, T: Array, rows: Rows, spread: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows.
+
+    With a ``spread``, their expectations over latent points that are uncertain
+    (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
+    """
+    if spread is not None:
+        return expected_sums(mappings.kernels, mappings.Z, X, spread, T, rows)[:2]
     return statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
 
 
-def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
+def data_term(
+    mappings: Mappings,
+    X: Array,
+    T: Array,
+    rows: Rows,
+    jitter: Array | float,
+    spread: Array | None = None,
+) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
     Parameters
@@ -73,19 +89,36 @@ def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array 
     rows : Rows
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
+    spread : array of shape (N, Q) or None
+        The standard deviations of uncertain latent points: the bound then has its trace term.
     """
-    return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
+    if spread is None:
+        return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
+    kernels, Z, beta = mappings
+    phi, psi, diagonal = expected_sums(kernels, Z, X, spread, T, rows)
+    data = data_from_sums(mappings, phi, psi, T, rows, jitter, trace=True)
+    return data - 0.5 * beta * rows.n_features * diagonal
 
 
 def data_from_sums(
-    mappings: Mappings, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+    mappings: Mappings,
+    phi: Array,
+    psi: Array,
+    T: Array,
+    rows: Rows,
+    jitter: Array | float,
+    *,
+    trace: bool = False,
 ) -> Array:
-    """Return the same where the sums Φ and Ψ are at hand already."""
+    """Return the same where the sums Φ and Ψ are at hand already.
+
+    With ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well (:mod:`sgpmic.model.uncertain`).
+    """
     kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, rows.n_features)
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, rows.n_features, trace)
 
     collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
     mass = jnp.sum(T, axis=1)
@@ -99,11 +132,13 @@ def _levels(jitter: Array | float, phi: Array) -> Array:
     return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
 
 
-def add_latent(data: Array, prior: LatentPrior, X: Array, S: Array) -> Parts:
+def add_latent(
+    data: Array, prior: LatentPrior, X: Array, S: Array, spread: Array | None = None
+) -> Parts:
     """Return the bound in its parts from its data term and the three sums of its second line."""
     return Parts(
         data,
-        weighted_sum(S, log_densities(prior, X)),
+        weighted_sum(S, log_densities(prior, X, spread)),
         weighted_sum(S, prior.log_weights[None, :]),
         entropy(S),
     )

@@ -7,6 +7,10 @@ r"""The E-step: q(F) from the sums, then q(S) row by row.
 An exact E-step with the rest held fixed never lowers the KL-corrected bound: at the optimal q(F)
 the standard bound equals it, updating S raises the standard bound, and the KL-corrected one lies
 above that.
+
+For latent points that are uncertain (``spread``), the logarithms are expectations under q(x_n) and
+q of the mixture's parameters, and what the inducing points leave open about f_n is part of them
+(:mod:`sgpmic.model.uncertain`).
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.row_pass.sums import of_rows
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import mean_over_points
 
 
 def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
@@ -45,6 +50,30 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     return of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
 
 
+def uncertain_log_likelihoods(
+    mappings: Mappings, factors: Factors, X: Array, spread: Array, rows: Rows
+) -> Array:
+    """Return ⟨log p(y_n | f_n)⟩ under every q(f_m) and q(x_n), shape (N, G)."""
+    kernels, Z, beta = mappings
+
+    def left_open(component: Any, x: Array, y: Array, Z: Array) -> Array:
+        kernel, L_inverse, factor = component
+        whitened = L_inverse @ cross(kernel, Z, x)  # its squares sum to kᵀK_uu⁻¹k
+        return factor * (kernel.diagonal(x) - jnp.sum(whitened**2, axis=0))
+
+    half = jnp.broadcast_to(0.5 * beta * rows.n_features, factors.jitter.shape)
+    components = (kernels, factors.L_inverse, half)
+
+    def of_points(points: Array) -> Array:
+        likelihoods = expected_log_likelihoods(mappings, factors, points, rows)
+        return likelihoods - of_rows(
+            left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory
+        )
+
+    likelihoods: Array = mean_over_points(of_points, X, spread)
+    return likelihoods
+
+
 def responsibilities(log_p: Array, rows: Rows) -> Array:
     """Return softmax over the clusters, 0 for padding rows."""
     return jax.nn.softmax(log_p, axis=1) * rows.flat_weight[:, None]
@@ -59,8 +88,9 @@ def e_step(
     *,
     shared: bool,
     jitter: Array,
+    spread: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make one exact E-step from ``S``.
+    """Make one exact E-step from ``S``; ``spread`` (N, Q) where latent points are uncertain.
 
     Returns
     -------
@@ -69,10 +99,13 @@ def e_step(
     jitter : array of shape (G,)
         As given, or higher where q(F) needed it.
     """
-    log_p = log_densities(prior, X) + prior.log_weights
+    log_p = log_densities(prior, X, spread) + prior.log_weights
     if shared:
         # The one mapping is the same for every cluster: it cancels in the softmax.
         return responsibilities(log_p, rows), jitter
-    factors = factorise_all(mappings, *sums(mappings, X, S, rows), jitter)
-    log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
+    factors = factorise_all(mappings, *sums(mappings, X, S, rows, spread), jitter)
+    if spread is None:
+        log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
+    else:
+        log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, spread, rows)
     return responsibilities(log_p, rows), factors.jitter

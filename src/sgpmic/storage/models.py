@@ -114,6 +114,8 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         "reference.keys": reference.keys,
         "reference.order": reference.order,
     }
+    if predictor.spread is not None:
+        arrays["embedding_std"] = predictor.spread
     for name, value in posterior.mappings.kernels.parameters().items():
         arrays[f"kernel.{name}"] = value
     return {name: np.asarray(array) for name, array in arrays.items()}
@@ -144,6 +146,8 @@ def _predictor_from_arrays(
         "beta": (),
         "jitter": (),
     }
+    if "embedding_std" in arrays:
+        shapes["embedding_std"] = (N, Q)
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
@@ -169,6 +173,7 @@ def _predictor_from_arrays(
         ),
         arrays["A_inverse"],
         float(arrays["jitter"]),
+        arrays.get("embedding_std"),
     )
 
 

@@ -33,7 +33,8 @@ from sgpmic.learning.constraints import (
     WholeNumber,
     check_all,
 )
-from sgpmic.learning.em import LATENTS, State
+from sgpmic.learning.em import State
+from sgpmic.learning.options import LATENTS
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Computation, Settings, Start
@@ -46,6 +47,9 @@ from sgpmic.storage.models import StoredModel, load_model, save_model, unreadabl
 Floats = NDArray[np.float64]
 
 MAPPINGS = ("shared", "per_cluster")
+
+#: What ``tol='auto'`` stands for.
+_TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 #: What a model file keeps besides the predictor.
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
@@ -96,11 +100,12 @@ class SGPMIC(
         three or more; of two, the first is kept.
     max_iter : int, default=20
         Most rounds of EM.
-    tol : float, default=1e-2
+    tol : float or 'auto', default='auto'
         Learning ends when a round raises the bound by less than this, relative to the larger of
         its magnitude (for the scaled data) and the number of rows. 0 makes all ``max_iter``
-        rounds. Much smaller values raise the bound further but not the quality of the clusters:
-        latent points that are free to move end by smoothing clusters away.
+        rounds. 'auto' is 1e-2 for point estimates: much smaller values raise the bound further but
+        not the quality of the clusters, as latent points that are free to move end by smoothing
+        clusters away. For ``latent='variational'`` it is 1e-4: clusters take a while to merge.
     start : Start, default=Start()
         How the start is made: embedding, memberships, inducing points, retries, warm start.
     em : EM, default=EM()
@@ -184,7 +189,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "scale": OneOf(SCALES),
         "n_init": WholeNumber(1),
         "max_iter": WholeNumber(1),
-        "tol": Number(0.0),
+        "tol": Number(0.0, word="auto"),
         "start": InstanceOf(Start),
         "em": InstanceOf(EM),
         "computation": InstanceOf(Computation),
@@ -203,7 +208,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         scale: str = "auto",
         n_init: int = 1,
         max_iter: int = 20,
-        tol: float = 1e-2,
+        tol: float | str = "auto",
         start: Start = Start(),  # noqa: B008  (immutable)
         em: EM = EM(),  # noqa: B008
         computation: Computation = Computation(),  # noqa: B008
@@ -338,6 +343,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
+        if self.tol == "auto":
+            parameters["tol"] = _TOLERANCES[self.latent]
         return FitSettings(**parameters)
 
     @on_chosen_device

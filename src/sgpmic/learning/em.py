@@ -10,9 +10,7 @@ Every one of these is an ascent of the same objective, the KL-corrected bound pl
 conjugate prior, so the objective can only rise from round to round.
 
 Latent points are point estimates, or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.uncertain`,
-:mod:`sgpmic.model.mixture_posterior`). With one shared mapping S is then summed out while the
-optimiser moves X, so that clusters can merge; with a mapping for each cluster it is held fixed.
+N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.learning.latent`).
 
 A round is one compiled program: there is no conversation with the host inside it, and neither
 another round nor another start of the same shape compiles anything again.
@@ -22,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -36,7 +33,9 @@ from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import is_finite
+from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
 from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
@@ -48,88 +47,23 @@ from sgpmic.model.bound import (
 from sgpmic.model.e_step import e_step, responsibilities
 from sgpmic.model.mixture import (
     Conjugate,
-    LatentPrior,
     Mixture,
-    factor_mixture,
-    log_conjugate,
     log_densities,
     pooled_scatter,
     standardise,
-    update_mixture,
-    weighted_sum,
 )
-from sgpmic.model.mixture_posterior import divergence, expected_prior, update_posterior
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
-from sgpmic.model.uncertain import entropy_of_points
 
-#: Latent points as point estimates, or with posteriors of their own.
-LATENTS = ("point", "variational")
 #: The standard deviations of uncertain latent points at the start, for X of variance 1.
 START_SPREAD = 0.3
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is fixed when a round is compiled.
-
-    Attributes
-    ----------
-    shared : bool
-        One mapping for all clusters instead of one for each.
-    covariance_type : str
-        One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
-    optimizer : str
-        'scg' or 'lbfgs'.
-    settle_mixture : bool
-        Whether the mixture's closed forms are applied between the E-steps of a round.
-    has_prior : bool
-        Whether there is a conjugate prior; without one its terms are not even compiled.
-    latent : str
-        One of :data:`LATENTS`.
-    """
-
-    shared: bool
-    covariance_type: str
-    optimizer: str
-    settle_mixture: bool
-    has_prior: bool
-    latent: str = "point"
-
-    @property
-    def variational(self) -> bool:
-        """Whether latent points and the mixture's parameters have posteriors."""
-        return self.latent == "variational"
-
-    @property
-    def fixes_scale(self) -> bool:
-        """Whether X is standardised; unit covariances fix the scale of X by themselves.
-
-        So do the priors of the mixture's parameters, where those have posteriors.
-        """
-        return self.covariance_type != "unit" and not self.variational
-
-    @property
-    def sums_out(self) -> bool:
-        """Whether S is summed out while the optimiser moves X."""
-        return self.variational and self.shared
-
 
 #: The optimisers by the names that users know.
 MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
     "scg": scg.minimise,
     "lbfgs": lbfgs.minimise,
 }
-
-
-class Limits(NamedTuple):
-    """Numbers that a compiled round takes as they come; :class:`sgpmic.EM` says what they mean."""
-
-    m_steps: Array
-    e_steps: Array
-    e_tol: Array
-    covariance_floor: Array
 
 
 class Parameters(NamedTuple):
@@ -190,28 +124,6 @@ def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
     )
 
 
-def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Options) -> LatentPrior:
-    """Return what the log densities of a mixture need, or their expectations."""
-    if not options.variational:
-        return factor_mixture(mixture)
-    return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
-
-
-def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: Options
-) -> Array:
-    """Return the log of the conjugate prior, 0 where there is none.
-
-    Of posteriors of the mixture's parameters, minus their divergence from it.
-    """
-    if options.variational:
-        n_rows = jnp.sum(rows.weight)
-        return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
-    if not options.has_prior:
-        return jnp.zeros((), mixture.means.dtype)
-    return log_conjugate(mixture, conjugate, prior)
-
-
 class _Settling(NamedTuple):
     made: Array
     change: Array
@@ -257,23 +169,6 @@ def settle(
     return state._replace(S=end.S, mixture=end.mixture, jitter=end.jitter), end.made
 
 
-def closed_forms(
-    mixture: Mixture,
-    X: Array,
-    S: Array,
-    conjugate: Conjugate,
-    limits: Limits,
-    options: Options,
-    spread: Array | None = None,
-) -> Mixture:
-    """Return the mixture, or the posteriors of its parameters, that is best for X and S."""
-    if spread is not None:
-        return update_posterior(X, spread, S, conjugate, kind=options.covariance_type)
-    return update_mixture(
-        mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
-    )
-
-
 class _MStep(NamedTuple):
     state: State
     bound_before: Array
@@ -282,28 +177,12 @@ class _MStep(NamedTuple):
     result: OptimiserResult
 
 
-def _latent_term(
-    prior: LatentPrior, X: Array, log_spread: Array | None, S: Array, rows: Rows, options: Options
-) -> Array:
-    """Return the part of the bound's second line that the optimiser sees."""
-    if log_spread is None:
-        return weighted_sum(S, log_densities(prior, X))
-    entropy = entropy_of_points(log_spread, rows.flat_weight)
-    densities = log_densities(prior, X, jnp.exp(log_spread))
-    if not options.sums_out:
-        return weighted_sum(S, densities) + entropy
-    each = jax.nn.logsumexp(densities + prior.log_weights, axis=1)
-    return jnp.sum(rows.flat_weight * each) + entropy
-
-
 def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
     """Make an M-step."""
     S, conjugate, mixture = state.S, state.conjugate, state.mixture
     X, Z, log_kernels, log_beta, log_spread = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(
-            mixture, X, S, conjugate, limits, options, state.parameters.spread
-        )
+        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.spread)
     prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
     # The small parameters travel as one vector: the optimiser is compiled for few arrays, those of
@@ -315,10 +194,10 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         (X, log_spread), packed = point
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight).X
-        parameters = Parameters(X, *unpack(packed), log_spread)
+        parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
         mappings = mappings_of(parameters, state.present)
         data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
-        return -(data + _latent_term(prior, X, log_spread, S, rows, options))
+        return -(data + latent_term(prior, X, log_spread, S, rows, options))
 
     minimise = MINIMISERS[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
@@ -331,7 +210,7 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
     (X, log_spread), packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight).X
-    parameters = Parameters(X, *unpack(packed), log_spread)
+    parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
     spread = parameters.spread
     if options.sums_out:  # what the optimiser has put in for S
         S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
@@ -384,11 +263,12 @@ def _in_place(state: State, rows: Rows) -> State:
     beside_rows = NamedSharding(rows.mesh, PartitionSpec(ROWS))
     everywhere = NamedSharding(rows.mesh, PartitionSpec())
     placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
-    X, S, log_spread = (
-        None if a is None else lax.with_sharding_constraint(a, beside_rows)
-        for a in (state.parameters.X, state.S, state.parameters.log_spread)
+    beside = partial(lax.with_sharding_constraint, shardings=beside_rows)
+    X, log_spread = state.parameters.X, state.parameters.log_spread
+    parameters = placed.parameters._replace(
+        X=beside(X), log_spread=None if log_spread is None else beside(log_spread)
     )
-    return placed._replace(parameters=placed.parameters._replace(X=X, log_spread=log_spread), S=S)
+    return placed._replace(parameters=parameters, S=beside(state.S))
 
 
 class StartArrays(NamedTuple):

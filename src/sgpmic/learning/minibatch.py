@@ -60,19 +60,10 @@ from numpy.typing import NDArray
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
 from sgpmic.learning._trees import is_finite, select
-from sgpmic.learning.em import (
-    MINIMISERS,
-    Limits,
-    Options,
-    Parameters,
-    RoundInfo,
-    State,
-    closed_forms,
-    log_prior_of,
-    mappings_of,
-    settle,
-)
+from sgpmic.learning.em import MINIMISERS, Parameters, RoundInfo, State, mappings_of, settle
+from sgpmic.learning.latent import closed_forms, log_prior_of
 from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,
     add_latent,

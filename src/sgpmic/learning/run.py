@@ -16,15 +16,8 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision, with_numerics
 from sgpmic.kernels import Kernel, stack
-from sgpmic.learning.em import (
-    Limits,
-    Options,
-    Parameters,
-    StartArrays,
-    State,
-    first_state,
-    last_e_step,
-)
+from sgpmic.learning.em import Parameters, StartArrays, State, first_state, last_e_step
+from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.progress import print_progress
 from sgpmic.learning.reference import make_reference, sample_numbers
@@ -228,7 +221,8 @@ def run(
     starts, n_retries = [PlannedStart("last fit", "last fit", 0)], 0
     if previous is None:
         if isinstance(start.embedding, str) or isinstance(start.memberships, str):
-            n_retries = start.n_retries
+            # Clusters may merge where they have posteriors: an empty one is an answer there.
+            n_retries = 0 if settings.options.variational else start.n_retries
         starts = plan_starts(
             start.embedding, start.memberships, settings.n_init + n_retries, random_state
         )
@@ -307,12 +301,15 @@ class _FirstStates:
 
     def _lay_out(self, parameters: Parameters) -> Parameters:
         """Return parameters with what belongs to this process's rows laid out among all."""
-        group, rows = self.loop.group, self.loop.rows
-        X, log_spread = (
-            None if array is None else group.lay_out(np.asarray(array), rows)
-            for array in (parameters.X, parameters.log_spread)
+
+        def laid_out(array: Any) -> Any:
+            return self.loop.group.lay_out(np.asarray(array), self.loop.rows)
+
+        log_spread = parameters.log_spread
+        return parameters._replace(
+            X=laid_out(parameters.X),
+            log_spread=None if log_spread is None else laid_out(log_spread),
         )
-        return parameters._replace(X=X, log_spread=log_spread)
 
     def resume(
         self, starts: list[PlannedStart], checkpoint: CheckpointWriter | None
@@ -384,7 +381,7 @@ def learn(
     partitions = [loop.group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]
     sizes = [_sizes(partition, settings, loop) for partition in partitions]
     agreement = agreements(partitions, settings.n_clusters, loop.group)
-    eligible = np.array([each.min() > 0 for each in sizes])
+    eligible = np.array([each.min() > 0 or loop.options.variational for each in sizes])
     if not eligible.any():  # retries have not helped: as if they had not been made
         eligible = np.array(survivors) < n_planned
     if not eligible.any():  # but they are all there is where the others broke off at once

@@ -14,10 +14,10 @@ Other shapes of covariances: 'diag' has a Gamma (a Wishart of one dimension) for
 clusters with :math:`\nu = \nu_0 + N`; with 'unit' only the means are uncertain.
 
 The priors are weak, so that clusters may merge and be left empty: :math:`\alpha_0` is given for
-each cluster (0 for clusters that only pad arrays), :math:`\nu_0 = Q`, :math:`\langle\Lambda\rangle =
-\Omega^{-1}` with :math:`\Omega` of the conjugate prior, and means around 0 that are spread as far
-as X, whose variance was 1 at the start: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`. This also fixes
-the scale of X: the bound is highest where clusters are about as wide as :math:`\Omega`.
+each cluster (0 for clusters that only pad arrays), :math:`\nu_0 = Q`, the mean of :math:`\Lambda`
+is :math:`\Omega^{-1}` with :math:`\Omega` of the conjugate prior, and means lie around 0, spread as
+far as X, whose variance was 1 at the start: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`. This also
+fixes the scale of X: the bound is highest where clusters are about as wide as :math:`\Omega`.
 """
 
 from __future__ import annotations
@@ -183,9 +183,7 @@ def _dirichlet_divergence(alpha_0: Array, alpha: Array) -> Array:
     used = alpha_0 > 0
     before, after = (jnp.where(used, a, 1.0) for a in (alpha_0, alpha))
     total = jnp.sum(alpha)
-    each = (
-        gammaln(before) - gammaln(after) + (after - before) * (digamma(after) - digamma(total))
-    )
+    each = gammaln(before) - gammaln(after) + (after - before) * (digamma(after) - digamma(total))
     return gammaln(total) - gammaln(jnp.sum(alpha_0)) + jnp.sum(jnp.where(used, each, 0.0))
 
 

@@ -15,12 +15,18 @@ less what the inducing points leave open about the functions,
 The kernels' white part is noise of the inducing values: it stands in K_uu and not in k(x, x), so
 the bracket is a sum of variances and never negative.
 
-Expectations are means over 2Q sigma points, :math:`\mu \pm \sqrt Q\, \sigma e_q`, which have the
-mean and the covariance of q(x): exact for a linear kernel, and for every other up to σ⁴. Every set
-of points, one of each row, goes through the pass over the rows that point estimates go through: so
-it is the same for processors, GPUs and several processes, and Y is never repeated. As q(x) stands
-in the data term only by these points, every E-step and M-step is exact for them, and no step can
-lower the bound.
+Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with a weight of
+:data:`CENTRE`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They have the mean and the
+covariance of q(x): exact for a linear kernel, and for every other up to σ⁴. Every set of points,
+one of each row, goes through the pass over the rows that point estimates go through: so it is the
+same for processors, GPUs and several processes, and Y is never repeated. As q(x) stands in the data
+term only by these points, every E-step and M-step is exact for them, and no step can lower the
+bound.
+
+Why the centre: without it, all points of a row are equally far from μ, and the optimiser hides
+the data in σ: rows with one μ and different σ have different points, and a mapping with a short
+length scale tells them apart. On three blobs the bound then came out 900 to 7000 nats higher than
+with exact expectations; with the centre it is right to 0.1 nats.
 """
 
 from __future__ import annotations
@@ -30,18 +36,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from numpy.typing import NDArray
 
 from sgpmic.kernels import Kernel
 from sgpmic.model.components import map_components
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
 
+Floats = NDArray[np.float64]
 
-def sigma_points(n_components: int, dtype: Any = float) -> Array:
-    """Return ±√Q e_q, the places of the 2Q sigma points of a standard normal, (2Q, Q)."""
-    eye = math.sqrt(n_components) * jnp.eye(n_components, dtype=dtype)
-    return jnp.concatenate([eye, -eye])
+#: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
+#: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
+CENTRE = 1.0 / 3.0
+
+
+def sigma_points(n_components: int) -> tuple[Floats, Floats]:
+    """Return places (2Q + 1, Q) and weights (2Q + 1,) of the sigma points of a standard normal."""
+    Q = n_components
+    centre = CENTRE if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
+    reach = math.sqrt(Q / (1.0 - centre))
+    places = np.concatenate([np.zeros((1, Q)), reach * np.eye(Q), -reach * np.eye(Q)])
+    weights = np.full(2 * Q + 1, (1.0 - centre) / (2 * Q))
+    weights[0] = centre
+    return places, weights
 
 
 def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
@@ -49,16 +68,16 @@ def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
 
     A loop over the sets of points: it is compiled for one of them.
     """
-    places = sigma_points(X.shape[1], X.dtype)
-    share = 1.0 / places.shape[0]
 
-    def add(total: Any, place: Array) -> tuple[Any, None]:
+    def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
+        place, share = point
         found = function(X + spread * place)
         return jax.tree.map(lambda a, b: a + share * b, total, found), None
 
     shapes = jax.eval_shape(function, X)
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return lax.scan(add, zero, places)[0]
+    points: Any = sigma_points(X.shape[1])
+    return lax.scan(add, zero, points)[0]
 
 
 def expected_sums(
@@ -78,7 +97,7 @@ def expected_sums(
     rows : Rows
     """
     # What a GPU keeps for the way back, it keeps for every set of points.
-    gpu_memory = rows.gpu_memory // (2 * X.shape[1])
+    gpu_memory = rows.gpu_memory // (2 * X.shape[1] + 1)
 
     def of_points(points: Array) -> tuple[Array, Array, Array]:
         phi, psi = statistics(kernels, Z, points, T, rows.Y, rows.mesh, gpu_memory)

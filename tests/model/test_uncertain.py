@@ -132,30 +132,9 @@ def test_gpflow_has_the_same_bound() -> None:
     assert ours == pytest.approx(float(other.elbo()), rel=1e-6)
 
 
-def repeated(problem: dense.Problem, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Return Y and X with a row for every sigma point, and a function that weights them."""
-    places, shares = sigma_points(SIZES.Q)
-    X = np.concatenate([problem.X + spread * place for place in places])
-    Y = np.concatenate([problem.Y] * len(places))
-    return Y, X, lambda t: np.concatenate([share * t for share in shares])
-
-
-def dense_data_term(problem: dense.Problem, spread: np.ndarray) -> float:
-    """Return the data term with N×N matrices: a weighted row for every sigma point."""
-    Y, X, weighted = repeated(problem, spread)
-    total = 0.0
-    for kernel, t in zip(problem.kernels, problem.row_weights().T, strict=True):
-        weights = weighted(t)
-        covered = np.diag(dense.nystrom(kernel, X, problem.Z))
-        own = np.array([kernel.matrix(x[None], x[None])[0, 0] for x in X])
-        left_open = 0.5 * problem.beta * SIZES.P * np.sum(weights * (own - covered))
-        data = dense.data_term(kernel, Y, X, problem.Z, problem.beta, weights)
-        total += float(data) - float(left_open)
-    return total
-
-
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("kind", dense.KINDS)
+@pytest.mark.parametrize(
+    ("kind", "shared"), [*((kind, True) for kind in dense.KINDS), ("rbf", False), ("linear", False)]
+)
 def test_the_data_term_and_its_derivatives(kind: str, shared: bool) -> None:
     """Against N×N matrices, in any number of blocks; derivatives against finite differences."""
     rng = np.random.default_rng(3)
@@ -174,7 +153,9 @@ def test_the_data_term_and_its_derivatives(kind: str, shared: bool) -> None:
     point = (ours.X, log_spread, Z, jax.tree.map(jnp.log, kernels), jnp.log(beta))
     both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3, 4)))
     found, gradient = both(*point)
-    assert float(found) == pytest.approx(dense_data_term(problem, spread), rel=2e-6)
+    assert float(found) == pytest.approx(
+        psi.data_term(problem, spread, *sigma_points(SIZES.Q)), rel=2e-6
+    )
     assert not np.any(gradient[1][SIZES.N :])
     step = 1e-5
     for argument in range(5):  # each by itself, or a small one would hide behind a large one
@@ -229,7 +210,7 @@ def test_sums_with_a_spread_are_those_of_the_bound() -> None:
     spread = random_spread(0.4)
     T = ours.rows.flat_weight[:, None]
     phi, first = sums(ours.mappings, ours.X, T, ours.rows, padded(spread, ours))
-    Y, X, weighted = repeated(problem, spread)
+    Y, X, weighted = psi.repeated(problem, spread, *sigma_points(SIZES.Q))
     kernel = dense.DenseKernel(
         "rational_quadratic", **unstack(ours.mappings.kernels)[0].parameters()
     )

@@ -5,11 +5,13 @@ Titsias and Lawrence (2010), section 3.2; plain NumPy, nothing of the package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from support.dense import Array, DenseKernel, log_det
+from support import dense
+from support.dense import Array, DenseKernel, Problem, log_det
 
 
 class Psi(NamedTuple):
@@ -58,3 +60,26 @@ def bound(kernel: DenseKernel, Y: Array, Z: Array, beta: float, psi: Psi) -> flo
     logs = N * np.log(beta) + log_det(K) - N * np.log(2.0 * np.pi) - log_det(A)
     trace = psi.diagonal.sum() - np.trace(np.linalg.solve(K, second))
     return float(0.5 * P * logs - 0.5 * np.sum(Y * (W @ Y)) - 0.5 * beta * P * trace)
+
+
+def repeated(
+    problem: Problem, spread: Array, places: Array, shares: Array
+) -> tuple[Array, Array, Callable[[Array], Array]]:
+    """Return Y and X with a row for every sigma point, and a function that weights them."""
+    X = np.concatenate([problem.X + spread * place for place in places])
+    Y = np.concatenate([problem.Y] * len(places))
+    return Y, X, lambda t: np.concatenate([share * t for share in shares])
+
+
+def data_term(problem: Problem, spread: Array, places: Array, shares: Array) -> float:
+    """Return the data term and trace term with N×N matrices, a weighted row for every point."""
+    Y, X, weighted = repeated(problem, spread, places, shares)
+    total = 0.0
+    for kernel, t in zip(problem.kernels, problem.row_weights().T, strict=True):
+        weights = weighted(t)
+        covered = np.diag(dense.nystrom(kernel, X, problem.Z))
+        own = np.array([kernel.matrix(x[None], x[None])[0, 0] for x in X])
+        left_open = 0.5 * problem.beta * Y.shape[1] * np.sum(weights * (own - covered))
+        data = dense.data_term(kernel, Y, X, problem.Z, problem.beta, weights)
+        total += float(data) - float(left_open)
+    return total

@@ -306,8 +306,10 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    log_spread = jnp.full_like(X, math.log(START_SPREAD)) if options.variational else None
-    spread = None if log_spread is None else jnp.exp(log_spread)
+    log_spread = spread = None
+    if options.variational:  # 0 for padding, as what is laid out anew has it
+        log_spread = jnp.full_like(X, math.log(START_SPREAD)) * weight[:, None]
+        spread = jnp.exp(log_spread)
     mixture = closed_forms(flat, X, S, conjugate, limits, options, spread)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)

@@ -10,6 +10,9 @@ many; the ratios are what counts.
 - *automatic differentiation*: the same formula written plainly over all rows at once, components
   batched with ``vmap``, differentiated by JAX.
 
+- *uncertain*: ours for latent points with posteriors (``latent='variational'``), a pass for each of
+  2Q + 1 sigma points; the aim is at most 2.5 Q times ours.
+
 The order matters: ours takes about a fifth longer right after automatic differentiation than right
 after the floor. All three in turns is the figure to compare with earlier ones; both are printed.
 """
@@ -55,6 +58,12 @@ def problem(n_rows: int) -> tuple[Kernel, np.ndarray, np.ndarray, np.ndarray, np
 
 def ours(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, rows: Rows) -> Array:
     return data_term(Mappings(kernels, Z, beta), X, S, rows, JITTER)
+
+
+def uncertain(
+    kernels: Kernel, Z: Array, beta: Array, X: Array, log_spread: Array, S: Array, rows: Rows
+) -> Array:
+    return data_term(Mappings(kernels, Z, beta), X, S, rows, JITTER, jnp.exp(log_spread))
 
 
 def plain(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, Y: Array) -> Array:
@@ -129,11 +138,22 @@ def compare(n_rows: int, repeats: int) -> None:
         other = lambda: jax.block_until_ready(plain_gradient(*plain_arguments))  # noqa: E731
         times = fastest(run | {"automatic differentiation": other}, repeats)
         undisturbed = fastest(run, repeats)
+        log_spread = jnp.full_like(padded[0], -1.0)
+        uncertain_gradient = jax.jit(jax.value_and_grad(uncertain, argnums=(0, 1, 2, 3, 4)))
+        uncertain_arguments = (kernels, inducing, beta, padded[0], log_spread, padded[1], rows)
+        uncertain_gradient(*uncertain_arguments)
+        both: dict[str, Callable[[], object]] = {
+            "ours": run["ours"],
+            "uncertain": lambda: jax.block_until_ready(uncertain_gradient(*uncertain_arguments)),
+        }
+        against_points = fastest(both, max(repeats // 3, 3))
     print(f"N={n_rows:,} P={P} M={M} U={U} Q={Q} float64, one core, best of {repeats}")
     for name, seconds in times.items():
         print(f"  {name:26s} {seconds * 1e3:8.1f} ms   {seconds / times['floor']:5.2f} x floor")
     ratio = times["automatic differentiation"] / times["ours"]
     print(f"  ours is {ratio:.1f} times faster than automatic differentiation")
+    ratio = against_points["uncertain"] / against_points["ours"]
+    print(f"  uncertain points take {ratio:.2f} times as long, {ratio / Q:.2f} Q")
     print("the same without automatic differentiation in the turns")
     for name, seconds in undisturbed.items():
         print(

@@ -34,6 +34,7 @@ from sgpmic.learning.constraints import (
     check_all,
 )
 from sgpmic.learning.em import State
+from sgpmic.learning.options import LATENTS
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
@@ -46,6 +47,9 @@ from sgpmic.storage.models import StoredModel, load_model, save_model, unreadabl
 Floats = NDArray[np.float64]
 
 MAPPINGS = ("shared", "per_cluster")
+
+#: What ``tol='auto'`` stands for.
+_TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 #: What a model file keeps besides the predictor.
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
@@ -77,6 +81,12 @@ class SGPMIC(
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'unit'}, default='full'
         Shape of the clusters in the latent space, as in
         :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes them to the identity.
+    latent : {'point', 'variational'}, default='point'
+        Latent points as point estimates, or with a posterior of their own, a normal distribution
+        for each row; the mixture's parameters then have posteriors too. Clusters that the data do
+        not ask for end empty, and memberships say how uncertain a row is. A round takes about
+        2 ``n_components`` times as long. ``em__prior_strength`` is of 'point' alone; the priors
+        of the other are weak.
     n_inducing : int, default=50
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
@@ -90,11 +100,12 @@ class SGPMIC(
         fit. None for the model by itself.
     max_iter : int, default=20
         Most rounds of EM.
-    tol : float, default=1e-2
+    tol : float or 'auto', default='auto'
         Learning ends when a round raises the bound by less than this, relative to the larger of
         its magnitude (for the scaled data) and the number of rows. 0 makes all ``max_iter``
-        rounds. Much smaller values raise the bound further but not the quality of the clusters:
-        latent points that are free to move end by smoothing clusters away.
+        rounds. 'auto' is 1e-2 for point estimates: much smaller values raise the bound further but
+        not the quality of the clusters, as latent points that are free to move end by smoothing
+        clusters away. For ``latent='variational'`` it is 1e-4: clusters take a while to merge.
     start : Start, default=Start()
         How the start is made: embedding, memberships, inducing points, retries, warm start.
     em : EM, default=EM()
@@ -113,10 +124,13 @@ class SGPMIC(
     memberships_ : ndarray of shape (n_samples, n_clusters)
         q(S): the probability of every row being in every cluster.
     embedding_ : ndarray of shape (n_samples, n_components_)
-        The latent points.
+        The latent points; with ``latent='variational'`` their means.
+    embedding_std_ : ndarray of shape (n_samples, n_components_)
+        Their standard deviations, with ``latent='variational'`` only.
     lower_bound_ : float
         The objective at the end, in the units of the data: the KL-corrected bound plus the log
-        of the conjugate prior (0 without one).
+        of the conjugate prior (0 without one); with ``latent='variational'`` the variational
+        bound.
     history_ : dict of str to list
         One entry for every round of every start: 'start', 'round', 'bound_after_e', 'bound', ...
     starts_ : list of dict
@@ -175,11 +189,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "n_components": CountOrShare(),
         "mapping": OneOf(MAPPINGS),
         "covariance_type": OneOf(COVARIANCE_TYPES),
+        "latent": OneOf(LATENTS),
         "n_inducing": WholeNumber(1),
         "scale": OneOf(SCALES),
         "committee": InstanceOf(Committee, or_none=True),
         "max_iter": WholeNumber(1),
-        "tol": Number(0.0),
+        "tol": Number(0.0, word="auto"),
         "start": InstanceOf(Start),
         "em": InstanceOf(EM),
         "computation": InstanceOf(Computation),
@@ -193,11 +208,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel: str | Kernel = "rbf",
         mapping: str = "shared",
         covariance_type: str = "full",
+        latent: str = "point",
         n_inducing: int = 50,
         scale: str = "auto",
         committee: Committee | None = Committee(),  # noqa: B008  (immutable)
         max_iter: int = 20,
-        tol: float = 1e-2,
+        tol: float | str = "auto",
         start: Start = Start(),  # noqa: B008
         em: EM = EM(),  # noqa: B008
         computation: Computation = Computation(),  # noqa: B008
@@ -209,6 +225,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.kernel = kernel
         self.mapping = mapping
         self.covariance_type = covariance_type
+        self.latent = latent
         self.n_inducing = n_inducing
         self.scale = scale
         self.committee = committee
@@ -246,6 +263,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             kernel="rbf",
             mapping="per_cluster",
             covariance_type="full",
+            latent="point",
             n_inducing=50,
             scale="one",  # of the numerics alone: the kernel starts in the units of the data
             committee=None,
@@ -315,6 +333,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 "few rows says too little about the mapping; use some thousand rows, or None for "
                 "all at once."
             )
+        if batch_size is not None and self.latent == "variational":
+            raise ValueError(
+                "latent='variational' learns from all rows at once: use batch_size=None with it, "
+                "or latent='point'."
+            )
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
                 "checkpoint and warm_start both say where learning starts from: use one of them."
@@ -326,6 +349,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
+        if self.tol == "auto":
+            parameters["tol"] = _TOLERANCES[self.latent]
         return FitSettings(**parameters)
 
     @on_chosen_device
@@ -401,11 +426,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
             and len(self.kernels_) == settings.n_mappings
             and type(self.kernels_[0]) is type(kernel)
             and self.kernels_[0].ard == kernel.ard
+            and (state.parameters.log_spread is not None) == settings.options.variational
         )
         if not fits:
             raise ValueError(
                 "start__warm_start=True starts from the last fit, which had another number of "
-                "rows, clusters, components or inducing points, or another kernel: call "
+                "rows, clusters, components or inducing points, or another kernel or latent: call "
                 "set_params(start__warm_start=False) first, or make a new estimator."
             )
         return state
@@ -413,7 +439,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
         self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S)
+        self._keep_predictor(result.predictor, result.X, result.S, result.spread)
         learned = result.learned
         self.committee_ = result.committee_listing()
         self.starts_ = learned.listing()
@@ -422,11 +448,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.n_iter_ = len(learned.outcome.history)
         self.converged_ = learned.outcome.converged
 
-    def _keep_predictor(self, predictor: Predictor, X: Floats, S: Floats) -> None:
+    def _keep_predictor(
+        self, predictor: Predictor, X: Floats, S: Floats, spread: Floats | None
+    ) -> None:
         """Set the attributes that a predictor and the rows it was learned from determine."""
         self._predictor = predictor
         # Copies: what a user does to them must not reach the model.
         self.embedding_ = X.copy()
+        if spread is not None:
+            self.embedding_std_ = spread.copy()
+        elif hasattr(self, "embedding_std_"):  # of an earlier fit
+            del self.embedding_std_
         self.memberships_ = S.copy()
         self.labels_ = S.argmax(axis=1)
         self.units_ = predictor.units
@@ -669,7 +701,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 setattr(model, name, stored.attributes[name])
         except (KeyError, TypeError) as error:
             raise unreadable(path, error) from error
-        model._keep_predictor(stored.predictor, stored.predictor.X, stored.predictor.S)
+        predictor = stored.predictor
+        model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         model.history_ = stored.history

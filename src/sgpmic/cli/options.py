@@ -48,6 +48,13 @@ Scale = Annotated[
     ),
 ]
 Kernel = Annotated[str, typer.Option(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
+Latent = Annotated[
+    str,
+    typer.Option(
+        help="Latent points as point estimates (point), or with their uncertainty (variational): "
+        "slower, and clusters that the data do not ask for end empty."
+    ),
+]
 Inducing = Annotated[int, typer.Option(min=1, help="Number of inducing points.")]
 Committee = Annotated[
     bool,

@@ -16,7 +16,13 @@ def advice(result: Result, settings: FitSettings) -> Iterator[tuple[type[Warning
     for note in outcome.notes:
         yield StartWarning, note
     empty = int(np.sum(result.sizes == 0))
-    if empty:
+    if empty and settings.options.variational:
+        yield (
+            DeadClusterWarning,
+            f"{empty} of {settings.n_clusters} clusters ended without rows: the data do not ask "
+            "for so many (latent='variational' lets clusters merge).",
+        )
+    elif empty:
         yield (
             DeadClusterWarning,
             f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters, more "

@@ -9,14 +9,17 @@ One round is
 Every one of these is an ascent of the same objective, the KL-corrected bound plus the log of the
 conjugate prior, so the objective can only rise from round to round.
 
+Latent points are point estimates, or, with ``latent='variational'``, have posteriors
+N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.learning.latent`).
+
 A round is one compiled program: there is no conversation with the host inside it, and neither
 another round nor another start of the same shape compiles anything again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +33,9 @@ from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning import lbfgs, scg
 from sgpmic.learning._trees import is_finite
+from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
 from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
@@ -39,68 +44,26 @@ from sgpmic.model.bound import (
     mapping_weights,
     sums,
 )
-from sgpmic.model.e_step import e_step
+from sgpmic.model.e_step import e_step, responsibilities
 from sgpmic.model.mixture import (
     Conjugate,
-    LatentPrior,
     Mixture,
-    factor_mixture,
-    log_conjugate,
     log_densities,
     pooled_scatter,
     standardise,
-    update_mixture,
-    weighted_sum,
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
 
-
-@dataclass(frozen=True)
-class Options:
-    """What is fixed when a round is compiled.
-
-    Attributes
-    ----------
-    shared : bool
-        One mapping for all clusters instead of one for each.
-    covariance_type : str
-        One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
-    optimizer : str
-        'scg' or 'lbfgs'.
-    settle_mixture : bool
-        Whether the mixture's closed forms are applied between the E-steps of a round.
-    has_prior : bool
-        Whether there is a conjugate prior; without one its terms are not even compiled.
-    """
-
-    shared: bool
-    covariance_type: str
-    optimizer: str
-    settle_mixture: bool
-    has_prior: bool
-
-    @property
-    def fixes_scale(self) -> bool:
-        """Whether X is standardised; unit covariances fix the scale of X by themselves."""
-        return self.covariance_type != "unit"
-
+#: The standard deviations of uncertain latent points at the start, for X of variance 1.
+START_SPREAD = 0.3
 
 #: The optimisers by the names that users know.
 MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
     "scg": scg.minimise,
     "lbfgs": lbfgs.minimise,
 }
-
-
-class Limits(NamedTuple):
-    """Numbers that a compiled round takes as they come; :class:`sgpmic.EM` says what they mean."""
-
-    m_steps: Array
-    e_steps: Array
-    e_tol: Array
-    covariance_floor: Array
 
 
 class Parameters(NamedTuple):
@@ -110,6 +73,12 @@ class Parameters(NamedTuple):
     Z: Array  # (U, Q)
     log_kernels: Kernel  # logarithms of the stacked kernels' parameters
     log_beta: Array
+    log_spread: Array | None = None  # (N, Q) log σ of uncertain latent points
+
+    @property
+    def spread(self) -> Array | None:
+        """The standard deviations of uncertain latent points."""
+        return None if self.log_spread is None else jnp.exp(self.log_spread)
 
 
 class State(NamedTuple):
@@ -155,15 +124,6 @@ def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
     )
 
 
-def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, options: Options
-) -> Array:
-    """Return the log of the conjugate prior, 0 where there is none."""
-    if not options.has_prior:
-        return jnp.zeros((), mixture.means.dtype)
-    return log_conjugate(mixture, conjugate, prior)
-
-
 class _Settling(NamedTuple):
     made: Array
     change: Array
@@ -176,19 +136,26 @@ def settle(
     state: State, rows: Rows, limits: Limits, options: Options, most: Array
 ) -> tuple[State, Array]:
     """Make the E-steps of a round, ``most`` at most; return the state and their number."""
-    mappings, X = state.mappings, state.parameters.X
+    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
 
     def unsettled(carry: _Settling) -> Array:
         return (carry.made < most) & (carry.change > limits.e_tol)
 
     def once(carry: _Settling) -> _Settling:
-        prior = factor_mixture(carry.mixture)
+        prior = prior_of(carry.mixture, state.conjugate, rows, options)
         S, jitter = e_step(
-            mappings, prior, X, carry.S, rows, shared=options.shared, jitter=carry.jitter
+            mappings,
+            prior,
+            X,
+            carry.S,
+            rows,
+            shared=options.shared,
+            jitter=carry.jitter,
+            spread=spread,
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options)
+            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, spread)
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
     start = _Settling(
@@ -202,15 +169,6 @@ def settle(
     return state._replace(S=end.S, mixture=end.mixture, jitter=end.jitter), end.made
 
 
-def closed_forms(
-    mixture: Mixture, X: Array, S: Array, conjugate: Conjugate, limits: Limits, options: Options
-) -> Mixture:
-    """Return the mixture that is best for X and S."""
-    return update_mixture(
-        mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
-    )
-
-
 class _MStep(NamedTuple):
     state: State
     bound_before: Array
@@ -222,43 +180,54 @@ class _MStep(NamedTuple):
 def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
     """Make an M-step."""
     S, conjugate, mixture = state.S, state.conjugate, state.mixture
+    X, Z, log_kernels, log_beta, log_spread = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, state.parameters.X, S, conjugate, limits, options)
-    prior = factor_mixture(mixture)
+        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.spread)
+    prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The small parameters travel as one vector: the optimiser is compiled for two arrays, X and
-    # the rest, instead of one for each kernel parameter, which takes much less time to compile.
-    X, *small = state.parameters
-    packed, unpack = ravel_pytree(tuple(small))
+    # The small parameters travel as one vector: the optimiser is compiled for few arrays, those of
+    # the rows and the rest, instead of one for each kernel parameter, which takes much less time
+    # to compile.
+    packed, unpack = ravel_pytree((Z, log_kernels, log_beta))
 
-    def loss(point: tuple[Array, Array]) -> Array:
-        X, packed = point
+    def loss(point: tuple[tuple[Array, Array | None], Array]) -> Array:
+        (X, log_spread), packed = point
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight).X
-        mappings = mappings_of(Parameters(X, *unpack(packed)), state.present)
-        data = data_term(mappings, X, T, rows, state.jitter)
-        return -(data + weighted_sum(S, log_densities(prior, X)))
+        parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
+        mappings = mappings_of(parameters, state.present)
+        data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
+        return -(data + latent_term(prior, X, log_spread, S, rows, options))
 
     minimise = MINIMISERS[options.optimizer]
+    n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
     result = minimise(
         jax.value_and_grad(loss),
-        (X, packed),
+        ((X, log_spread), packed),
         max_steps=limits.m_steps,
-        dimension=jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1] + packed.size,
+        dimension=n_points * (1 if log_spread is None else 2) + packed.size,
     )
-    X, packed = result.point
+    (X, log_spread), packed = result.point
     if options.fixes_scale:
         X = standardise(X, rows.flat_weight).X
-    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options)
+    parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
+    spread = parameters.spread
+    if options.sums_out:  # what the optimiser has put in for S
+        S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
+    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, spread)
 
     # The optimiser saw the data term and the latent densities: the rest is added here.
-    before = add_latent(jnp.zeros(()), prior, X, S, rows)
-    rest = before.weights + before.entropy + log_prior_of(mixture, prior, conjugate, options)
-    new_prior = factor_mixture(new_mixture)
-    after = add_latent(-result.value - before.latent_prior, new_prior, X, S, rows)
-    log_prior = log_prior_of(new_mixture, new_prior, conjugate, options)
+    before = add_latent(jnp.zeros(()), prior, X, S, rows, spread)
+    old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
+    if options.sums_out:
+        rest, seen = old_log_prior, before.bound
+    else:
+        rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
+    new_prior = prior_of(new_mixture, conjugate, rows, options)
+    after = add_latent(-result.value - seen, new_prior, X, S, rows, spread)
+    log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
     return _MStep(
-        state._replace(parameters=Parameters(X, *unpack(packed)), mixture=new_mixture),
+        state._replace(parameters=parameters, S=S, mixture=new_mixture),
         rest - result.start_value,
         after.bound + log_prior,
         log_prior,
@@ -294,8 +263,12 @@ def _in_place(state: State, rows: Rows) -> State:
     beside_rows = NamedSharding(rows.mesh, PartitionSpec(ROWS))
     everywhere = NamedSharding(rows.mesh, PartitionSpec())
     placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
-    X, S = (lax.with_sharding_constraint(a, beside_rows) for a in (state.parameters.X, state.S))
-    return placed._replace(parameters=placed.parameters._replace(X=X), S=S)
+    beside = partial(lax.with_sharding_constraint, shardings=beside_rows)
+    X, log_spread = state.parameters.X, state.parameters.log_spread
+    parameters = placed.parameters._replace(
+        X=beside(X), log_spread=None if log_spread is None else beside(log_spread)
+    )
+    return placed._replace(parameters=parameters, S=beside(state.S))
 
 
 class StartArrays(NamedTuple):
@@ -314,12 +287,12 @@ class StartArrays(NamedTuple):
 def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
     """Return the state that EM starts from.
 
-    X is standardised where the model fixes its scale, and Z, which lives in the same space, with
-    it.
+    X is standardised unless unit covariances fix its scale, and Z, which lives in the same space,
+    with it.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter = start
     weight = rows.flat_weight
-    if options.fixes_scale:
+    if options.covariance_type != "unit":
         X, mean, scale = standardise(X, weight)
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
@@ -333,11 +306,15 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    mixture = closed_forms(flat, X, S, conjugate, limits, options)
+    log_spread = spread = None
+    if options.variational:  # 0 for padding, as what is laid out anew has it
+        log_spread = jnp.full_like(X, math.log(START_SPREAD)) * weight[:, None]
+        spread = jnp.exp(log_spread)
+    mixture = closed_forms(flat, X, S, conjugate, limits, options, spread)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second round a program of its own.
-    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)))
+    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_spread)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     jitters = jnp.full(n_mappings, jitter, X.dtype)
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present), rows)
@@ -357,13 +334,20 @@ class LastEStep(NamedTuple):
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X = state.mappings, state.parameters.X
-    prior = factor_mixture(state.mixture)
+    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    prior = prior_of(state.mixture, state.conjugate, rows, options)
     S, jitter = e_step(
-        mappings, prior, X, state.S, rows, shared=options.shared, jitter=state.jitter
+        mappings,
+        prior,
+        X,
+        state.S,
+        rows,
+        shared=options.shared,
+        jitter=state.jitter,
+        spread=spread,
     )
     T = mapping_weights(S, rows, shared=options.shared)
-    factors = factorise_all(mappings, *sums(mappings, X, T, rows), jitter)
+    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(

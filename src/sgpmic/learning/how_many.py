@@ -1,7 +1,7 @@
 """How many clusters: the number that the committee is surest about, and the density's modes.
 
-For every number of clusters k the committee votes (:mod:`sgpmic.learning.committee`; without fits of
-the model). The mean of the rows' largest shares, the **certainty**, is high where different
+For every number of clusters k the committee votes (:mod:`sgpmic.learning.committee`), without fits
+of the model. The mean of the rows' largest shares, the **certainty**, is high where different
 clusterings agree and cut few links between neighbours. Several numbers may be nearly as sure, most
 often where clusters come in groups; the number of **modes** of the density, counted by their
 prominence (:mod:`sgpmic.learning.modes`), then decides:

@@ -60,19 +60,10 @@ from numpy.typing import NDArray
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
 from sgpmic.learning._trees import is_finite, select
-from sgpmic.learning.em import (
-    MINIMISERS,
-    Limits,
-    Options,
-    Parameters,
-    RoundInfo,
-    State,
-    closed_forms,
-    log_prior_of,
-    mappings_of,
-    settle,
-)
+from sgpmic.learning.em import MINIMISERS, Parameters, RoundInfo, State, mappings_of, settle
+from sgpmic.learning.latent import closed_forms, log_prior_of
 from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
@@ -273,7 +264,7 @@ def _take(rows: Rows, numbers: Array) -> tuple[Rows, Array]:
 
 def _standardised(state: State, weight: Array) -> State:
     """Return the state with X of mean 0 and variance 1, and everything else to go with it."""
-    X, Z, log_kernels, log_beta = state.parameters
+    X, Z, log_kernels, log_beta, _ = state.parameters
     X, mean, scale = standardise(X, weight)
     field = log_kernels.dimension_field  # of the dimension 1/x², for every kernel
     log_kernels = stacked_like(
@@ -299,7 +290,7 @@ def _objective(state: State, rows: Rows, options: Options) -> _Objective:
     phi, psi = sums(mappings, X, T, rows)
     prior = factor_mixture(state.mixture)
     data = data_from_sums(mappings, phi, psi, T, rows, state.jitter)
-    log_prior = log_prior_of(state.mixture, prior, state.conjugate, options)
+    log_prior = log_prior_of(state.mixture, prior, state.conjugate, rows, options)
     value = add_latent(data, prior, X, state.S, rows).bound + log_prior
     return _Objective(value, log_prior, (phi, psi))
 

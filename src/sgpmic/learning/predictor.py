@@ -67,6 +67,7 @@ class Predictor:
     A_inverse: Floats  # (G, U, U)
     jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
     strength: float = 1.0  # of the reference's votes
+    spread: Floats | None = None  # (N, Q) standard deviations of uncertain latent points
 
     @cached_property
     def _padded(self) -> Posterior:

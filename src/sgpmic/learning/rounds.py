@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
-from sgpmic.learning.em import Limits, Options, RoundInfo, State, em_round
+from sgpmic.learning.em import RoundInfo, State, em_round
 from sgpmic.learning.minibatch import draw_batches, epoch
+from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback, Progress
 from sgpmic.learning.snapshots import Outcome
 from sgpmic.model.rows import Rows

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from sgpmic._runtime import double_precision, with_numerics
 from sgpmic.kernels import RBF, Kernel, stack
 from sgpmic.learning.committee import Vote
-from sgpmic.learning.em import Limits, Options, StartArrays, State, first_state, last_e_step
+from sgpmic.learning.em import Parameters, StartArrays, State, first_state, last_e_step
+from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.progress import print_progress
 from sgpmic.learning.reference import make_reference, sample_numbers
@@ -34,6 +35,9 @@ from sgpmic.model.rows import pad, padded_clusters
 from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
+
+#: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
+CONCENTRATION = 1.0
 
 # Rows whose singular values are found directly; of more, by way of their products.
 _MOST_DECOMPOSED = 100_000
@@ -51,6 +55,7 @@ class FitSettings:
     kernel: Kernel
     mapping: str
     covariance_type: str
+    latent: str
     n_inducing: int
     scale: str
     committee: Committee | None
@@ -70,6 +75,7 @@ class FitSettings:
             optimizer=self.em.optimizer,
             settle_mixture=bool(self.em.settle_mixture),
             has_prior=self.em.prior_strength > 0,
+            latent=self.latent,
         )
 
     @property
@@ -86,7 +92,12 @@ class FitSettings:
         return 1 if self.mapping == "shared" else self.n_clusters
 
     def pseudo_counts(self, n_rows: int) -> Floats:
-        """Return the strength of the conjugate prior of every cluster."""
+        """Return the strength of the conjugate prior of every cluster.
+
+        Where the mixture's parameters have posteriors, the prior is weak: clusters may merge.
+        """
+        if self.latent == "variational":
+            return np.full(self.n_clusters, CONCENTRATION)
         return np.full(self.n_clusters, n_rows / self.n_clusters * float(self.em.prior_strength))
 
     def padded_clusters(self, n_rows: int) -> int:
@@ -158,6 +169,8 @@ class Result(NamedTuple):
     learned : Learned
     state : State
         To start another fit from: of this process's rows, without padding.
+    spread : ndarray of shape (n_own, n_components) or None
+        Standard deviations of the latent points, where they are uncertain.
     vote : Vote or None
         The committee's; shares are of this process's rows, members of the rows that were voted on.
     """
@@ -168,6 +181,7 @@ class Result(NamedTuple):
     sizes: Floats
     learned: Learned
     state: State
+    spread: Floats | None
     vote: Vote | None
 
     def committee_listing(self) -> list[dict[str, Any]]:
@@ -225,7 +239,8 @@ def run(
     if previous is None and (
         isinstance(start.embedding, str) or isinstance(start.memberships, str)
     ):
-        n_retries = start.n_retries
+        # Clusters may merge where they have posteriors: an empty one is an answer there.
+        n_retries = 0 if settings.options.variational else start.n_retries
     starts = plan_starts(start.embedding, start.memberships, start.n_init + n_retries, random_state)
     if previous is not None:
         starts = [PlannedStart("last fit", "last fit", starts[0].seed)]
@@ -345,14 +360,26 @@ class _FirstStates:
         loop, settings = self.loop, self.settings
         n_rows = loop.group.n_rows
         n_clusters = settings.padded_clusters(n_rows)
-        X, S = (np.asarray(array) for array in (state.parameters.X, state.S))
+        S = np.asarray(state.S)
         pseudo_counts = pad(settings.pseudo_counts(n_rows), (n_clusters,))
         return state._replace(
-            parameters=state.parameters._replace(X=loop.group.lay_out(X, loop.rows)),
+            parameters=self._lay_out(state.parameters),
             S=loop.group.lay_out(pad(S, (len(S), n_clusters)), loop.rows),
             mixture=pad_mixture(state.mixture, n_clusters),
             conjugate=Conjugate(pseudo_counts, state.conjugate.scale),
             jitter=pad(np.full(settings.n_mappings, settings.em.jitter), (settings.n_mappings,)),
+        )
+
+    def _lay_out(self, parameters: Parameters) -> Parameters:
+        """Return parameters with what belongs to this process's rows laid out among all."""
+
+        def laid_out(array: Any) -> Any:
+            return self.loop.group.lay_out(np.asarray(array), self.loop.rows)
+
+        log_spread = parameters.log_spread
+        return parameters._replace(
+            X=laid_out(parameters.X),
+            log_spread=None if log_spread is None else laid_out(log_spread),
         )
 
     def resume(
@@ -362,17 +389,18 @@ class _FirstStates:
         if checkpoint is None:
             return starts, []
         kernel = self.settings.kernel.for_dimensions(self.n_components)
-        snapshot = checkpoint.load(state_template(kernel, self.settings.n_mappings))
+        template = state_template(
+            kernel, self.settings.n_mappings, variational=self.loop.options.variational
+        )
+        snapshot = checkpoint.load(template)
         if snapshot is None:
             return starts, []
         for outcome in snapshot.outcomes:
             state = outcome.state
             with double_precision():
-                X, S = (
-                    self.loop.group.lay_out(np.asarray(array), self.loop.rows)
-                    for array in (state.parameters.X, state.S)
-                )
-            outcome.state = state._replace(parameters=state.parameters._replace(X=X), S=S)
+                S = self.loop.group.lay_out(np.asarray(state.S), self.loop.rows)
+                parameters = self._lay_out(state.parameters)
+            outcome.state = state._replace(parameters=parameters, S=S)
         seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
         return seeded, snapshot.outcomes
 
@@ -425,7 +453,7 @@ def learn(
     partitions = [loop.group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]
     sizes = [_sizes(partition, settings, loop) for partition in partitions]
     agreement = agreements(partitions, settings.n_clusters, loop.group)
-    eligible = np.array([each.min() > 0 for each in sizes])
+    eligible = np.array([each.min() > 0 or loop.options.variational for each in sizes])
     if not eligible.any():  # retries have not helped: as if they had not been made
         eligible = np.array(survivors) < n_planned
     if not eligible.any():  # but they are all there is where the others broke off at once
@@ -475,6 +503,9 @@ def finish(
 
     X: Any = np.array(group.own_rows(state.parameters.X))
     S, state_S = (sort_rows(a) for a in (last.S, state.S))
+    log_spread: Any = state.parameters.log_spread
+    if log_spread is not None:
+        log_spread = np.array(group.own_rows(log_spread))
     mixture = Mixture(*map(sort, posterior.mixture))
     P = first.Y.shape[1]
     posterior = posterior._replace(
@@ -484,10 +515,11 @@ def finish(
         mixture=mixture,
     )
     votes = np.ones_like(S) if first.votes is None else first.votes[:, order]
-    known: Any = (first.Y, X, S, votes)
+    spread = None if log_spread is None else np.exp(log_spread)
+    known: Any = (first.Y, X, S, votes, spread)
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
-        known = tuple(group.rows_at(array, numbers) for array in known)
+        known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
     predictor = Predictor(
         first.units,
         posterior,
@@ -497,17 +529,20 @@ def finish(
         sort_mappings(last.A_inverse),
         float(last.jitter),
         1.0 if loop.rows.strength is None else float(loop.rows.strength),
+        known[4],
     )
     parameters = state.parameters
     state = State(
-        parameters._replace(X=X, log_kernels=sort_mappings(parameters.log_kernels)),
+        parameters._replace(
+            X=X, log_kernels=sort_mappings(parameters.log_kernels), log_spread=log_spread
+        ),
         state_S,
         Mixture(*map(sort, state.mixture)),
         Conjugate(sort(state.conjugate.pseudo_counts), state.conjugate.scale),
         sort_mappings(state.jitter),
         sort_mappings(state.present),
     )
-    return Result(predictor, X, S, sort(last.sizes), learned, state, vote)
+    return Result(predictor, X, S, sort(last.sizes), learned, state, spread, vote)
 
 
 def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:

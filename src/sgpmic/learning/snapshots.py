@@ -52,10 +52,11 @@ class CheckpointWriter(Protocol):
         """Return the snapshot that was kept, None if there is none."""
 
 
-def state_template(kernel: Kernel, n_processes: int) -> State:
+def state_template(kernel: Kernel, n_processes: int, *, variational: bool = False) -> State:
     """Return a state without arrays, for its structure: what leaves are put back into."""
     nothing: Any = np.zeros(0)
-    parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing)
+    log_spread = nothing if variational else None
+    parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing, log_spread)
     mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
     return State(parameters, nothing, mixture, conjugate, nothing, parameters.log_kernels)
 

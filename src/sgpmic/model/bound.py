@@ -33,6 +33,7 @@ from sgpmic.model.mixture import (
 )
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import expected_sums
 
 
 class Mappings(NamedTuple):
@@ -62,12 +63,27 @@ def mapping_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
     return rows.flat_weight[:, None] if shared else S
 
 
-def sums(mappings: Mappings, X: Array, T: Array, rows: Rows) -> tuple[Array, Array]:
-    """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows."""
+def sums(
+    mappings: Mappings, X: Array, T: Array, rows: Rows, spread: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows.
+
+    With a ``spread``, their expectations over latent points that are uncertain
+    (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
+    """
+    if spread is not None:
+        return expected_sums(mappings.kernels, mappings.Z, X, spread, T, rows)[:2]
     return statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
 
 
-def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array | float) -> Array:
+def data_term(
+    mappings: Mappings,
+    X: Array,
+    T: Array,
+    rows: Rows,
+    jitter: Array | float,
+    spread: Array | None = None,
+) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
     Parameters
@@ -79,19 +95,36 @@ def data_term(mappings: Mappings, X: Array, T: Array, rows: Rows, jitter: Array 
     rows : Rows
     jitter : float or array of shape (G,)
         Relative jitter of every K_uu.
+    spread : array of shape (N, Q) or None
+        The standard deviations of uncertain latent points: the bound then has its trace term.
     """
-    return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
+    if spread is None:
+        return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
+    kernels, Z, beta = mappings
+    phi, psi, diagonal = expected_sums(kernels, Z, X, spread, T, rows)
+    data = data_from_sums(mappings, phi, psi, T, rows, jitter, trace=True)
+    return data - 0.5 * beta * rows.n_features * diagonal
 
 
 def data_from_sums(
-    mappings: Mappings, phi: Array, psi: Array, T: Array, rows: Rows, jitter: Array | float
+    mappings: Mappings,
+    phi: Array,
+    psi: Array,
+    T: Array,
+    rows: Rows,
+    jitter: Array | float,
+    *,
+    trace: bool = False,
 ) -> Array:
-    """Return the same where the sums Φ and Ψ are at hand already."""
+    """Return the same where the sums Φ and Ψ are at hand already.
+
+    With ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well (:mod:`sgpmic.model.uncertain`).
+    """
     kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, rows.n_features)
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, rows.n_features, trace)
 
     collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
     mass = jnp.sum(T, axis=1)
@@ -106,21 +139,26 @@ def _levels(jitter: Array | float, phi: Array) -> Array:
 
 
 def add_latent(
-    data: Array, prior: LatentPrior, X: Array, S: Array, rows: Rows | None = None
+    data: Array,
+    prior: LatentPrior,
+    X: Array,
+    S: Array,
+    rows: Rows | None = None,
+    spread: Array | None = None,
 ) -> Parts:
     """Return the bound in its parts from its data term and the three sums of its second line.
 
     Where the rows have votes, minus their distance from S stands in place of the entropy
-    (:mod:`sgpmic.model.e_step`).
+    (:mod:`sgpmic.model.e_step`). ``spread`` is that of uncertain latent points.
     """
-    spread = entropy(S)
+    disorder = entropy(S)
     if rows is not None and rows.votes is not None:
-        spread = -rows.strength * distance_from_votes(S, rows.votes)
+        disorder = -rows.strength * distance_from_votes(S, rows.votes)
     return Parts(
         data,
-        weighted_sum(S, log_densities(prior, X)),
+        weighted_sum(S, log_densities(prior, X, spread)),
         weighted_sum(S, prior.log_weights[None, :]),
-        spread,
+        disorder,
     )
 
 

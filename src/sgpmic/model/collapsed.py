@@ -7,10 +7,15 @@ For one Gaussian process, with :math:`A = K_{uu} + \beta\Phi`, :math:`W = \beta\
 Numerics: with :math:`K_{uu} = LL^\top` and :math:`B = I + \beta L^{-1}\Phi L^{-\top}` one has
 :math:`\log|A| - \log|K_{uu}| = \log|B|`, and B's eigenvalues are at least 1 however close to
 singular :math:`K_{uu}` is. :math:`R = L\,\mathrm{chol}(B)` is a triangular factor of A.
+
+Titsias' bound has another term, :math:`-\tfrac{\beta P}2 [\sum_n t_n \langle k(x_n,x_n)\rangle -
+\mathrm{tr}(K_{uu}^{-1}\Phi)]`: what the inducing points leave open about f. Its second part is
+made here (``trace=True``), where the factors are at hand.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -82,39 +87,60 @@ def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | 
     return Factors(L_inverse, R_inverse, alpha, jnp.sum(jnp.log(jnp.diagonal(L_B))), level)
 
 
-@jax.custom_vjp
+@partial(jax.custom_vjp, nondiff_argnums=(6,))
 def collapsed_term(
-    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float, n_features: Array
+    K_uu: Array,
+    phi: Array,
+    psi: Array,
+    beta: Array,
+    jitter: Array | float,
+    n_features: Array,
+    trace: bool = False,
 ) -> Array:
     """Return −P/2 (log|A| − log|K_uu|) + ½ tr(WᵀA⁻¹W) of one Gaussian process.
 
-    The jitter and the number of features P are settings: nothing is differentiated by them. Where
-    features are padded, Ψ has more columns than P.
+    With ``trace``, + βP/2 tr(K_uu⁻¹Φ) as well. The jitter and the number of features P are
+    settings: nothing is differentiated by them. Where features are padded, Ψ has more columns
+    than P.
     """
-    return _collapsed_forward(K_uu, phi, psi, beta, jitter, n_features)[0]
+    return _collapsed_forward(K_uu, phi, psi, beta, jitter, n_features, trace)[0]
 
 
 def _collapsed_forward(
-    K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float, n_features: Array
+    K_uu: Array,
+    phi: Array,
+    psi: Array,
+    beta: Array,
+    jitter: Array | float,
+    n_features: Array,
+    trace: bool,
 ) -> tuple[Array, Any]:
     f = factorise(K_uu, phi, psi, beta, jitter)
     value = -n_features * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
+    if trace:
+        value = value + 0.5 * beta * n_features * jnp.sum((f.L_inverse @ phi) * f.L_inverse)
     return value, (phi, psi, beta, f, n_features)
 
 
-def _collapsed_backward(residuals: Any, g: Array) -> Any:
+def _collapsed_backward(trace: bool, residuals: Any, g: Array) -> Any:
     phi, psi, beta, f, P = residuals
     A_inverse = f.R_inverse.T @ f.R_inverse
     outer = f.alpha @ f.alpha.T
     dA = -0.5 * (P * A_inverse + outer)  # ∂L/∂A; ∂L/∂W = A⁻¹W = alpha
+    K_inverse = f.L_inverse.T @ f.L_inverse
     # ∂L/∂K_uu = P/2 (K_uu⁻¹ − A⁻¹) − ½ ααᵀ
-    dK = 0.5 * (P * (f.L_inverse.T @ f.L_inverse - A_inverse) - outer)
+    dK = 0.5 * (P * (K_inverse - A_inverse) - outer)
+    d_phi = g * beta * dA
+    d_beta = jnp.sum(dA * phi) + jnp.sum(f.alpha * psi)
+    if trace:  # of βP/2 tr(K_uu⁻¹Φ)
+        dK = dK - 0.5 * beta * P * (K_inverse @ phi @ K_inverse)
+        d_phi = d_phi + 0.5 * g * beta * P * K_inverse
+        d_beta = d_beta + 0.5 * P * jnp.sum(K_inverse * phi)
     # K_uu went in as K_uu + jitter · mean(diag K_uu) · I.
     U = dK.shape[0]
     dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
-    d_beta = jnp.sum(dA * phi) + jnp.sum(f.alpha * psi)
     constants = jnp.zeros_like(f.jitter), jnp.zeros_like(P)
-    return g * dK, g * beta * dA, g * beta * f.alpha, g * d_beta, *constants
+    return g * dK, d_phi, g * beta * f.alpha, g * d_beta, *constants
 
 
 collapsed_term.defvjp(_collapsed_forward, _collapsed_backward)

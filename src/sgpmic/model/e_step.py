@@ -17,6 +17,10 @@ by :math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
 With :math:`\lambda = 1` this is Bayes' rule. The stronger the votes, the less the model moves them;
 memberships then stay as honest as they are, while latent points by themselves, which are point
 estimates, would make every one of them certain.
+
+For latent points that are uncertain (``spread``), the logarithms are expectations under q(x_n) and
+q of the mixture's parameters, and what the inducing points leave open about f_n is part of them
+(:mod:`sgpmic.model.uncertain`).
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from sgpmic.model.collapsed import Factors
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.row_pass.sums import of_rows
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import mean_over_points
 
 
 def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
@@ -55,9 +60,41 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     return of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
 
 
+def uncertain_log_likelihoods(
+    mappings: Mappings, factors: Factors, X: Array, spread: Array, rows: Rows
+) -> Array:
+    """Return ⟨log p(y_n | f_n)⟩ under every q(f_m) and q(x_n), shape (N, G)."""
+    kernels, Z, beta = mappings
+
+    def left_open(component: Any, x: Array, y: Array, Z: Array) -> Array:
+        kernel, L_inverse, factor = component
+        whitened = L_inverse @ cross(kernel, Z, x)  # its squares sum to kᵀK_uu⁻¹k
+        return factor * (kernel.diagonal(x) - jnp.sum(whitened**2, axis=0))
+
+    half = jnp.broadcast_to(0.5 * beta * rows.n_features, factors.jitter.shape)
+    components = (kernels, factors.L_inverse, half)
+
+    def of_points(points: Array) -> Array:
+        likelihoods = expected_log_likelihoods(mappings, factors, points, rows)
+        return likelihoods - of_rows(
+            left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory
+        )
+
+    likelihoods: Array = mean_over_points(of_points, X, spread)
+    return likelihoods
+
+
 def log_votes(votes: Array, weight: Array) -> Array:
     """Return the logarithms of votes (N, M), −∞ for padded clusters, finite for padding rows."""
     return jnp.log(votes + (1.0 - weight)[:, None])
+
+
+def summed_out(log_p: Array, rows: Rows) -> Array:
+    """Return what every row adds to the bound where S is the best for log p_nm, shape (N,)."""
+    if rows.votes is None:
+        return jax.nn.logsumexp(log_p, axis=1) * rows.flat_weight
+    tempered = log_votes(rows.votes, rows.flat_weight) + log_p / rows.strength
+    return rows.strength * jax.nn.logsumexp(tempered, axis=1) * rows.flat_weight
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:
@@ -76,8 +113,9 @@ def e_step(
     *,
     shared: bool,
     jitter: Array,
+    spread: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make one exact E-step from ``S``.
+    """Make one exact E-step from ``S``; ``spread`` (N, Q) where latent points are uncertain.
 
     Returns
     -------
@@ -86,10 +124,13 @@ def e_step(
     jitter : array of shape (G,)
         As given, or higher where q(F) needed it.
     """
-    log_p = log_densities(prior, X) + prior.log_weights
+    log_p = log_densities(prior, X, spread) + prior.log_weights
     if shared:
         # The one mapping is the same for every cluster: it cancels in the softmax.
         return responsibilities(log_p, rows), jitter
-    factors = factorise_all(mappings, *sums(mappings, X, S, rows), jitter)
-    log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
+    factors = factorise_all(mappings, *sums(mappings, X, S, rows, spread), jitter)
+    if spread is None:
+        log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
+    else:
+        log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, spread, rows)
     return responsibilities(log_p, rows), factors.jitter

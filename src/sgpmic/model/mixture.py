@@ -83,8 +83,14 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
     )
 
 
-def log_densities(prior: LatentPrior, X: Array) -> Array:
-    """Return log N(x_n | x̄_m, C_m), shape (N, M)."""
+def log_densities(prior: LatentPrior, X: Array, spread: Array | None = None) -> Array:
+    """Return log N(x_n | x̄_m, C_m), shape (N, M).
+
+    With a ``spread`` σ (N, Q) its expectation over x ~ N(x_n, diag σ_n²): less ½ tr(C_m⁻¹ diag σ²).
+    """
+    if spread is not None:
+        precisions = jnp.sum(prior.whiteners**2, axis=1)  # the diagonals of C⁻¹, (M, Q)
+        return log_densities(prior, X) - 0.5 * (spread**2) @ precisions.T
     Q = X.shape[1]
     if Q > WRITTEN_OUT:
 

@@ -86,7 +86,7 @@ class Checkpoint:
         own = {
             f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
             for i, outcome in enumerate(snapshot.outcomes)
-            for name, array in (("X", outcome.state.parameters.X), ("S", outcome.state.S))
+            for name, array in _by_row(outcome.state).items()
         }
         first, end = group.first, group.first + group.n_own
         write_model(unfinished / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
@@ -102,7 +102,8 @@ class Checkpoint:
         arrays: dict[str, np.ndarray] = {}
         described = []
         for number, outcome in enumerate(snapshot.outcomes):
-            leaves = state_leaves(_with_rows(outcome.state, np.zeros(0), np.zeros(0)))
+            nothing = {name: np.zeros(0) for name in _by_row(outcome.state)}
+            leaves = state_leaves(_with_rows(outcome.state, nothing))
             arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
             described.append(_describe_outcome(outcome, len(leaves)))
         header = {
@@ -139,11 +140,13 @@ class Checkpoint:
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
         self._check_belongs(header["belongs_to"])
-        own = self._read_own_rows(folder, len(header["outcomes"]))
+        names = list(_by_row(template))
+        own = self._read_own_rows(folder, names, len(header["outcomes"]))
         outcomes: list[Outcome] = []
         for i, described in enumerate(header["outcomes"]):
             leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
-            state = _with_rows(state_from_leaves(template, leaves), own[f"{i}.X"], own[f"{i}.S"])
+            by_row = {name: own[f"{i}.{name}"] for name in names}
+            state = _with_rows(state_from_leaves(template, leaves), by_row)
             outcomes.append(_restore_outcome(described, state))
         return Snapshot(list(header["seeds"]), outcomes)
 
@@ -155,7 +158,9 @@ class Checkpoint:
                 "delete it to start anew, or resume with what it belongs to."
             )
 
-    def _read_own_rows(self, folder: Path, n_outcomes: int) -> dict[str, np.ndarray]:
+    def _read_own_rows(
+        self, folder: Path, names: list[str], n_outcomes: int
+    ) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
         parts: list[tuple[int, dict[str, np.ndarray]]] = []
@@ -169,7 +174,7 @@ class Checkpoint:
         found = {
             f"{i}.{name}": np.concatenate([arrays[f"{i}.{name}"] for _, arrays in parts])
             for i in range(n_outcomes)
-            for name in "XS"
+            for name in names
             if parts
         }
         if any(len(array) != end - first for array in found.values()) or not found:
@@ -177,8 +182,21 @@ class Checkpoint:
         return found
 
 
-def _with_rows(state: State, X: Any, S: Any) -> State:
-    return state._replace(parameters=state.parameters._replace(X=X), S=S)
+def _by_row(state: State) -> dict[str, Any]:
+    """Return what of a state has an entry for each row."""
+    parameters = state.parameters
+    arrays = {"X": parameters.X, "S": state.S}
+    if parameters.log_spread is not None:
+        arrays["log_spread"] = parameters.log_spread
+    return arrays
+
+
+def _with_rows(state: State, by_row: Mapping[str, Any]) -> State:
+    """Return a state with other arrays for what :func:`_by_row` names."""
+    parameters = state.parameters._replace(
+        X=by_row["X"], log_spread=by_row.get("log_spread", state.parameters.log_spread)
+    )
+    return state._replace(parameters=parameters, S=by_row["S"])
 
 
 def _describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:

@@ -119,6 +119,8 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         "reference.keys": reference.keys,
         "reference.order": reference.order,
     }
+    if predictor.spread is not None:
+        arrays["embedding_std"] = predictor.spread
     for name, value in posterior.mappings.kernels.parameters().items():
         arrays[f"kernel.{name}"] = value
     return {name: np.asarray(array) for name, array in arrays.items()}
@@ -151,6 +153,8 @@ def _predictor_from_arrays(
         "beta": (),
         "jitter": (),
     }
+    if "embedding_std" in arrays:
+        shapes["embedding_std"] = (N, Q)
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
@@ -179,6 +183,7 @@ def _predictor_from_arrays(
         arrays["A_inverse"],
         float(arrays["jitter"]),
         float(arrays["strength"]),
+        arrays.get("embedding_std"),
     )
 
 

@@ -1,0 +1,66 @@
+"""What a round of EM is compiled for, and the numbers it takes as they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jax import Array
+
+#: Latent points as point estimates, or with posteriors of their own.
+LATENTS = ("point", "variational")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is fixed when a round is compiled.
+
+    Attributes
+    ----------
+    shared : bool
+        One mapping for all clusters instead of one for each.
+    covariance_type : str
+        One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
+    optimizer : str
+        'scg' or 'lbfgs'.
+    settle_mixture : bool
+        Whether the mixture's closed forms are applied between the E-steps of a round.
+    has_prior : bool
+        Whether there is a conjugate prior; without one its terms are not even compiled.
+    latent : str
+        One of :data:`LATENTS`.
+    """
+
+    shared: bool
+    covariance_type: str
+    optimizer: str
+    settle_mixture: bool
+    has_prior: bool
+    latent: str = "point"
+
+    @property
+    def variational(self) -> bool:
+        """Whether latent points and the mixture's parameters have posteriors."""
+        return self.latent == "variational"
+
+    @property
+    def fixes_scale(self) -> bool:
+        """Whether X is standardised; unit covariances fix the scale of X by themselves.
+
+        So do the priors of the mixture's parameters, where those have posteriors.
+        """
+        return self.covariance_type != "unit" and not self.variational
+
+    @property
+    def sums_out(self) -> bool:
+        """Whether S is summed out while the optimiser moves X."""
+        return self.variational and self.shared
+
+
+class Limits(NamedTuple):
+    """Numbers that a compiled round takes as they come; :class:`sgpmic.EM` says what they mean."""
+
+    m_steps: Array
+    e_steps: Array
+    e_tol: Array
+    covariance_floor: Array

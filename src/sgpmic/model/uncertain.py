@@ -1,0 +1,114 @@
+r"""Latent points that are known with uncertainty, q(x_n) = N(μ_n, diag σ_n²), in the data term.
+
+With the functions' values at the inducing points integrated out at their best, the bound of
+Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.collapsed` with sums that
+are expectations,
+
+.. math:: \Phi_m = \sum_n t_{nm} \langle k_n k_n^\top \rangle, \qquad
+          \Psi_m = \sum_n t_{nm} \langle k_n \rangle y_n^\top,
+
+less what the inducing points leave open about the functions,
+
+.. math:: \tfrac{\beta P}2 \sum_m \left[\sum_n t_{nm} \langle k_m(x_n, x_n)\rangle
+          - \mathrm{tr}(K_{uu}^{-1} \Phi_m)\right] .
+
+The kernels' white part is noise of the inducing values: it stands in K_uu and not in k(x, x), so
+the bracket is a sum of variances and never negative.
+
+Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with a weight of
+:data:`CENTRE`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They have the mean and the
+covariance of q(x): exact for a linear kernel, and for every other up to σ⁴. Every set of points,
+one of each row, goes through the pass over the rows that point estimates go through: so it is the
+same for processors, GPUs and several processes, and Y is never repeated. As q(x) stands in the data
+term only by these points, every E-step and M-step is exact for them, and no step can lower the
+bound.
+
+Why the centre: without it, all points of a row are equally far from μ, and the optimiser hides
+the data in σ: rows with one μ and different σ have different points, and a mapping with a short
+length scale tells them apart. On three blobs the bound then came out 900 to 7000 nats higher than
+with exact expectations; with the centre it is right to 0.1 nats.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from sgpmic.kernels import Kernel
+from sgpmic.model.components import map_components
+from sgpmic.model.row_pass.sums import statistics
+from sgpmic.model.rows import Rows
+
+Floats = NDArray[np.float64]
+
+#: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
+#: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
+CENTRE = 1.0 / 3.0
+
+
+def sigma_points(n_components: int) -> tuple[Floats, Floats]:
+    """Return places (2Q + 1, Q) and weights (2Q + 1,) of the sigma points of a standard normal."""
+    Q = n_components
+    centre = CENTRE if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
+    reach = math.sqrt(Q / (1.0 - centre))
+    places = np.concatenate([np.zeros((1, Q)), reach * np.eye(Q), -reach * np.eye(Q)])
+    weights = np.full(2 * Q + 1, (1.0 - centre) / (2 * Q))
+    weights[0] = centre
+    return places, weights
+
+
+def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
+    """Return the mean of a function of latent points, a pytree, over the sigma points of all rows.
+
+    A loop over the sets of points: it is compiled for one of them.
+    """
+
+    def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
+        place, share = point
+        found = function(X + spread * place)
+        return jax.tree.map(lambda a, b: a + share * b, total, found), None
+
+    shapes = jax.eval_shape(function, X)
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    points: Any = sigma_points(X.shape[1])
+    return lax.scan(add, zero, points)[0]
+
+
+def expected_sums(
+    kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, rows: Rows
+) -> tuple[Array, Array, Array]:
+    """Return the sums Φ (G, U, U) and Ψ (G, U, P), and Σ_nm t_nm ⟨k_m(x_n, x_n)⟩.
+
+    Parameters
+    ----------
+    kernels : Kernel
+        Stacked.
+    Z : array of shape (U, Q)
+    X, spread : arrays of shape (N, Q)
+        The means μ and the standard deviations σ.
+    T : array of shape (N, G)
+        Weights of the rows in the mappings (:func:`sgpmic.model.bound.mapping_weights`).
+    rows : Rows
+    """
+    # What a GPU keeps for the way back, it keeps for every set of points.
+    gpu_memory = rows.gpu_memory // (2 * X.shape[1] + 1)
+
+    def of_points(points: Array) -> tuple[Array, Array, Array]:
+        phi, psi = statistics(kernels, Z, points, T, rows.Y, rows.mesh, gpu_memory)
+        diagonals = map_components(lambda kernel: kernel.diagonal(points), kernels)
+        return phi, psi, jnp.sum(T * diagonals.T)
+
+    found: tuple[Array, Array, Array] = mean_over_points(of_points, X, spread)
+    return found
+
+
+def entropy_of_points(log_spread: Array, weight: Array) -> Array:
+    """Return Σ_n H[q(x_n)] = Σ_nq ½ log 2πe σ_nq², padding rows (weight 0) left out."""
+    constant = 0.5 * math.log(2.0 * math.pi * math.e)
+    return jnp.sum(weight[:, None] * (constant + log_spread))

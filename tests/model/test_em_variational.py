@@ -1,0 +1,119 @@
+"""Rounds of EM on latent points with uncertainty: the bound only rises, and is the dense one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sgpmic.kernels import unstack
+from sgpmic.learning.em import StartArrays, State, em_round, first_state, last_e_step
+from sgpmic.learning.latent import log_prior_of, prior_of
+from sgpmic.learning.options import Limits, Options
+from sgpmic.model.bound import add_latent
+from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import entropy_of_points, sigma_points
+from support import dense, psi
+from support.random_problems import Sizes, our_problem, random_problem
+
+SIZES = Sizes(N=17, P=3, Q=2, M=2, U=4)
+BLOCK = 7  # three blocks of six rows, one of them padding
+LIMITS = Limits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
+
+
+def options(**changes: Any) -> Options:
+    base = {
+        "shared": True,
+        "covariance_type": "full",
+        "optimizer": "scg",
+        "settle_mixture": True,
+        "has_prior": True,
+        "latent": "variational",
+    }
+    return Options(**(base | changes))
+
+
+CASES = {
+    "scg, shared, full": ("rbf", options()),
+    "lbfgs, own, diag": (
+        "linear",
+        options(shared=False, covariance_type="diag", optimizer="lbfgs", settle_mixture=False),
+    ),
+    "scg, own, tied": ("matern32", options(shared=False, covariance_type="tied")),
+    "lbfgs, shared, spherical, mixture left alone": (
+        "rational_quadratic",
+        options(optimizer="lbfgs", covariance_type="spherical", settle_mixture=False),
+    ),
+    "scg, shared, unit": ("matern52", options(covariance_type="unit")),
+}
+
+
+def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, Rows]:
+    n_kernels = 1 if chosen.shared else SIZES.M
+    problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
+    ours = our_problem(problem, BLOCK)
+    start = StartArrays(
+        ours.X, ours.mappings.Z, ours.S, ours.mappings.kernels, ours.mappings.beta,
+        np.ones(SIZES.M), np.asarray(0.0),
+    )  # fmt: skip
+    return problem, first_state(start, ours.rows, LIMITS, chosen), ours.rows
+
+
+def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options) -> float:
+    """Return the bound of a state, its data term with N×N matrices."""
+    mappings, parameters, N = state.mappings, state.parameters, SIZES.N
+    kernels = unstack(jax.tree.map(np.asarray, mappings.kernels))
+    here = dense.Problem(
+        Y=problem.Y,
+        X=np.asarray(parameters.X)[:N],
+        Z=np.asarray(mappings.Z),
+        kernels=tuple(dense.DenseKernel(k.name, **k.parameters()) for k in kernels),
+        beta=float(mappings.beta),
+        S=np.asarray(state.S)[:N],
+        weights=np.asarray(state.mixture.weights),
+        means=np.asarray(state.mixture.means),
+        covariances=np.asarray(state.mixture.covariances),
+    )
+    data = psi.data_term(here, np.asarray(parameters.spread)[:N], *sigma_points(SIZES.Q))
+    prior = prior_of(state.mixture, state.conjugate, rows, chosen)
+    latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, spread=parameters.spread).bound
+    rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
+    entropy = entropy_of_points(parameters.log_spread, rows.flat_weight)
+    return data + float(latent + rest + entropy)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_round_lowers_the_bound(case: str) -> None:
+    kind, chosen = CASES[case]
+    for seed in range(3):
+        problem, state, rows = begin(kind, chosen, seed)
+        last = first = objective(problem, state, rows, chosen)
+        for _ in range(4):
+            state, info = em_round(state, rows, LIMITS, chosen)
+            reached = objective(problem, state, rows, chosen)
+            slack = 1e-8 * (1.0 + abs(reached))
+            assert float(info.bound) == pytest.approx(reached, rel=1e-7)
+            assert float(info.bound_after_e) >= last - slack
+            assert float(info.bound) >= float(info.bound_after_e) - slack
+            assert bool(info.finite)
+            np.testing.assert_allclose(np.asarray(state.S)[: SIZES.N].sum(axis=1), 1.0)
+            last = reached
+        assert last > first + 1.0
+        # Nor does the last E-step.
+        S = last_e_step(state, rows, chosen).S
+        assert objective(problem, state._replace(S=S), rows, chosen) >= last - slack
+
+
+def test_spreads_of_padding_rows_stay_where_they_are() -> None:
+    """At 0, or the optimiser's course would depend on how much padding there is."""
+    kind, chosen = CASES["scg, shared, full"]
+    _, state, rows = begin(kind, chosen, 0)
+    assert rows.n_padded > SIZES.N
+    assert not np.any(state.parameters.log_spread[SIZES.N :])
+    new, _ = em_round(state, rows, LIMITS, chosen)
+    before, after = (np.asarray(s.parameters.log_spread) for s in (state, new))
+    np.testing.assert_array_equal(after[SIZES.N :], before[SIZES.N :])
+    assert np.all(after[: SIZES.N] != before[: SIZES.N])

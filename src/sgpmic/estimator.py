@@ -35,6 +35,7 @@ from sgpmic.learning.constraints import (
 )
 from sgpmic.learning.em import State
 from sgpmic.learning.options import LATENTS
+from sgpmic.learning.points import view_axes
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
@@ -55,6 +56,10 @@ _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral)
+
+
 class SGPMIC(
     PlotsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
 ):
@@ -67,11 +72,14 @@ class SGPMIC(
 
     Parameters
     ----------
-    n_clusters : int, default=3
-        Number of clusters.
-    n_components : int or float, default=2
+    n_clusters : int or 'auto', default=3
+        Number of clusters. 'auto' takes the number that a committee of clusterings is surest
+        about, or one where the rows do not stand out from noise
+        (:mod:`sgpmic.learning.how_many`); ``number_of_clusters_`` has the course of it.
+    n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
-        dimensions as principal components are needed for it.
+        dimensions as principal components are needed for it. 'auto' takes as many as principal
+        components have more variance than chance gives; ``number_of_dimensions_`` has both.
     kernel : str or Kernel, default='rbf'
         'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or an object of
         :mod:`sgpmic.kernels`, whose parameters are start values.
@@ -119,6 +127,9 @@ class SGPMIC(
 
     Attributes
     ----------
+    view_ : ndarray of shape (n_samples, 2)
+        The embedding as pictures show it: where it has more than two dimensions, their two
+        principal axes.
     labels_ : ndarray of shape (n_samples,)
         The most probable cluster of every row; cluster 0 is the largest.
     memberships_ : ndarray of shape (n_samples, n_clusters)
@@ -136,6 +147,13 @@ class SGPMIC(
     starts_ : list of dict
         Every start: its kind, bound, agreement with the others, rounds, labels, whether it was
         kept.
+    n_clusters_ : int
+        Number of clusters, those without rows included.
+    support_ : Support or None
+        Whether the rows stand out from noise without clusters: ``support_.supported``,
+        ``p_value``, ``statistic`` and ``sentence()``. None without a committee.
+    number_of_clusters_, number_of_dimensions_ : dict or None
+        Where they were to be found: what was 'chosen', and the curves that it goes by.
     committee_ : list of dict
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
         (all add up to 1), 'cut' (the share of a row's neighbours that it puts into another
@@ -185,7 +203,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": WholeNumber(1),
+        "n_clusters": WholeNumber(1, word="auto"),
         "n_components": CountOrShare(),
         "mapping": OneOf(MAPPINGS),
         "covariance_type": OneOf(COVARIANCE_TYPES),
@@ -202,8 +220,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def __init__(
         self,
-        n_clusters: int = 3,
-        n_components: int | float = 2,
+        n_clusters: int | str = 3,
+        n_components: int | float | str = 2,
         *,
         kernel: str | Kernel = "rbf",
         mapping: str = "shared",
@@ -375,7 +393,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         # Row by row in memory: sums in another order would round differently.
         Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
         group = ProcessGroup(len(Y)) if group is None else group
-        if group.n_rows < self.n_clusters:
+        if not isinstance(self.n_clusters, str) and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
@@ -420,8 +438,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
         fits = (
             len(self.embedding_) == len(Y)
             and self.n_features_in_ == len(self.units_.offset)
-            and (self.n_components_ == settings.n_components or settings.n_components < 1)
-            and self.memberships_.shape[1] == settings.n_clusters
+            and (
+                settings.n_components == self.n_components_ or not _is_whole(settings.n_components)
+            )
+            and settings.n_clusters in ("auto", self.n_clusters_)
             and len(self.inducing_) == min(settings.n_inducing, group.n_rows)
             and len(self.kernels_) == settings.n_mappings
             and type(self.kernels_[0]) is type(kernel)
@@ -442,6 +462,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self._keep_predictor(result.predictor, result.X, result.S, result.spread)
         learned = result.learned
         self.committee_ = result.committee_listing()
+        support, number, dimensions = result.structure
+        self.support_ = support
+        self.number_of_clusters_ = None if number is None else number.listing()
+        self.number_of_dimensions_ = None if dimensions is None else dimensions.listing()
         self.starts_ = learned.listing()
         self.history_ = learned.history
         self.lower_bound_ = learned.outcome.bound
@@ -467,6 +491,16 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.beta_ = float(predictor.posterior.mappings.beta)
         self.inducing_ = np.asarray(predictor.posterior.mappings.Z)
         self.n_components_ = predictor.X.shape[1]
+        self.n_clusters_ = S.shape[1]
+
+    @property
+    def view_(self) -> Floats:
+        """The embedding as pictures show it, of shape (n_samples, 2) or (n_samples, 1).
+
+        Of more than two latent dimensions, the two principal axes of the latent points.
+        """
+        check_is_fitted(self)
+        return self.embedding_ @ view_axes(self.embedding_)[:, :2]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
         """Learn, and return the embedding.
@@ -679,6 +713,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
             history=self.history_,
             starts=self.starts_,
             committee=self.committee_,
+            support=self.support_,
+            number_of_clusters=self.number_of_clusters_,
+            number_of_dimensions=self.number_of_dimensions_,
         )
         save_model(path, stored)
 
@@ -708,4 +745,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         model.history_ = stored.history
         model.starts_ = stored.starts
         model.committee_ = stored.committee
+        model.support_ = stored.support
+        model.number_of_clusters_ = stored.number_of_clusters
+        model.number_of_dimensions_ = stored.number_of_dimensions
         return model

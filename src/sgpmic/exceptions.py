@@ -6,6 +6,7 @@ __all__ = [
     "ConvergenceWarning",
     "DeadClusterWarning",
     "JitterWarning",
+    "NoStructureWarning",
     "NotFittedError",
     "SGPMICWarning",
     "StartWarning",
@@ -22,6 +23,10 @@ class DeadClusterWarning(SGPMICWarning):
 
 class JitterWarning(SGPMICWarning):
     """A kernel matrix was close to singular and had to be strengthened."""
+
+
+class NoStructureWarning(SGPMICWarning):
+    """The rows do not stand out from noise without clusters."""
 
 
 class StartWarning(SGPMICWarning):

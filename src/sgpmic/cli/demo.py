@@ -32,7 +32,7 @@ def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed 
     )
     fit(
         table,
-        clusters=3,
+        clusters="3",
         out=out / "run",
         id_column="flower",
         label_column="species",

@@ -62,7 +62,7 @@ def fit(
     job = join_job(processes)
     job.do(lambda: opt.check_device(device))
     parameters: dict[str, Any] = {
-        "n_clusters": clusters,
+        "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
         "kernel": kernel,
         "latent": latent,
@@ -138,7 +138,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
         raise ValueError("--batch works in one process: leave out --batch, or --processes.")
     model = sgpmic.SGPMIC.as_published() if as_published else sgpmic.SGPMIC()
     model.set_params(**parameters).check_settings()
-    if model.n_clusters > job.group.n_rows:
+    if not isinstance(model.n_clusters, str) and model.n_clusters > job.group.n_rows:
         raise ValueError(
             f"-k {model.n_clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
         )
@@ -243,7 +243,7 @@ _SCALED = {
 
 def _summarise(this: Fit) -> None:
     job, model, data = this.job, this.model, this.data
-    screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters} clusters")
+    screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters_} clusters")
     for name in ("cluster", "rows", "weight", "mean certainty"):
         screen.add_column(name, justify="right")
     for m, size in enumerate(job.sizes(model)):
@@ -251,6 +251,8 @@ def _summarise(this: Fit) -> None:
         certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
         screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
     console.print(screen)
+    if model.support_ is not None:
+        console.print(model.support_.sentence())
     console.print(_SCALED[model.units_.kind])
     if data.labels is not None and job.is_alone:
         from sklearn.metrics import adjusted_rand_score

@@ -149,7 +149,7 @@ class CommandJob:
 
     def sizes(self, model: SGPMIC) -> list[int]:
         """Return how many rows every cluster has, over all processes."""
-        counts = np.bincount(model.labels_, minlength=model.n_clusters).astype(np.float64)
+        counts = np.bincount(model.labels_, minlength=model.n_clusters_).astype(np.float64)
         return [int(count) for count in self.group.total(counts)]
 
     def sample(self, model: SGPMIC, data: Table) -> tuple[SGPMIC, Table]:

@@ -16,11 +16,16 @@ TablePath = Annotated[
         metavar="TABLE", help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY or NPZ."
     ),
 ]
-Clusters = Annotated[int, typer.Option("-k", "--clusters", min=1, help="Number of clusters.")]
+Clusters = Annotated[
+    str,
+    typer.Option("-k", "--clusters", help="Number of clusters, or auto to find it."),
+]
 Dimensions = Annotated[
     str,
     typer.Option(
-        "-d", "--dimensions", help="Latent dimensions, or the share of variance to keep (0.95)."
+        "-d",
+        "--dimensions",
+        help="Latent dimensions, the share of variance to keep (0.95), or auto.",
     ),
 ]
 OutFolder = Annotated[Path, typer.Option(help="Folder for the results.")]
@@ -88,8 +93,19 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the results of an 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
 
-def dimensions(words: str) -> int | float:
-    """Read ``-d``: a whole number, or a share of variance."""
+def clusters(words: str) -> int | str:
+    """Read ``-k``: a whole number, or auto."""
+    if words == "auto":
+        return words
+    if not words.isdecimal() or int(words) < 1:
+        raise fail(f"-k {words}: give a whole number of clusters (3), or auto.")
+    return int(words)
+
+
+def dimensions(words: str) -> int | float | str:
+    """Read ``-d``: a whole number, a share of variance, or auto."""
+    if words == "auto":
+        return words
     if words.lstrip("-").isdecimal():
         return int(words)
     try:
@@ -98,7 +114,8 @@ def dimensions(words: str) -> int | float:
         share = float("nan")
     if not 0.0 < share < 1.0:
         raise fail(
-            f"-d {words}: give a whole number of dimensions (2), or a share of variance (0.95)."
+            f"-d {words}: give a whole number of dimensions (2), a share of variance (0.95), "
+            "or auto."
         )
     return share
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,12 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "bound": model.lower_bound_,
             "rounds": model.n_iter_,
             "converged": bool(model.converged_),
+            "clusters": model.n_clusters_,
             "components": model.n_components_,
+            "support": None if model.support_ is None else asdict(model.support_),
+            "number_of_clusters": model.number_of_clusters_,
+            "number_of_dimensions": model.number_of_dimensions_,
+            "committee": model.committee_,
             "sizes": sizes,
         },
         "warnings": fit.notes,

@@ -6,13 +6,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sgpmic.exceptions import ConvergenceWarning, DeadClusterWarning, JitterWarning, StartWarning
+from sgpmic.exceptions import (
+    ConvergenceWarning,
+    DeadClusterWarning,
+    JitterWarning,
+    NoStructureWarning,
+    StartWarning,
+)
 from sgpmic.learning.run import FitSettings, Result
 
 
 def advice(result: Result, settings: FitSettings) -> Iterator[tuple[type[Warning], str]]:
     """Yield the warnings that a fit deserves."""
     outcome = result.learned.outcome
+    support = result.structure.support
+    if support is not None and not support.supported and result.S.shape[1] > 1:
+        yield (
+            NoStructureWarning,
+            f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
+            "ask for n_clusters='auto' or 1, or add features that tell groups apart.",
+        )
     for note in outcome.notes:
         yield StartWarning, note
     empty = int(np.sum(result.sizes == 0))

@@ -43,17 +43,19 @@ class OneOf:
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A whole number of at least ``least``, or None where that is allowed."""
+    """A whole number of at least ``least``, or None or a word where that is allowed."""
 
     least: int
     or_none: bool = False
+    word: str | None = None
 
     def check(self, name: str, value: Any) -> None:
         """Raise where the value is not one."""
-        if value is None and self.or_none:
+        if (value is None and self.or_none) or (self.word is not None and value == self.word):
             return
+        choice = "" if self.word is None else f" or {self.word!r}"
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-            raise TypeError(f"{name} must be a whole number, got {value!r}.")
+            raise TypeError(f"{name} must be a whole number{choice}, got {value!r}.")
         if value < self.least:
             raise ValueError(f"{name} must be at least {self.least}, got {value}.")
 
@@ -83,14 +85,16 @@ class Number:
 
 @dataclass(frozen=True)
 class CountOrShare:
-    """A whole number of at least 1, or a share of variance between 0 and 1."""
+    """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
 
     def check(self, name: str, value: Any) -> None:
         """Raise where the value is neither."""
         message = (
-            f"{name} must be a whole number of at least 1, or a share of variance between 0 and 1 "
-            f"(such as 0.95), got {value!r}."
+            f"{name} must be a whole number of at least 1, a share of variance between 0 and 1 "
+            f"(such as 0.95), or 'auto', got {value!r}."
         )
+        if isinstance(value, str) and value == "auto":
+            return
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
             raise TypeError(message)
         if value < 1 if isinstance(value, Integral) else not 0.0 < float(value) < 1.0:

@@ -55,3 +55,16 @@ def falling_weights(distances: Floats, power: float) -> Floats:
     closeness **= power
     weights: Floats = closeness / closeness.sum(axis=1, keepdims=True)
     return weights
+
+
+def view_axes(points: Floats) -> Floats:
+    """Return the axes that pictures of points are drawn in, as columns: a rotation.
+
+    Of up to two dimensions the axes as they are; of more, the principal ones, each pointing to
+    where its largest coordinate is.
+    """
+    if points.shape[1] <= 2:
+        return np.eye(points.shape[1])
+    axes: Floats = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
+    return axes * np.where(signs == 0, 1.0, signs)

@@ -28,6 +28,7 @@ from sgpmic.learning.settings import EM, Committee, Computation, Start
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot, state_template
 from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import PlannedStart, agreements, choose, plan_starts
+from sgpmic.learning.structure import Structure, examine
 from sgpmic.learning.units import Units, measure_units
 from sgpmic.learning.votes import vote_on
 from sgpmic.model.mixture import Conjugate, Mixture
@@ -50,8 +51,8 @@ _OWN_ROUNDS, _OWN_INDUCING = 3, 30
 class FitSettings:
     """Everything that decides a fit; the estimator's parameters of the same names say more."""
 
-    n_clusters: int
-    n_components: int | float
+    n_clusters: Any  # a number; 'auto' until it is chosen
+    n_components: int | float | str
     kernel: Kernel
     mapping: str
     covariance_type: str
@@ -173,6 +174,8 @@ class Result(NamedTuple):
         Standard deviations of the latent points, where they are uncertain.
     vote : Vote or None
         The committee's; shares are of this process's rows, members of the rows that were voted on.
+    structure : Structure
+        What the table supports.
     """
 
     predictor: Predictor
@@ -182,7 +185,8 @@ class Result(NamedTuple):
     learned: Learned
     state: State
     spread: Floats | None
-    vote: Vote | None
+    vote: Vote | None = None
+    structure: Structure = Structure(None, None, None)
 
     def committee_listing(self) -> list[dict[str, Any]]:
         """Return a description of every member of the committee, the weightiest first."""
@@ -219,6 +223,18 @@ def run(
     """
     start = settings.start
     units = measure_units(Y, group, settings.scale)
+    structure = examine(
+        Y,
+        group,
+        units,
+        support=settings.committee is not None and settings.n_clusters != 1,
+        clusters=settings.n_clusters == "auto",
+        dimensions=settings.n_components == "auto",
+    )
+    if structure.clusters is not None:
+        settings = replace(settings, n_clusters=structure.clusters.chosen)
+    if structure.dimensions is not None:
+        settings = replace(settings, n_components=structure.dimensions.chosen)
     n_components = count_components(settings.n_components, units, Y, group)
     with double_precision():
         rows = group.lay_out_rows(Y, settings.computation.block_size, units.reduce)
@@ -260,7 +276,7 @@ def run(
     if vote is not None:
         first = first.with_votes(vote.shares)
     learned = learn(first, starts, outcomes, n_retries, checkpoint)
-    return finish(learned, first, vote, random_state)
+    return finish(learned, first, random_state)._replace(vote=vote, structure=structure)
 
 
 def _own_fit(
@@ -476,9 +492,7 @@ def _is_whole(outcome: Outcome, settings: FitSettings, loop: Loop) -> bool:
 
 
 @with_numerics
-def finish(
-    learned: Learned, first: _FirstStates, vote: Vote | None, random_state: np.random.RandomState
-) -> Result:
+def finish(learned: Learned, first: _FirstStates, random_state: np.random.RandomState) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
 
     A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
@@ -542,7 +556,7 @@ def finish(
         sort_mappings(state.jitter),
         sort_mappings(state.present),
     )
-    return Result(predictor, X, S, sort(last.sizes), learned, state, spread, vote)
+    return Result(predictor, X, S, sort(last.sizes), learned, state, spread)
 
 
 def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:

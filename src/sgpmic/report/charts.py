@@ -108,6 +108,31 @@ def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
     return lines
 
 
+def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return how sure the committee is of every number of clusters, None where none was sought."""
+    if chosen is None or not chosen["candidates"]:
+        return None
+    numbers, sure = chosen["candidates"], chosen["certainty"]
+    low = max(min(sure) - 0.1, 0.0)
+    y = _scale(low, 1.02, HEIGHT - _BOTTOM, _TOP)
+    y_ticks = [Tick(y(t), f"{100 * t:.0f} %") for t in nice_ticks(low, 1.0, 5)]
+    left = _left_margin(y_ticks)
+    x = _scale(numbers[0] - 0.5, numbers[-1] + 0.5, left, WIDTH - _RIGHT)
+    points = [
+        {"x": x(k), "y": y(c), "kept": k == chosen["chosen"], "words": f"{k}: {100 * c:.0f} %"}
+        for k, c in zip(numbers, sure, strict=True)
+    ]
+    return {
+        "points": points,
+        "line": " ".join(f"{point['x']},{point['y']}" for point in points),
+        "chosen": chosen["chosen"],
+        "modes": chosen["modes"],
+        "x_ticks": [Tick(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],
+        "y_ticks": y_ticks,
+        **_frame(left),
+    }
+
+
 def certainty_chart(certainty: Floats, n_bins: int = 20) -> dict[str, Any]:
     """Return the histogram of certainty, from 0 to 1."""
     counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=n_bins, range=(0.0, 1.0))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic.learning.points import view_axes
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -35,6 +37,12 @@ class RunContent:
         As ``SGPMIC.history_``.
     starts : list of dict
         As ``SGPMIC.starts_``, with or without the labels.
+    support : str
+        A sentence on whether there are clusters at all.
+    committee : list of dict
+        As ``SGPMIC.committee_``.
+    number_of_clusters : dict or None
+        As ``SGPMIC.number_of_clusters_``.
     settings : dict
         What was asked for.
     warnings : list of str
@@ -56,6 +64,9 @@ class RunContent:
     label_name: str = "given label"
     history: dict[str, list[Any]] = field(default_factory=dict)
     starts: list[dict[str, Any]] = field(default_factory=list)
+    support: str = ""
+    committee: list[dict[str, Any]] = field(default_factory=list)
+    number_of_clusters: dict[str, Any] | None = None
     settings: dict[str, str | int | float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     times: dict[str, float] = field(default_factory=dict)
@@ -139,14 +150,18 @@ def content_from_model(
     plain = {
         k: v for k, v in model.get_params(deep=False).items() if isinstance(v, str | int | float)
     }
+    axes = view_axes(model.embedding_)
     found: dict[str, Any] = {
-        "embedding": model.embedding_,
+        "embedding": model.embedding_ @ axes,
         "memberships": model.memberships_,
-        "means": model.means_,
-        "covariances": model.covariances_,
+        "means": model.means_ @ axes,
+        "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
+        "support": "" if model.support_ is None else model.support_.sentence(),
+        "committee": model.committee_,
+        "number_of_clusters": model.number_of_clusters_,
         "settings": plain,
     }
     return RunContent(title=title, feature_names=feature_names, values=values, **(found | more))

@@ -23,7 +23,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar
+from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import Ints, RunContent
 from sgpmic.report.latent_map import latent_map
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
@@ -117,6 +117,8 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared),
             starts=_starts(content),
+            committee=_committee(content),
+            numbers=number_chart(content.number_of_clusters),
             times=[(name, duration(value)) for name, value in content.times.items()],
         )
     )
@@ -172,11 +174,12 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
     if len(filled) > 8:
         ordered = np.sort(sizes.counts[sizes.counts > 0])
         of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
-    sentences = [
+    sentences = [content.support] if content.support else []
+    sentences.append(
         f"{plural(n, 'row')} with {plural(p, 'feature')} {'was' if n == 1 else 'were'} grouped "
         f"into {plural(len(filled), 'cluster')} {of} and placed in a latent space of "
         f"{plural(content.embedding.shape[1], 'dimension')}."
-    ]
+    )
     empty = content.n_clusters - len(filled)
     if empty:
         verb = "has" if empty == 1 else "have"
@@ -356,6 +359,19 @@ def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
         "ari": f"{compared.ari:.3f}".replace("-", "−"),
         "purity": percent(compared.purity),
     }
+
+
+def _committee(content: RunContent) -> list[dict[str, str]]:
+    """Return the table of the committee's members."""
+    return [
+        {
+            "name": shorten(member["name"], 40),
+            "weight": percent(float(member["weight"])),
+            "cut": number(round(float(member["cut"]), 3), 3),
+            "agreement": number(round(float(member["agreement"]), 3), 3),
+        }
+        for member in content.committee
+    ]
 
 
 def _starts(content: RunContent) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 def draw_embedding(model: Any, title: str | None, axes: Axes | None) -> Axes:
     """Draw latent points and Gaussians; of one latent dimension, points against their certainty."""
-    embedding, memberships = model.embedding_, model.memberships_
+    embedding, memberships = model.view_, model.memberships_
     certainty = memberships.max(axis=1)
     flat = embedding.shape[1] == 1
     axes = axes or _new_axes(7.5, _height(embedding, flat))

@@ -7,7 +7,7 @@ gives the same answers to the last bit.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ import sgpmic
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.predictor import Predictor
 from sgpmic.learning.reference import Reference
+from sgpmic.learning.support import Support
 from sgpmic.learning.units import Units
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
@@ -39,6 +40,9 @@ class StoredModel:
     history: dict[str, list[float]]
     starts: list[dict[str, Any]]
     committee: list[dict[str, Any]]
+    support: Support | None
+    number_of_clusters: dict[str, Any] | None
+    number_of_dimensions: dict[str, Any] | None
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -61,6 +65,9 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
         "starts": starts,
         "committee": model.committee,
+        "support": None if model.support is None else asdict(model.support),
+        "number_of_clusters": model.number_of_clusters,
+        "number_of_dimensions": model.number_of_dimensions,
     }
     write_model(path, header, arrays)
 
@@ -82,6 +89,9 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                 for i, start in enumerate(header["starts"])
             ],
             committee=list(header["committee"]),
+            support=None if header["support"] is None else Support(**header["support"]),
+            number_of_clusters=header["number_of_clusters"],
+            number_of_dimensions=header["number_of_dimensions"],
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error

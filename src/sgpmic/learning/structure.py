@@ -1,0 +1,109 @@
+"""What a table supports, before anything is fitted to it: clusters at all, how many, dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.learning.how_many import NumberOfClusters, choose_number
+from sgpmic.learning.support import Support, structure_support
+from sgpmic.learning.units import Units
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+#: A sample of so many rows is looked at, always the same: the answer is the table's, not a seed's.
+MOST_ROWS = 1000
+#: Latent dimensions that are chosen, at most.
+MOST_DIMENSIONS = 10
+#: Tables of noise that variances are compared with, and which of them counts.
+_SHUFFLED, _QUANTILE = 20, 0.95
+
+
+@dataclass(frozen=True)
+class NumberOfDimensions:
+    """How the number of latent dimensions was chosen.
+
+    Attributes
+    ----------
+    chosen : int
+        Principal components with more variance than noise has, at least one.
+    variance : tuple of float
+        Shares of the variance of the principal components.
+    noise : tuple of float
+        The same of rows whose features were shuffled, each by itself: what chance gives.
+    """
+
+    chosen: int
+    variance: tuple[float, ...]
+    noise: tuple[float, ...]
+
+    def listing(self) -> dict[str, Any]:
+        """Return it as plain numbers and lists."""
+        return {
+            "chosen": self.chosen,
+            "variance": list(self.variance),
+            "noise": list(self.noise),
+        }
+
+
+class Structure(NamedTuple):
+    """What was found out about a table; None for what was not asked."""
+
+    support: Support | None
+    clusters: NumberOfClusters | None
+    dimensions: NumberOfDimensions | None
+
+
+def examine(
+    Y: Floats, group: ProcessGroup, units: Units, *, support: bool, clusters: bool, dimensions: bool
+) -> Structure:
+    """Return what the table of all processes supports.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_own, n_features)
+        The rows of this process, in their own units.
+    group : ProcessGroup
+    units : Units
+    support, clusters, dimensions : bool
+        What to find out. The number of clusters needs the support.
+    """
+    if not (support or clusters or dimensions):
+        return Structure(None, None, None)
+    numbers = np.arange(group.n_rows)
+    if len(numbers) > MOST_ROWS:
+        numbers = np.sort(np.random.RandomState(0).choice(len(numbers), MOST_ROWS, replace=False))
+    # All processes see the same numbers, to the last bit.
+    sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
+    found = structure_support(sample) if support or clusters else None
+    number = None
+    if clusters and found is not None:
+        number = choose_number(sample, np.random.RandomState(0), supported=found.supported)
+    return Structure(found, number, choose_dimensions(sample) if dimensions else None)
+
+
+def choose_dimensions(Y: Floats) -> NumberOfDimensions:
+    """Return the number of latent dimensions, by Horn's parallel analysis.
+
+    A dimension counts as long as its principal component, and all before it, have more variance
+    than 95 % of tables with the same features without correlations.
+    """
+    rng = np.random.RandomState(0)
+    shuffled = [
+        _variances(np.column_stack([rng.permutation(column) for column in Y.T]))
+        for _ in range(_SHUFFLED)
+    ]
+    variance, noise = _variances(Y), np.quantile(shuffled, _QUANTILE, axis=0)
+    above = variance > noise
+    first_below = len(above) if above.all() else int(np.argmin(above))
+    chosen = min(max(first_below, 1), MOST_DIMENSIONS)
+    return NumberOfDimensions(chosen, tuple(map(float, variance)), tuple(map(float, noise)))
+
+
+def _variances(Y: Floats) -> Floats:
+    squares: Floats = np.linalg.svd(Y - Y.mean(axis=0), compute_uv=False) ** 2
+    return squares / max(float(squares.sum()), np.finfo(float).tiny)

@@ -142,8 +142,11 @@ def with_marginals(Y: Floats, axes: Floats) -> Draw:
     return draw
 
 
-def independent(Z: Floats) -> Draw:
-    """Rows that mix independent components (ICA), each with its own distribution."""
+def independent(Z: Floats, kept: int) -> Draw:
+    """Rows that mix independent components (ICA), each with its own distribution.
+
+    Only the first ``kept`` axes are drawn, but more of them show what the components are.
+    """
     from sklearn.decomposition import FastICA
 
     if Z.shape[1] == 1:
@@ -158,6 +161,6 @@ def independent(Z: Floats) -> Draw:
 
     def draw(rng: np.random.Generator) -> Floats:
         parts = np.column_stack([np.interp(rng.random(len(Z)), GRID, t) for t in tables])
-        return parts @ model.mixing_.T
+        return parts @ model.mixing_[:kept].T
 
     return draw

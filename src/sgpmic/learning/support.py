@@ -8,7 +8,7 @@ import numpy as np
 
 from sgpmic.learning import reference_noise as noise
 from sgpmic.learning.points import Floats
-from sgpmic.learning.separation import PARTS, separations
+from sgpmic.learning.separation import DIP_VALUES, PARTS, separations
 
 #: The chance of calling noise clusters that is accepted.
 LEVEL = 0.05
@@ -69,15 +69,15 @@ def _turned(Z: Floats) -> Floats:
     return Z @ np.linalg.eigh(Z.T @ Z)[1][:, ::-1]
 
 
-def main_axes(Y: Floats) -> Floats:
-    """Return the axes that have 95 % of the variance of centred rows, as columns."""
+def main_axes(Y: Floats) -> tuple[Floats, int]:
+    """Return the main axes of centred rows, as columns, and how many have 95 % of the variance."""
     _, s, axes = np.linalg.svd(Y, full_matrices=False)
     share = np.cumsum(s**2) / max(np.sum(s**2), 1e-300)
-    enough = int(np.searchsorted(share, VARIANCE)) + 1
-    return axes[: max(1, min(enough, MOST_AXES, len(Y) // 3))].T
+    most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(s > 1e-6 * s[0]))))
+    return axes[:most].T, min(int(np.searchsorted(share, VARIANCE)) + 1, most)
 
 
-def _margin(n_axes: int) -> Floats:
+def _margin(n_rows: int, n_axes: int) -> Floats:
     """Return by how much each of the figures has to be larger than that of noise.
 
     This covers what fitted noise misses of the true one, such as the corners of a slanted box,
@@ -85,7 +85,7 @@ def _margin(n_axes: int) -> Floats:
     distances, a dip.
     """
     gain = min(0.2 * n_axes, 3.0)
-    return np.array([gain, gain, 0.1, 0.0])
+    return np.array([gain, gain, 0.1, 0.05 / np.sqrt(min(n_rows, DIP_VALUES))])
 
 
 def _compare(figures: Floats) -> tuple[float, float, int]:
@@ -125,18 +125,19 @@ def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000)
     Y = Y[:, Y.std(axis=0) > 0]
     if Y.shape[1] == 0:
         return Support(0.0, 1.0, "all rows are equal", "")
-    axes = main_axes(Y)
+    all_axes, kept = main_axes(Y)
+    axes = all_axes[:, :kept]
     Z = Y @ axes
     # Fitted only where the kinds before leave the question open.
     kinds = {
         "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
         "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
         "an elliptical cloud": lambda: noise.elliptical(Z),
-        "a mix of independent components": lambda: noise.independent(Z),
+        "a mix of independent components": lambda: noise.independent(Y @ all_axes, kept),
     }
     scales = noise.axis_scales(Z, rng)
     draws: dict[str, noise.Draw] = {}
-    figures = dict.fromkeys(kinds, separations([_turned(Z)]) - _margin(Z.shape[1]))
+    figures = dict.fromkeys(kinds, separations([_turned(Z)]) - _margin(*Z.shape))
     outcomes: dict[str, Support] = {}
     for total in (FIRST_DRAWS, DRAWS):
         for kind, fit in kinds.items():

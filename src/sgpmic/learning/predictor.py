@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
@@ -29,6 +30,8 @@ Floats = NDArray[np.float64]
 UNUSUAL_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
+#: A row is drawn between a training row and one of so many of its neighbours.
+_DRAWN_BETWEEN = 5
 
 
 class Assessment(NamedTuple):
@@ -161,25 +164,38 @@ class Predictor:
 
     @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
-        """Return rows drawn from the model and the clusters they came from, cluster by cluster."""
+        """Return rows drawn from the model and the clusters they came from, cluster by cluster.
+
+        Latent points are drawn where those of the training rows are, on the way from one to a
+        neighbour in the same cluster: a Gaussian around a cluster's mean would also reach where
+        there are no rows, and where the mapping has learned nothing.
+        """
         mixture = self.mixture
         counts = rng.multinomial(n_samples, mixture.weights / np.sum(mixture.weights))
         labels = np.repeat(np.arange(len(counts)), counts)
-        X = np.concatenate(
-            [
-                rng.multivariate_normal(mean, covariance, count)
-                for mean, covariance, count in zip(
-                    mixture.means, mixture.covariances, counts, strict=True
-                )
-            ]
-        )
-        mean, variance, _ = projection.moments_at(self._padded, X)
+        X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
+        mean, _, _ = projection.moments_at(self._padded, X)
         mapping = np.zeros_like(labels) if len(mean) == 1 else labels
-        rows = np.arange(n_samples)
-        spread = np.sqrt(variance[mapping, rows] + 1.0 / float(self.posterior.mappings.beta))
         noise = rng.standard_normal((n_samples, len(self.units.offset)))
-        drawn = mean[mapping, rows, : noise.shape[1]] + spread[:, None] * noise
+        drawn = mean[mapping, np.arange(n_samples), : noise.shape[1]]
+        drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
         return self.units.restore(drawn), labels
+
+    def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
+        """Return latent points of a cluster, drawn between those of its training rows."""
+        own = self.X[self.S.argmax(axis=1) == cluster]
+        if len(own) < 2:
+            mixture = self.mixture
+            return rng.multivariate_normal(
+                mixture.means[cluster], mixture.covariances[cluster], count
+            )
+        chosen = rng.randint(len(own), size=count)
+        k = min(_DRAWN_BETWEEN, len(own) - 1)
+        _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))
+        other = own[nearest[np.arange(count), rng.randint(k, size=count)]]
+        share = rng.uniform(size=(count, 1))
+        points: Floats = (1.0 - share) * own[chosen] + share * other
+        return points
 
     @property
     def kernels(self) -> list[Kernel]:

@@ -6,7 +6,7 @@ what is simple after a smooth change of coordinates. So all of them vote.
 
 A member's **weight** comes from the neighbour graph: the more links between neighbours a partition
 cuts, the less it says. With c the share of a row's neighbours that lie in another cluster, averaged
-over every cluster and then over the clusters, the weight is ((min c + ε) / (c + ε))^power. Where
+over every cluster and then over the clusters, the weight is (min c + ε) / (c + ε). Where
 some member finds clusters that hardly touch (c near 0), it decides; where all cut about as much,
 all count. A cluster of less than a fifth of an equal share of the rows counts as cut off whole: a
 handful of outliers has few neighbours elsewhere and says nothing of the others.
@@ -42,8 +42,8 @@ Ints = NDArray[np.int64]
 N_NEIGHBORS = 10
 #: Neighbours in the graph of the spectral partition.
 _SPECTRAL_NEIGHBORS = 20
-#: A member's weight: its exponent, and what keeps a cut of 0 from deciding everything.
-_POWER, _LEAST_CUT = 1.5, 0.001
+#: What keeps a cut of 0 from deciding everything.
+_LEAST_CUT = 0.001
 #: A cluster is small with less than this part of an equal share of the rows.
 _SMALL = 0.2
 #: Shares are drawn towards equal ones by so many times the vote's cut, at most so far.
@@ -222,7 +222,7 @@ def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vot
     neighbours : ndarray of shape (n_samples, n_neighbors)
     """
     cuts = np.array([cut_of(labels, neighbours, n_clusters) for labels in partitions.values()])
-    weights = ((cuts.min() + _LEAST_CUT) / (cuts + _LEAST_CUT)) ** _POWER
+    weights = (cuts.min() + _LEAST_CUT) / (cuts + _LEAST_CUT)
     weights /= weights.sum()
     shares = _shares(list(partitions.values()), weights, n_clusters)
     outcome = shares.argmax(axis=1)

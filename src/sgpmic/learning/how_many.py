@@ -8,8 +8,7 @@ prominence (:mod:`sgpmic.learning.modes`), then decides:
 
     score(k) = certainty(k) − 0.06 |log(k / modes)|.
 
-One cluster is the answer where the rows do not stand out from noise
-(:mod:`sgpmic.learning.support`).
+One cluster is the answer where the rows look like noise (:mod:`sgpmic.learning.support`).
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def _intrinsic_dimension(distances: Floats) -> float:
 
 
 def choose_number(
-    Y: Floats, random_state: np.random.RandomState, *, supported: bool
+    Y: Floats, random_state: np.random.RandomState, *, plausible: bool
 ) -> NumberOfClusters:
     """Return the number of clusters of rows.
 
@@ -93,8 +92,8 @@ def choose_number(
     Y : ndarray of shape (n_samples, n_features)
         Scaled rows.
     random_state : RandomState
-    supported : bool
-        Whether the rows stand out from noise.
+    plausible : bool
+        Whether there may be more than one.
     """
     modes = count_modes(Y)
     most = min(max(MOST_CLUSTERS, modes + 2), len(Y) - 1)
@@ -105,7 +104,7 @@ def choose_number(
         if vote is not None:
             certainty[k] = float(vote.shares.max(axis=1).mean())
     score = {k: sure - _MODES_COUNT * abs(np.log(k / modes)) for k, sure in certainty.items()}
-    chosen = max(score, key=lambda k: score[k]) if supported and score else 1
+    chosen = max(score, key=lambda k: score[k]) if plausible and score else 1
     return NumberOfClusters(
         chosen,
         tuple(certainty),

@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 MOST_ROWS = 1000
 #: Latent dimensions that are chosen, at most.
 MOST_DIMENSIONS = 10
+#: The p-value up to which more than one cluster is plausible. The test is strict: it asks that
+#: several kinds of noise be ruled out, and one in twenty tables of noise has less than 0.2.
+_PLAUSIBLE = 0.3
 #: Tables of noise that variances are compared with, and which of them counts.
 _SHUFFLED, _QUANTILE = 20, 0.95
 
@@ -82,7 +85,8 @@ def examine(
     found = structure_support(sample) if support or clusters else None
     number = None
     if clusters and found is not None:
-        number = choose_number(sample, np.random.RandomState(0), supported=found.supported)
+        plausible = found.p_value <= _PLAUSIBLE
+        number = choose_number(sample, np.random.RandomState(0), plausible=plausible)
     return Structure(found, number, choose_dimensions(sample) if dimensions else None)
 
 

@@ -84,7 +84,7 @@ def _margin(n_rows: int, n_axes: int) -> Floats:
     and there is more to miss in more dimensions: two gains in nats, the log of a ratio of
     distances, a dip.
     """
-    gain = min(0.2 * n_axes, 3.0)
+    gain = float(np.clip(0.25 * (n_axes - 2), 0.0, 3.0))
     return np.array([gain, gain, 0.1, 0.05 / np.sqrt(min(n_rows, DIP_VALUES))])
 
 

@@ -14,7 +14,12 @@ import pytest
 from sgpmic.kernels import unstack
 from sgpmic.model.bound import Mappings, data_from_sums, data_term, sums
 from sgpmic.model.rows import make_rows, pad_rows
-from sgpmic.model.uncertain import entropy_of_points, expected_sums, sigma_points
+from sgpmic.model.uncertain import (
+    entropy_of_points,
+    expected_diagonal,
+    expected_sums,
+    sigma_points,
+)
 from support import dense, psi
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
@@ -38,7 +43,9 @@ def random_spread(size: float, seed: int = 1) -> np.ndarray:
 def our_sums(ours: Ours, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     kernels, Z, _ = ours.mappings
     T = ours.rows.flat_weight[:, None]
-    phi, first, diagonal = expected_sums(kernels, Z, ours.X, padded(spread, ours), T, ours.rows)
+    sigma = padded(spread, ours)
+    phi, first = expected_sums(kernels, Z, ours.X, sigma, T, ours.rows)
+    diagonal = expected_diagonal(kernels, ours.X, sigma, T)
     return np.asarray(phi)[0], np.asarray(first)[0, :, : SIZES.P], float(diagonal)
 
 

@@ -33,7 +33,7 @@ from sgpmic.model.mixture import (
 )
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows
-from sgpmic.model.uncertain import expected_sums
+from sgpmic.model.uncertain import expected_diagonal, expected_sums
 
 
 class Mappings(NamedTuple):
@@ -72,7 +72,7 @@ def sums(
     (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
     """
     if spread is not None:
-        return expected_sums(mappings.kernels, mappings.Z, X, spread, T, rows)[:2]
+        return expected_sums(mappings.kernels, mappings.Z, X, spread, T, rows)
     return statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
 
 
@@ -101,9 +101,9 @@ def data_term(
     if spread is None:
         return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
     kernels, Z, beta = mappings
-    phi, psi, diagonal = expected_sums(kernels, Z, X, spread, T, rows)
-    data = data_from_sums(mappings, phi, psi, T, rows, jitter, trace=True)
-    return data - 0.5 * beta * rows.n_features * diagonal
+    both = expected_sums(kernels, Z, X, spread, T, rows)
+    data = data_from_sums(mappings, *both, T, rows, jitter, trace=True)
+    return data - 0.5 * beta * rows.n_features * expected_diagonal(kernels, X, spread, T)
 
 
 def data_from_sums(

@@ -32,17 +32,19 @@ with exact expectations; with the centre it is right to 0.1 nats.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from sgpmic.kernels import Kernel
 from sgpmic.model.components import map_components
-from sgpmic.model.row_pass.sums import statistics
+from sgpmic.model.row_pass.sums import added_up, on_own_rows, statistics
 from sgpmic.model.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -82,8 +84,8 @@ def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
 
 def expected_sums(
     kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, rows: Rows
-) -> tuple[Array, Array, Array]:
-    """Return the sums Φ (G, U, U) and Ψ (G, U, P), and Σ_nm t_nm ⟨k_m(x_n, x_n)⟩.
+) -> tuple[Array, Array]:
+    """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
 
     Parameters
     ----------
@@ -96,16 +98,90 @@ def expected_sums(
         Weights of the rows in the mappings (:func:`sgpmic.model.bound.mapping_weights`).
     rows : Rows
     """
-    # What a GPU keeps for the way back, it keeps for every set of points.
-    gpu_memory = rows.gpu_memory // (2 * X.shape[1] + 1)
+    return _expected_sums(kernels, Z, X, spread, T, rows.Y, rows.mesh, rows.gpu_memory)
 
-    def of_points(points: Array) -> tuple[Array, Array, Array]:
-        phi, psi = statistics(kernels, Z, points, T, rows.Y, rows.mesh, gpu_memory)
-        diagonals = map_components(lambda kernel: kernel.diagonal(points), kernels)
-        return phi, psi, jnp.sum(T * diagonals.T)
 
-    found: tuple[Array, Array, Array] = mean_over_points(of_points, X, spread)
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _expected_sums(
+    kernels: Kernel,
+    Z: Array,
+    X: Array,
+    spread: Array,
+    T: Array,
+    Y: Array,
+    mesh: Mesh | None,
+    gpu_memory: int,
+) -> tuple[Array, Array]:
+    """Return the expected sums.
+
+    Each device makes the passes for all points over its own rows, and then what it found is added
+    up, once. Were it added up in every turn of the loop, devices could wait for each other for
+    ever, one in the loop and one at another sum of the same program. For the same reason, and so
+    that nothing is kept for every set of points, the reverse rule is written out.
+    """
+
+    def of_own_rows(
+        kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, Y: Array
+    ) -> tuple[Array, Array]:
+        def of_points(points: Array) -> tuple[Array, Array]:
+            return statistics(kernels, Z, points, T, Y, None, gpu_memory)
+
+        sums: tuple[Array, Array] = added_up(mean_over_points(of_points, X, spread), mesh)
+        return sums
+
+    everywhere = on_own_rows(
+        of_own_rows,
+        mesh,
+        by_row=(False, False, True, True, True, True),
+        results=(False, False),
+    )
+    found: tuple[Array, Array] = everywhere(kernels, Z, X, spread, T, Y)
     return found
+
+
+def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
+    return _expected_sums(*arguments), arguments[:6]
+
+
+def _reverse(
+    mesh: Mesh | None, gpu_memory: int, residuals: Any, cotangents: tuple[Array, Array]
+) -> Any:
+    def of_own_rows(
+        kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, Y: Array, *by_sums: Array
+    ) -> Any:
+        def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
+            place, share = point
+            pass_over_rows = partial(statistics, Y=Y, mesh=None, gpu_memory=gpu_memory)
+            _, reverse = jax.vjp(pass_over_rows, kernels, Z, X + spread * place, T)
+            d_kernels, dZ, d_points, dT = reverse(tuple(share * by for by in by_sums))
+            found = (d_kernels, dZ, d_points, d_points * place, dT)
+            return jax.tree.map(jnp.add, total, found), None
+
+        zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, spread, T))
+        points: Any = sigma_points(X.shape[1])
+        (d_kernels, dZ, *by_row), _ = lax.scan(add, zero, points)
+        return *added_up((d_kernels, dZ), mesh), *by_row
+
+    everywhere = on_own_rows(
+        of_own_rows,
+        mesh,
+        by_row=(False, False, True, True, True, True, False, False),
+        results=(False, False, True, True, True),
+    )
+    return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[5])
+
+
+_expected_sums.defvjp(_forward, _reverse)
+
+
+def expected_diagonal(kernels: Kernel, X: Array, spread: Array, T: Array) -> Array:
+    """Return Σ_nm t_nm ⟨k_m(x_n, x_n)⟩.
+
+    All kernels have k(x, x) = Σ_q c_q x_q² + d, so its mean is its value at the root of ⟨x²⟩.
+    """
+    root = jnp.sqrt(X**2 + spread**2)
+    diagonals = map_components(lambda kernel: kernel.diagonal(root), kernels)
+    return jnp.sum(T * diagonals.T)
 
 
 def entropy_of_points(log_spread: Array, weight: Array) -> Array:

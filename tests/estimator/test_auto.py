@@ -1,0 +1,80 @@
+"""n_clusters='auto', n_components='auto', support_ and view_."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sgpmic import SGPMIC, Committee
+from sgpmic.exceptions import NoStructureWarning
+
+Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
+
+CHEAP = {"committee": Committee(own_fits=False)}
+
+
+@pytest.fixture(scope="module")
+def four_blobs() -> Floats:
+    rng = np.random.RandomState(0)
+    centres = 8.0 * rng.standard_normal((4, 4))
+    return centres[np.arange(120) % 4] + rng.standard_normal((120, 4))
+
+
+def test_everything_is_found(four_blobs: Floats, quick_fit: Fit, tmp_path: Path) -> None:
+    model = quick_fit(four_blobs, "auto", n_components="auto", **CHEAP)
+    assert model.n_clusters_ == 4
+    assert model.number_of_clusters_["chosen"] == 4
+    assert model.n_components_ == model.number_of_dimensions_["chosen"]
+    assert model.support_ is not None
+    assert model.support_.supported
+    assert "There are clusters" in model.support_.sentence()
+    model.save(tmp_path / "model.sgpmic")
+    loaded = SGPMIC.load(tmp_path / "model.sgpmic")
+    assert loaded.n_clusters == "auto"
+    assert loaded.support_ == model.support_
+    assert loaded.number_of_clusters_ == model.number_of_clusters_
+    assert loaded.number_of_dimensions_ == model.number_of_dimensions_
+    np.testing.assert_array_equal(loaded.predict(four_blobs + 0.1), model.predict(four_blobs + 0.1))
+
+
+def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
+    Y = np.random.RandomState(1).standard_normal((120, 4))
+    assert quick_fit(Y, "auto", **CHEAP).n_clusters_ == 1
+    with pytest.warns(NoStructureWarning, match="n_clusters='auto'"):
+        model = SGPMIC(3, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(Y)
+    assert not model.support_.supported
+    assert model.memberships_.max(axis=1).mean() < 0.7
+
+
+def test_no_committee_no_test(table: Floats, quick_fit: Fit) -> None:
+    model = quick_fit(table)
+    assert model.support_ is None
+    assert model.number_of_clusters_ is None
+    assert model.committee_ == []
+    assert model.n_clusters_ == 3
+
+
+def test_clusters_give_no_warning(four_blobs: Floats) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoStructureWarning)
+        SGPMIC(4, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(four_blobs)
+
+
+def test_view_of_more_than_two_dimensions(table: Floats, quick_fit: Fit) -> None:
+    flat = quick_fit(table)
+    np.testing.assert_array_equal(flat.view_, flat.embedding_)
+    deep = quick_fit(table, n_components=3)
+    assert deep.view_.shape == (60, 2)
+    spread = deep.view_.var(axis=0)
+    # No pair of the learned dimensions shows more.
+    assert spread.sum() >= np.sort(deep.embedding_.var(axis=0))[1:].sum() - 1e-12
+
+
+@pytest.mark.parametrize("name", ["n_clusters", "n_components"])
+def test_other_words_are_refused(table: Floats, name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}.*'auto'"):
+        SGPMIC().set_params(**{name: "some"}).fit(table)

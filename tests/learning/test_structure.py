@@ -1,0 +1,77 @@
+"""How many clusters and dimensions a table supports, and the axes of its picture."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sgpmic.learning.how_many import choose_number, count_modes
+from sgpmic.learning.points import view_axes
+from sgpmic.learning.structure import Structure, choose_dimensions, examine
+from sgpmic.learning.units import measure_units
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+
+def blobs(n_clusters: int, n_features: int = 3, seed: int = 0) -> Floats:
+    rng = np.random.RandomState(seed)
+    centres = 10.0 * rng.standard_normal((n_clusters, n_features))
+    return centres[np.arange(300) % n_clusters] + rng.standard_normal((300, n_features))
+
+
+@pytest.mark.parametrize("n_clusters", [2, 4, 6])
+def test_number_of_blobs(n_clusters: int) -> None:
+    found = choose_number(blobs(n_clusters), np.random.RandomState(0), plausible=True)
+    assert found.chosen == n_clusters
+    assert found.candidates == tuple(range(2, 13))
+    assert found.candidates[int(np.argmax(found.score))] == n_clusters
+    assert count_modes(blobs(n_clusters)) == n_clusters
+
+
+def test_one_cluster_where_more_are_not_plausible() -> None:
+    assert choose_number(blobs(3), np.random.RandomState(0), plausible=False).chosen == 1
+
+
+def test_more_modes_than_the_usual_candidates() -> None:
+    corners = 12.0 * np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2)
+    rng = np.random.RandomState(0)
+    Y = np.repeat(corners, 25, axis=0) + rng.standard_normal((400, 2))
+    assert choose_number(Y, rng, plausible=True).chosen == 16
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_dimensions_of_a_table_of_known_rank(rank: int) -> None:
+    rng = np.random.RandomState(0)
+    Y = rng.standard_normal((200, rank)) @ rng.standard_normal((rank, 12))
+    found = choose_dimensions(Y + 0.3 * rng.standard_normal(Y.shape))
+    assert found.chosen == rank
+    assert sum(found.variance) == pytest.approx(1.0)
+    assert len(found.noise) == 12
+
+
+def test_noise_has_one_dimension() -> None:
+    assert choose_dimensions(np.random.RandomState(0).standard_normal((300, 8))).chosen == 1
+
+
+def test_only_what_is_asked_is_examined() -> None:
+    Y = blobs(3)
+    group = ProcessGroup(len(Y))
+    units = measure_units(Y, group, "each")
+    nothing = examine(Y, group, units, support=False, clusters=False, dimensions=False)
+    assert nothing == Structure(None, None, None)
+    found = examine(Y, group, units, support=True, clusters=True, dimensions=True)
+    assert found.support is not None
+    assert found.clusters is not None
+    assert found.dimensions is not None
+    assert found.support.supported
+    assert found.clusters.chosen == 3
+
+
+def test_view_is_a_rotation_to_the_principal_axes() -> None:
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((100, 4)) @ np.diag([1.0, 5.0, 0.1, 3.0])
+    axes = view_axes(points)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(4), atol=1e-12)
+    spread = (points @ axes).var(axis=0)
+    assert (np.diff(spread) < 0).all()
+    np.testing.assert_array_equal(view_axes(points[:, :2]), np.eye(2))

@@ -137,7 +137,9 @@ def summarise(
         rows = [_cells(column, ranked, n_problems) for column in sorted(found, key=_by_ari)]
         title = f"{group.capitalize()}: {n_problems} problems"
         table = _markdown(rows) if markdown else _plain(rows)
-        parts.append("\n\n".join([f"**{title}**" if markdown else title, table, _remarks(ranked)]))
+        absent = [name for name in order if name not in {column.method for column in found}]
+        remarks = _remarks(ranked) + (f" Not run yet: {'; '.join(absent)}." if absent else "")
+        parts.append("\n\n".join([f"**{title}**" if markdown else title, table, remarks]))
     return "\n\n".join(parts)
 
 
@@ -221,7 +223,7 @@ def draw_ranks(lines: list[dict[str, Any]], order: list[str], path: Path) -> Non
         len(ranked), 1, figsize=(8.0, 0.3 * sum(heights)), height_ratios=heights, squeeze=False
     )
     for axis, (group, found) in zip(axes[:, 0], ranked.items(), strict=True):
-        _draw_group(axis, f"{group.capitalize()} ({found.n_problems} problems)", found)
+        _draw_group(axis, f"{group.capitalize()}, {found.n_problems} problems: mean rank", found)
     figure.subplots_adjust(left=0.02, right=0.98, top=0.98, bottom=0.02, hspace=0.05)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=130)
     plt.close(figure)
@@ -260,7 +262,7 @@ def _draw_group(axis: Any, title: str, found: Ranking) -> None:
         axis.text(tick, 0.4, f"{tick:.0f}", ha="center", va="bottom", fontsize=8)
     end = low + found.critical_difference
     axis.plot([low, low, low, end, end, end], [1.8, 2.2, 2.0, 2.0, 2.2, 1.8], color="0.2", lw=1)
-    label = f"critical difference {found.critical_difference:.2f}; best mean rank at the left"
+    label = f"critical difference {found.critical_difference:.2f}"
     axis.text(end + 0.01 * (high - low), 2.0, "  " + label, va="center", fontsize=8, color="0.2")
     for i, (first, last) in enumerate(bars):
         axis.hlines(-0.5 * (i + 1), first, last, color=_BAR, linewidth=3)

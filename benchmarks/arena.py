@@ -353,6 +353,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--export", type=Path, metavar="DIR", help="write the public data there")
     parser.add_argument("--summary", action="store_true", help="tables of what --out has; no fits")
     parser.add_argument("--markdown", action="store_true", help="of the summary")
+    parser.add_argument("--extremes", type=int, default=6, help="best and worst problems to name")
     parser.add_argument("--page", type=Path, help="put the Markdown between the page's marks")
     parser.add_argument("--plot", type=Path, help="draw mean ranks and the critical difference")
     return parser.parse_args()
@@ -367,7 +368,8 @@ def main() -> None:
         if not lines:
             raise SystemExit(f"{chosen.out} has no results yet.")
         fixed = {name for name, method in METHODS.items() if not method.seeded}
-        text = summarise(lines, list(METHODS), fixed, chosen.markdown or chosen.page is not None)
+        markdown = chosen.markdown or chosen.page is not None
+        text = summarise(lines, list(METHODS), fixed, markdown, chosen.extremes)
         if chosen.page:
             write_into(chosen.page, chosen.out.name, text)
         elif chosen.summary:

@@ -126,9 +126,12 @@ def by_group(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 
 
 def summarise(
-    lines: list[dict[str, Any]], order: list[str], fixed: set[str], markdown: bool
+    lines: list[dict[str, Any]], order: list[str], fixed: set[str], markdown: bool, n_extremes: int
 ) -> str:
-    """Return a table for every group, the best mean ARI first."""
+    """Return a table for every group, the best mean ARI first.
+
+    Under it stand the problems where the first method of the order is furthest behind and ahead.
+    """
     parts = []
     for group, members in by_group(lines).items():
         found = columns(members, order, fixed)
@@ -139,7 +142,9 @@ def summarise(
         table = _markdown(rows) if markdown else _plain(rows)
         absent = [name for name in order if name not in {column.method for column in found}]
         remarks = _remarks(ranked) + (f" Not run yet: {'; '.join(absent)}." if absent else "")
-        parts.append("\n\n".join([f"**{title}**" if markdown else title, table, remarks]))
+        extremes = _extremes(found, order[0], n_extremes)
+        texts = [f"**{title}**" if markdown else title, table, remarks, *extremes]
+        parts.append("\n\n".join(texts))
     return "\n\n".join(parts)
 
 
@@ -170,11 +175,33 @@ def _share(value: float) -> str:
 def _remarks(ranked: Ranking | None) -> str:
     if ranked is None:
         return "Too few methods ran on every problem to rank them."
-    p = "below .001" if ranked.p_value < 0.001 else f"{ranked.p_value:.3f}"
+    p = "below .001" if ranked.p_value < 0.001 else _share(ranked.p_value)
     return (
         f"{len(ranked.methods)} methods are ranked. Friedman's test that all are alike: p {p}. "
         f"Nemenyi's critical difference of mean ranks at 5 %: {ranked.critical_difference:.2f}."
     )
+
+
+def _extremes(found: list[Column], method: str, number: int) -> list[str]:
+    """Say where a method is furthest behind, and furthest ahead of, the best of the others."""
+    mine = next((column for column in found if column.method == method), None)
+    others = [column for column in found if not column.method.startswith(method)]
+    if mine is None or not others or number == 0:
+        return []
+    gaps = []
+    for problem, values in mine.values.items():
+        rivals = [(c.values[problem]["ari"], c.method) for c in others if problem in c.values]
+        best, name = max(rivals)
+        text = f"{problem[0]} {_share(values['ari'])} ({name} {_share(best)})"
+        gaps.append((values["ari"] - best, text))
+    gaps.sort()
+    behind = [text for gap, text in gaps[:number] if gap < -_TIE]
+    ahead = [text for gap, text in gaps[::-1][:number] if gap > _TIE]
+    return [
+        f"{method} against the best other method of each problem, ARI. "
+        f"Furthest behind: {', '.join(behind) or 'nowhere'}. "
+        f"Furthest ahead: {', '.join(ahead) or 'nowhere'}."
+    ]
 
 
 def _markdown(rows: list[list[str]]) -> str:

@@ -12,9 +12,9 @@ from sgpmic.paper.metrics import hungarian_accuracy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-import arena  # noqa: E402
-import arena_data  # noqa: E402
-import arena_summary  # noqa: E402
+import arena
+import arena_data
+import arena_summary
 
 
 @pytest.mark.parametrize("n_clusters", [3, 5, 8])

@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+ARENA := build/arena
 
-.PHONY: demo test lint docs bench bench-peers clean
+.PHONY: demo test lint docs bench bench-peers bench-arena clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,6 +59,14 @@ $(PEERS)/installed: benchmarks/peers-requirements.txt
 bench-peers: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/peers.py --python $(PEERS)/bin/python
 	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
+
+# How good the clusters are (docs/quality.md): hours on one core. It resumes where it stopped, and
+# each environment runs the methods that it has.
+bench-arena: $(VENV)/installed-test $(PEERS)/installed
+	$(BIN)/python benchmarks/arena.py --export $(ARENA)
+	$(BIN)/python benchmarks/arena.py --folder $(ARENA)
+	$(PEERS)/bin/python benchmarks/arena.py --folder $(ARENA)
+	$(BIN)/python benchmarks/arena.py --page docs/quality.md --plot docs/images/ranks.svg
 
 clean:
 	rm -rf $(VENV) $(PEERS) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

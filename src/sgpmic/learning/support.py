@@ -54,7 +54,7 @@ class Support:
             return f"Whether there are clusters cannot be told: {self.part}."
         if self.supported:
             return (
-                f"There are clusters: {self.part} stands out from noise without clusters "
+                f"There are clusters: {self.part}, more than in noise without clusters "
                 f"({self.noise}; p = {self.p_value:.2g})."
             )
         return (

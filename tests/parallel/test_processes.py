@@ -18,7 +18,7 @@ import pytest
 from tests.parallel.jobs import BY_ROW, Found, Processes, collect, make_table, run, start
 from tests.parallel.worker import SETTINGS, evaluate
 
-from sgpmic import SGPMIC, parallel
+from sgpmic import SGPMIC, Committee, parallel
 from sgpmic._runtime import numerics
 from sgpmic.learning.em import em_round
 from sgpmic.parallel.group import ProcessGroup, SharedTable
@@ -231,3 +231,12 @@ def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) ->
         SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint).fit(
             parallel.share(np.load(table))
         )
+
+
+def test_a_committee_votes_for_all_processes(table: Path, tmp_path: Path) -> None:
+    """Every process asks it about the same rows, fits of its own included, and gets its share."""
+    together = run(table, tmp_path / "votes", 2, votes=True, max_iter=1)
+    settings = SETTINGS | {"committee": Committee(), "max_iter": 1}
+    alone = SGPMIC().set_params(**settings).fit(np.load(table))
+    np.testing.assert_array_equal(together["labels"], alone.labels_)
+    np.testing.assert_allclose(together["memberships"], alone.memberships_, atol=0.02)

@@ -84,6 +84,10 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     shared = parallel.read_share(table)
     slow = settings.pop("seconds_per_round", 0.0)
     checkpoint = settings.pop("resume", None)
+    if settings.pop("votes", False):
+        from sgpmic import Committee
+
+        settings["committee"] = Committee()
 
     def pause(progress: Any) -> None:
         time.sleep(slow)

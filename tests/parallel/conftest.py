@@ -13,7 +13,13 @@ from tests.cli.helpers import said, sgpmic, values
 
 #: Of ``sgpmic fit``, and the same for the estimator.
 OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 6}
-SETTINGS: dict[str, Any] = {"n_clusters": 3, "n_inducing": 10, "max_iter": 6, "random_state": 0}
+SETTINGS: dict[str, Any] = {
+    "n_clusters": 3,
+    "committee": None,
+    "n_inducing": 10,
+    "max_iter": 6,
+    "random_state": 0,
+}
 
 
 @pytest.fixture(scope="session")

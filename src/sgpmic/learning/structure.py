@@ -94,7 +94,8 @@ def choose_dimensions(Y: Floats) -> NumberOfDimensions:
     """Return the number of latent dimensions, by Horn's parallel analysis.
 
     A dimension counts as long as its principal component, and all before it, have more variance
-    than 95 % of tables with the same features without correlations.
+    than 95 % of tables with the same features without correlations. A weak dimension behind
+    strong ones may be missed.
     """
     rng = np.random.RandomState(0)
     shuffled = [

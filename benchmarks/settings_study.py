@@ -31,33 +31,33 @@ Settings = dict[str, Any]
 SETTINGS: dict[str, tuple[str, Settings]] = {
     "defaults": ("defaults", {}),
     "published": ("published", {}),
-    "shared, pca + gmm": ("defaults", {"init": "pca", "init_memberships": "gmm"}),
+    "shared, pca + gmm": ("defaults", {"start__embedding": "pca", "start__memberships": "gmm"}),
     "shared, pca + gmm, prior 1": (
         "defaults",
-        {"init": "pca", "init_memberships": "gmm", "prior_strength": 1.0},
+        {"start__embedding": "pca", "start__memberships": "gmm", "em__prior_strength": 1.0},
     ),
-    "shared, isomap + gmm": ("defaults", {"init_memberships": "gmm"}),
-    "shared, prior 1": ("defaults", {"prior_strength": 1.0}),
+    "shared, isomap + gmm": ("defaults", {"start__memberships": "gmm"}),
+    "shared, prior 1": ("defaults", {"em__prior_strength": 1.0}),
     "per cluster": ("defaults", {"mapping": "per_cluster"}),
     "per cluster, pca + gmm": (
         "defaults",
-        {"mapping": "per_cluster", "init": "pca", "init_memberships": "gmm"},
+        {"mapping": "per_cluster", "start__embedding": "pca", "start__memberships": "gmm"},
     ),
     "per cluster, pca + gmm, prior 1": (
         "defaults",
         {
             "mapping": "per_cluster",
-            "init": "pca",
-            "init_memberships": "gmm",
-            "prior_strength": 1.0,
+            "start__embedding": "pca",
+            "start__memberships": "gmm",
+            "em__prior_strength": 1.0,
         },
     ),
     "per cluster, isomap + gmm": (
         "defaults",
-        {"mapping": "per_cluster", "init_memberships": "gmm"},
+        {"mapping": "per_cluster", "start__memberships": "gmm"},
     ),
-    "shared, 5 starts": ("defaults", {"n_init": 5}),
-    "shared, 9 starts": ("defaults", {"n_init": 9}),
+    "shared, 5 starts": ("defaults", {"start__n_init": 5}),
+    "shared, 9 starts": ("defaults", {"start__n_init": 9}),
 }
 
 
@@ -111,9 +111,10 @@ def main() -> None:
                     base, changes = known[name]
                     maker = SGPMIC.as_published if base == "published" else SGPMIC
                     more = {"n_inducing": dataset.n_inducing} if base == "published" else {}
-                    model = maker(
-                        dataset.n_classes, n_components, random_state=seed, **(more | changes)
-                    ).fit(dataset.Y)
+                    model = maker(dataset.n_classes, n_components)
+                    # The model by itself: a committee would decide what is studied here.
+                    model.set_params(committee=None, random_state=seed, **(more | changes))
+                    model.fit(dataset.Y)
                     labels = model.labels_
                     rounds.append(model.n_iter_)
                 accuracies.append(scores(dataset.classes, labels)["acc"])

@@ -61,7 +61,9 @@ def test_no_committee_no_test(table: Floats, quick_fit: Fit) -> None:
 def test_clusters_give_no_warning(four_blobs: Floats) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", NoStructureWarning)
-        SGPMIC(4, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(four_blobs)
+        model = SGPMIC(4, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(four_blobs)
+    assert model.support_ is not None
+    assert model.support_.supported
 
 
 def test_view_of_more_than_two_dimensions(table: Floats, quick_fit: Fit) -> None:

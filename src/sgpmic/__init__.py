@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.fuzzy import FuzzyCMeans
     from sgpmic.learning.progress import Progress
-    from sgpmic.learning.settings import EM, Computation, Start
+    from sgpmic.learning.settings import EM, Committee, Computation, Start
 
 __all__ = [
     "EM",

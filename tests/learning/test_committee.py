@@ -99,6 +99,14 @@ def test_row_order_units_and_feature_order_do_not_matter() -> None:
     assert adjusted_rand_score(expected, vote_on(noisy, 3).labels) > 0.98
 
 
+def test_noise_too_gets_the_same_votes_in_another_order() -> None:
+    """Where every start of k-means ends elsewhere: its seed must meet the same rows."""
+    rng = np.random.RandomState(0)
+    Y = rng.standard_normal((200, 4))
+    rows = rng.permutation(200)
+    np.testing.assert_allclose(vote_on(Y[rows], 5).shares, vote_on(Y, 5).shares[rows], atol=1e-9)
+
+
 def test_own_fits_vote_too_and_one_that_fails_is_left_out() -> None:
     Y, labels = blobs()
     asked = []

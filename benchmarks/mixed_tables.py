@@ -8,7 +8,8 @@ columns as they have to have them: k-prototypes and k-means standardised numbers
 categories as well), Gower's distance the numbers as they are. `--quick` leaves SGPMIC out.
 
 "FAMD" is the encoder as it is; in "variance 1" the indicators of every category are divided by one
-number more, so that they have a variance of 1 together, as one number has.
+number more, so that they have a variance of 1 together, as one number has. "factors" are the
+principal components of the table with the weights of FAMD, as many as a parallel analysis finds.
 """
 
 from __future__ import annotations
@@ -247,9 +248,31 @@ def sgpmic(
     return np.asarray(SGPMIC(k, scale=scale, random_state=seed, **parameters).fit_predict(Y))
 
 
+def sgpmic_on_factors(table: pd.DataFrame, k: int, seed: int) -> Labels:
+    """Fit to the factors that vary more than those of 20 tables with every column shuffled."""
+    encoder = TableEncoder().fit(table)
+    if not encoder.has_categories_:
+        return sgpmic(table, k, seed)
+    Y = encoder.transform(table)
+    Y = Y - Y.mean(axis=0)
+    left, singular, _ = np.linalg.svd(Y, full_matrices=False)
+    rng = np.random.default_rng(seed)
+    chance = []
+    for _ in range(20):
+        shuffled = Y.copy()
+        for j in np.unique(encoder.source_):
+            own = encoder.source_ == j
+            shuffled[:, own] = shuffled[rng.permutation(len(Y))][:, own]
+        chance.append(np.linalg.svd(shuffled, compute_uv=False))
+    number = max(2, int(np.argmax(singular <= np.quantile(chance, 0.95, axis=0))))
+    factors = (left * singular)[:, :number]
+    return np.asarray(SGPMIC(k, scale="one", random_state=seed).fit_predict(factors))
+
+
 METHODS: dict[str, Callable[[pd.DataFrame, int, int], Labels]] = {
     "SGPMIC, FAMD": sgpmic,
     "SGPMIC, variance 1": lambda table, k, seed: sgpmic(table, k, seed, "variance 1"),
+    "SGPMIC, factors": sgpmic_on_factors,
     "k-prototypes": k_prototypes,
     "Gower, average": gower_average,
     "one-hot, k-means": one_hot_k_means,

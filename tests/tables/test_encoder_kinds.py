@@ -258,6 +258,13 @@ def test_what_is_wrong_with_a_column(cells: list[Any], match: str) -> None:
     assert encoder.columns_[0].becomes == "left out: dropped"
 
 
+@pytest.mark.parametrize("cells", [["1,5", "2,5"], ["31/12/2024", "30/12/2024"], ["low", "high"]])
+def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
+    column, dropped = column_of(cells), column_of(cells, drop=["x"])
+    assert dropped.becomes == "left out: dropped"
+    assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
+
+
 def test_one_error_names_all_columns_that_are_wrong() -> None:
     cells = [*map(str, range(19)), "many"]
     table = {"a": cells, "b": list(range(20)), "c": ["1 %"] * 10 + ["2"] * 10, "d": cells}

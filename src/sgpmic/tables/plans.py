@@ -73,8 +73,9 @@ class Plan:
     @property
     def has_levels(self) -> bool:
         """Whether it has no unit of its own: the whole table is then brought to one."""
-        from_text = self.kind in ("yes_no", "ordered") and self.cells.sort != "number"
-        return self.is_kept and (self.kind in ("category", "ordered") or from_text)
+        # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
+        is_word = self.kind == "yes_no" and self.cells.sort != "number"
+        return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
         """Return this column, left out."""
@@ -229,7 +230,7 @@ def _circle_size(days: Floats, period: float) -> float | None:
     return variance**0.5 if variance > _SPREAD else None
 
 
-def log_shift(values: Floats, rule: bool | str) -> float | None:
+def log_shift(values: Floats, rule: str) -> float | None:
     """Return what to add before the logarithm, or None for no logarithm.
 
     Parameters
@@ -354,6 +355,5 @@ def becomes(plan: Plan, encoding: Encoding | None) -> str:
         return "number, the place in the order"
     if isinstance(encoding, YesNoEncoding):
         return "number, 1 for yes and 0 for no"
-    if encoding.shift is None:  # type: ignore[attr-defined]
-        return "number, as it is"
-    return "number, its logarithm"
+    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
+    return "number, its logarithm" if has_logarithm else "number, as it is"

@@ -19,7 +19,7 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Generator = np.random.Generator
 Table = tuple[pd.DataFrame, Labels]
+#: Probabilities of levels, not yet adding up to 1: a row for every cluster.
+Rows = Sequence[Sequence[float]]
 
 
 # ----------------------------------------------------------------------------------- the tables
@@ -54,7 +56,7 @@ def groups(rng: Generator, n: int, shares: list[float]) -> Labels:
     return np.sort(rng.choice(len(shares), n, p=shares))
 
 
-def drawn(rng: Generator, labels: Labels, levels: list[str], rows: list[list[float]]) -> list[str]:
+def drawn(rng: Generator, labels: Labels, levels: list[str], rows: Rows) -> list[str]:
     """Draw a level for every row, with the probabilities of its cluster."""
     return [str(rng.choice(levels, p=np.asarray(rows[k]) / np.sum(rows[k]))) for k in labels]
 
@@ -146,10 +148,10 @@ def adult_like(rng: Generator, n: int) -> Table:
     labels = groups(rng, n, [0.22, 0.35, 0.28, 0.15])
     age = rng.normal(np.asarray([22, 40, 43, 68])[labels], np.asarray([3, 9, 9, 5])[labels])
     hours = rng.normal(np.asarray([22, 41, 46, 12])[labels], np.asarray([8, 4, 7, 8])[labels])
-    work = [[16, 1, 1, 2], [14, 2, 3, 1], [9, 4, 6, 1], [4, 3, 2, 11]]
-    school = [[5, 14, 1, 0.2], [13, 5, 1, 0.2], [1, 4, 10, 5], [9, 5, 4, 1]]
-    married = [[18, 1, 1, 0.1], [4, 13, 3, 0.2], [4, 14, 2, 0.2], [1, 9, 4, 6]]
-    jobs = [[8, 6, 4, 1, 1], [3, 2, 5, 9, 1], [1, 3, 1, 1, 14], [4, 4, 4, 4, 4]]
+    work: Rows = [[16, 1, 1, 2], [14, 2, 3, 1], [9, 4, 6, 1], [4, 3, 2, 11]]
+    school: Rows = [[5, 14, 1, 0.2], [13, 5, 1, 0.2], [1, 4, 10, 5], [9, 5, 4, 1]]
+    married: Rows = [[18, 1, 1, 0.1], [4, 13, 3, 0.2], [4, 14, 2, 0.2], [1, 9, 4, 6]]
+    jobs: Rows = [[8, 6, 4, 1, 1], [3, 2, 5, 9, 1], [1, 3, 1, 1, 14], [4, 4, 4, 4, 4]]
     table = {
         "age": np.round(np.clip(age, 17, 90)),
         "work": drawn(rng, labels, ["private", "state", "own business", "none at all"], work),

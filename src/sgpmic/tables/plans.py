@@ -91,13 +91,20 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     """Return a column with its cells read."""
     values: Floats = np.empty(0)
     order = tuple(map(key, decision.order))
-    levels, codes = read_levels(cells, order)
-    levels, codes = _merge_spellings(levels, codes)
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
         read = values_of(cells, decision)
         assert not isinstance(read, Bad)  # else it would be wrong
+        different = np.unique(read[~np.isnan(read)])
+        # Many different numbers have no use for levels, which take long to write.
+        if len(different) > _MOST_RENAMED or cells.sort == "other":
+            codes = np.where(np.isnan(read), -1, 0)
+            return Plan(name, cells, decision, declared, read, (), codes)
         values = read
-    elif decision.kind == "ordered":
+    levels, codes = read_levels(cells, order)
+    if decision.kind in ("text", "id"):
+        return Plan(name, cells, decision, declared, values, levels, codes)
+    levels, codes = _merge_spellings(levels, codes)
+    if decision.kind == "ordered":
         places = {level: float(i) for i, level in enumerate(order)}
         table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
         values = table[codes]
@@ -137,7 +144,9 @@ def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
         else:
             warned = plans[j].decision.warn(f"almost a copy of {original}")
             done[j] = replace(plans[j], decision=warned)
-    few = [j for j, plan in enumerate(done) if plan.is_kept and len(plan.levels) <= _MOST_RENAMED]
+    few = [
+        j for j, plan in enumerate(done) if plan.is_kept and 0 < len(plan.levels) <= _MOST_RENAMED
+    ]
     for j, original_place in zip(few, find_renamed([done[j].codes for j in few]), strict=True):
         if original_place is None:
             continue
@@ -321,7 +330,8 @@ def summary(plan: Plan) -> str:
         return " < ".join(map(_short, plan.decision.order))
     present = plan.values[~np.isnan(plan.values)] if len(plan.values) else plan.values
     if not len(present):
-        return f"{len(plan.levels)} different, such as {quote(plan.levels[0])}"
+        used = np.unique(plan.codes[plan.codes >= 0])
+        return f"{len(used)} different, such as {quote(plan.levels[used[0]])}" if len(used) else ""
     low, high = float(present.min()), float(present.max())
     if plan.kind == "date":
         words = _clock if plan.decision.time_only else date_words

@@ -237,6 +237,10 @@ def test_numbers_that_stand_for_missing_cells() -> None:
         column = column_of([*ages, *sentinel])
         assert column.n_missing == 0
         assert f"{sentinel[0]} (" in (column.warning or "")
+    # Four times the range away: said, not done.
+    column = column_of([*range(0, 201, 5), 999, 999])
+    assert column.n_missing == 0
+    assert "999 (2 cells)" in (column.warning or "")
     assert column_of([*ages, 1000, 1000]).warning is None
     assert column_of([*range(0, 900, 40), 999, 999]).warning is None
 

@@ -467,4 +467,4 @@ def _target_warning(name: str, cells: Cells, decision: Decision) -> str:
         return ""
     _, codes = read_levels(cells)
     n_levels = len(np.unique(codes[codes >= 0]))
-    return "almost surely a target: leave it out" if n_levels <= _MOST_CLASSES else ""
+    return "named like a target: leave it out if it is one" if n_levels <= _MOST_CLASSES else ""

@@ -6,8 +6,8 @@ combination of levels, and splitting them by the levels of a single category cut
 apart: to a neighbour graph that looks like perfect clusters. What is meant by a cluster is what
 several columns have in common. So of a table with many categories the committee sees the principal
 factors (of the weights that factor analysis of mixed data gives, where the encoder has given them),
-as many as stand out from chance, and members that only repeat the levels of one category do not
-count.
+as many as stand out from chance, and members whose clusters are nothing but levels of one category
+do not count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def find_categories(Y: Floats) -> list[Category]:
         width = _run(highs, j)
         if width:
             block = np.stack([each for each in highs[j : j + width] if each is not None])
-            levels = block.argmax(axis=0) if width > 1 else block[0].astype(np.int64)
+            levels = block.argmax(axis=0) if width > 1 else np.maximum(block[0], 0)
             found.append(Category(j, width, np.asarray(levels, np.int64)))
         j += max(width, 1)
     return found
@@ -112,7 +112,17 @@ def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) 
     sample = group.agree(units.reduce(group.rows_at(whole, numbers)))
     centre = sample.mean(axis=0)
     _, _, axes = np.linalg.svd(sample - centre, full_matrices=False)
-    count = max(choose_dimensions(sample).chosen, _LEAST_FACTORS)
+    count = max(choose_dimensions(sample, _columns(categories, Y.shape[1])).chosen, _LEAST_FACTORS)
     scores = (units.reduce(whole) - centre) @ group.agree(axes[:count]).T
     as_they_are = Units(np.zeros(count), np.ones(count), "none", 1.0)
     return View(scores, as_they_are, has_categories=True)
+
+
+def _columns(categories: list[Category], n_features: int) -> list[tuple[int, int]]:
+    """Return where every column of the user's table begins and ends among the features."""
+    begins = {category.first: category.n_features for category in categories}
+    columns, j = [], 0
+    while j < n_features:
+        columns.append((j, j + begins.get(j, 1)))
+        j = columns[-1][1]
+    return columns

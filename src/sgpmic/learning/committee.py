@@ -53,8 +53,8 @@ _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
 #: Latent dimensions of the model's own short fits: two lose clusters.
 _OWN_DIMENSIONS = 5
 _MOST_MATCHINGS = 50
-#: The adjusted Rand index from which a partition repeats another.
-_REPEATED = 0.9
+#: The share of rows whose label has to follow from a known partition for a member not to vote.
+_REPEATED = 0.95
 
 #: A short fit of the model: rows, embedding, number of dimensions and memberships give labels.
 OwnFit = Callable[[Floats, str, int, Any], Ints]
@@ -124,7 +124,7 @@ def take_vote(
     own_fit : callable or None
         A short fit of the model.
     known : sequence of ndarrays of shape (n_samples,)
-        Partitions that say nothing new: members that repeat one of them do not vote.
+        Partitions that say nothing new: members whose labels follow from one of them do not vote.
 
     Returns
     -------
@@ -161,13 +161,20 @@ def take_vote(
 
 
 def _without(partitions: dict[str, Ints], known: Sequence[Ints]) -> dict[str, Ints]:
-    """Return the partitions that repeat no known one, or all if all do."""
+    """Return the partitions that no known one tells, or all if each is told by one."""
     kept = {
         name: labels
         for name, labels in partitions.items()
-        if all(adjusted_rand_score(labels, other) <= _REPEATED for other in known)
+        if all(_told_by(other, labels) < _REPEATED for other in known)
     }
     return kept or partitions
+
+
+def _told_by(known: Ints, labels: Ints) -> float:
+    """Return the share of rows that have the commonest label of their known part."""
+    table = np.zeros((known.max() + 1, labels.max() + 1))
+    np.add.at(table, (known, labels), 1.0)
+    return float(table.max(axis=1).sum() / len(labels))
 
 
 def nearest_others(Y: Floats) -> tuple[Floats, Ints]:

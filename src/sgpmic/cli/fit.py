@@ -87,7 +87,7 @@ def fit(
     began = time.perf_counter()
     data = _read(job, table, selection, folder)
     fingerprint = job.do(lambda: job.fingerprint(data.values))
-    if resume and job.do(lambda: job.agree(folder.is_complete)):
+    if resume and job.do(lambda: job.agree(folder.is_finished)):
         asked = parameters | settings
         job.do(lambda: _say_finished(folder, fingerprint, asked) if job.is_first else None)
     else:
@@ -102,7 +102,11 @@ def fit(
             "device": device,
             "fingerprint": fingerprint,
         }
-        _run(job, folder, data, model, options, time.perf_counter() - began)
+        try:
+            _run(job, folder, data, model, options, time.perf_counter() - began)
+        finally:
+            if job.is_first:
+                folder.leave()
     job.wait()
 
 
@@ -119,7 +123,7 @@ def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFo
                 raise
             advice = f"or leave the column out with --drop {shlex.quote(error.column)}"
             raise TableError(f"{error}, {advice}") from None
-        if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
+        if folder.would_overwrite(table):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
         return data
 

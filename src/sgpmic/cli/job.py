@@ -141,11 +141,12 @@ class CommandJob:
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
-        parts = [folder.path / f".labels-{number:06d}.part" for number in range(self.share[1])]
+        name = folder.new.labels.with_name
+        parts = [name(f".labels-{number:06d}.part") for number in range(self.share[1])]
         write_bytes(parts[self.share[0]], table_bytes(columns, header=self.is_first))
         self.group.wait("labels are written")
         if self.is_first:
-            _join(parts, folder.labels)
+            _join(parts, folder.new.labels)
 
     def sizes(self, model: SGPMIC) -> list[int]:
         """Return how many rows every cluster has, over all processes."""

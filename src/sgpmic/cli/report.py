@@ -30,7 +30,7 @@ def report(
     from sgpmic.tables.reader import read_table
 
     folder = RunFolder(run)
-    with one_sentence(folder.report):
+    with one_sentence(folder.results.report):
         record = folder.read_record()
         place = table if table is not None else Path(record["table"])
         if not place.exists():
@@ -49,10 +49,10 @@ def report(
                 f"{place} has changed since it was fitted; name the table as it was with --table, "
                 "or run sgpmic fit again."
             )
-        model = load_model(folder.model)
+        model = load_model(folder.results.model)
         with console.status("Drawing"):
-            write_report(folder, model, data, record)
-    console.print(f"Written: {escape(str(folder.report))}")
+            write_report(folder.results.report, model, data, record)
+    console.print(f"Written: {escape(str(folder.results.report))}")
 
 
 def info(
@@ -61,7 +61,7 @@ def info(
     ],
 ) -> None:
     """Show what a model is: its data, settings and clusters."""
-    path = RunFolder(model).model if model.is_dir() else model
+    path = RunFolder(model).results.model if model.is_dir() else model
     found = load_model(path)
     screen = ScreenTable(title=str(path), title_justify="left", show_header=False)
     for name, words in _facts(found).items():

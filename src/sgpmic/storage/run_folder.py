@@ -1,15 +1,20 @@
 """The folder of a run: what is in it, and when it may be written to.
 
-``run.json`` is written last, so a folder that has one is complete.
+A fit writes its results to a folder of their own inside it, ``.new``. When all of them are there
+it is renamed to ``.complete``, which is one step, and only then do they take the place of those of
+an earlier run. Whatever ends a fit before leaves the earlier results as they were; whatever ends
+it afterwards leaves what the next command moves into place.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sgpmic.storage.outputs import write_bytes
 
@@ -20,40 +25,80 @@ class RunFolderError(ValueError):
     """A folder that cannot be used as asked, with the reason in one sentence."""
 
 
+class Results(NamedTuple):
+    """The files of a run, in the order in which they take the place of earlier ones.
+
+    The record is the last: a folder that has one is complete.
+    """
+
+    labels: Path
+    model: Path
+    report: Path
+    record: Path
+
+    @classmethod
+    def within(cls, folder: Path) -> Results:
+        """Return the files of a run in a folder."""
+        names = ("labels.csv", "model.sgpmic", "report.html", "run.json")
+        return cls(*(folder / name for name in names))
+
+
 class RunFolder:
     """A folder with the results of a fit.
 
     Parameters
     ----------
     path : path-like
+
+    Attributes
+    ----------
+    results : Results
+        Of the last fit that was completed.
+    new : Results
+        Where a fit writes its own, between :meth:`make_ready` and :meth:`finish`.
+    checkpoint : Path
+        Of a fit that has not ended.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.labels = self.path / "labels.csv"
-        self.model = self.path / "model.sgpmic"
-        self.report = self.path / "report.html"
+        self.results = Results.within(self.path)
         self.checkpoint = self.path / "checkpoint.sgpmic"
-        self._run = self.path / "run.json"
-        self._results = (self.labels, self.model, self.report)
+        self._unfinished = self.path / ".new"
+        self._complete = self.path / ".complete"
+        # The checkpoint of an unfinished run, until the fit that replaces it has one of its own.
+        self._set_aside = self.path / ".checkpoint-before"
+        self.new = Results.within(self._unfinished)
 
     @property
     def is_complete(self) -> bool:
-        """Whether a fit has ended in it."""
-        return self._run.is_file()
+        """Whether it holds the results of a fit."""
+        return self.results.record.is_file() or self._complete.is_dir()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it holds the results of the last fit that was begun."""
+        return self._complete.is_dir() or (self.is_complete and not self.has_checkpoint)
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether something was learned that can be resumed."""
         return any(self.checkpoint.glob("round-*"))
 
+    def would_overwrite(self, path: Path) -> bool:
+        """Return whether ``path`` is one of the files that a fit writes here."""
+        ours = (*self.results, self.checkpoint, self._unfinished, self._complete, self._set_aside)
+        place = Path(os.path.realpath(path))
+        return any(place.is_relative_to(os.path.realpath(file)) for file in ours)
+
     def make_ready(self, *, force: bool, resume: bool) -> None:
-        """Create the folder, without the results of an earlier run unless it is resumed.
+        """Create the folder for a fit, which ends with :meth:`leave`.
 
         Parameters
         ----------
         force : bool
-            The results of an earlier run may be replaced. Files that are not a run's never are.
+            The results of an earlier run may be replaced, once there are new ones. Files that are
+            not a run's never are.
         resume : bool
             An unfinished run is to be resumed.
 
@@ -62,17 +107,43 @@ class RunFolder:
         RunFolderError
             Unless a fit may write to the folder.
         """
-        self._check(force=force, resume=resume)
         try:
+            if self.path.is_dir():
+                self._settle()
+            self._check(force=force, resume=resume)
             self.path.mkdir(parents=True, exist_ok=True)
-            if not resume:
-                # The record last: killed in between, the folder still passes for a run's.
-                for file in (*self._results, self.checkpoint, self._run):
-                    _remove(file)
+            if not resume and self.checkpoint.exists():
+                os.replace(self.checkpoint, self._set_aside)
+            self._unfinished.mkdir()
         except OSError as error:
             raise RunFolderError(
                 f"The folder {self.path} cannot be created: {error.strerror}."
             ) from None
+
+    def leave(self) -> None:
+        """End what :meth:`make_ready` began, whether the fit was completed or not."""
+        with suppress(OSError):  # the next fit tries again
+            self._settle()
+
+    def _settle(self) -> None:
+        """Leave complete results in their places, and nothing of what was not completed."""
+        if self._complete.is_dir():
+            _remove(self.checkpoint)
+            _remove(self._set_aside)
+            for new, old in zip(Results.within(self._complete), self.results, strict=True):
+                # Another command may be doing the same.
+                with suppress(FileNotFoundError):
+                    os.replace(new, old)
+            _remove(self._complete)
+        if self.has_checkpoint:
+            _remove(self._set_aside)
+        elif self._set_aside.exists():
+            _remove(self.checkpoint)
+            os.replace(self._set_aside, self.checkpoint)
+        _remove(self._unfinished)
+        for file in self.path.glob(".*"):
+            if _TEMPORARY.fullmatch(file.name):
+                _remove(file)
 
     def _check(self, *, force: bool, resume: bool) -> None:
         """Raise unless a fit may write to the folder."""
@@ -83,8 +154,11 @@ class RunFolder:
         names = {name for name in names if not name.startswith(".")}
         if not names:
             return
+        for file in self.results:
+            if file.is_dir():
+                raise RunFolderError(f"{file} is a folder; name another folder with --out.")
         a_run = self.is_complete or self.checkpoint.exists()
-        strangers = sorted(names & {file.name for file in self._results})
+        strangers = sorted(names & {file.name for file in self.results})
         if not a_run and strangers:
             raise RunFolderError(
                 f"{self.path} has a {strangers[0]} that is no run's; name another folder with "
@@ -97,7 +171,7 @@ class RunFolder:
                 f"{self.path} has no checkpoint to resume from, but other files; name another "
                 "folder with --out, or add --force."
             )
-        if not force and a_run and not self.is_complete:
+        if not force and a_run and not self.is_finished:
             raise RunFolderError(
                 f"{self.path} holds an unfinished run; add --resume to resume it, or --force to "
                 "start again."
@@ -107,11 +181,12 @@ class RunFolder:
                 f"{self.path} is not empty; name another folder with --out, or add --force."
             )
 
-    def write_record(self, record: dict[str, Any]) -> None:
-        """Write ``run.json``, which makes the run complete, and drop its checkpoint."""
+    def finish(self, record: dict[str, Any]) -> None:
+        """Write ``run.json``, which completes the results, and let them take their places."""
         content = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
-        write_bytes(self._run, content.encode() + b"\n")
-        _remove(self.checkpoint)
+        write_bytes(self.new.record, content.encode() + b"\n")
+        os.replace(self._unfinished, self._complete)
+        self._settle()
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``run.json`` says.
@@ -130,20 +205,29 @@ class RunFolder:
                 if unfinished
                 else f"{self.path} holds no run (no run.json); name a folder that sgpmic fit wrote."
             )
+        file = self.results.record
         try:
-            record = json.loads(self._run.read_text(encoding="utf-8"))
+            if self._complete.is_dir():  # the fit was killed while they were moved
+                self._settle()
+            record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
         except OSError as error:
-            raise RunFolderError(f"{self._run} cannot be read: {error.strerror}.") from None
+            raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
         except (ValueError, TypeError, KeyError):
-            raise RunFolderError(f"{self._run} is damaged; run sgpmic fit again.") from None
+            raise RunFolderError(f"{file} is damaged; run sgpmic fit again.") from None
         if version != FORMAT:
             raise RunFolderError(
-                f"{self._run} was written by another version of sgpmic (format {version}); "
+                f"{file} was written by another version of sgpmic (format {version}); "
                 "update sgpmic, or run sgpmic fit again."
             )
         found: dict[str, Any] = record
         return found
+
+
+#: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).
+_TEMPORARY = re.compile(
+    r"\.(labels\.csv|model\.sgpmic|report\.html|run\.json)\.[0-9a-f]{16}|\.labels-\d{6}\.part"
+)
 
 
 def _remove(path: Path) -> None:

@@ -24,35 +24,42 @@ def report(
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
+    folder = RunFolder(run)
+    with one_sentence(folder.results.report):
+        folder.read_record()  # whether there is a run at all
+        with folder.locked():
+            _draw(folder, table)
+    console.print(f"Written: {escape(str(folder.results.report))}")
+
+
+def _draw(folder: RunFolder, table: Path | None) -> None:
+    """Write the report of the run in a folder."""
     from sgpmic.cli.results import write_report
     from sgpmic.parallel.group import ProcessGroup
     from sgpmic.storage.checkpoints import data_mark
     from sgpmic.tables.reader import read_table
 
-    folder = RunFolder(run)
-    with one_sentence(folder.results.report):
-        record = folder.read_record()
-        place = table if table is not None else Path(record["table"])
-        if not place.exists():
-            raise RunFolderError(
-                f"The table {place} is not there any more; say with --table where it is."
-            )
-        known = record["data"]
-        data = read_table(
-            place,
-            columns=known["features"],
-            id_column=known["id"],
-            label_column=known["label"],
+    record = folder.read_record()
+    place = table if table is not None else Path(record["table"])
+    if not place.exists():
+        raise RunFolderError(
+            f"The table {place} is not there any more; say with --table where it is."
         )
-        if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
-            raise RunFolderError(
-                f"{place} has changed since it was fitted; name the table as it was with --table, "
-                "or run sgpmic fit again."
-            )
-        model = load_model(folder.results.model)
-        with console.status("Drawing"):
-            write_report(folder.results.report, model, data, record)
-    console.print(f"Written: {escape(str(folder.results.report))}")
+    known = record["data"]
+    data = read_table(
+        place,
+        columns=known["features"],
+        id_column=known["id"],
+        label_column=known["label"],
+    )
+    if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
+        raise RunFolderError(
+            f"{place} has changed since it was fitted; name the table as it was with --table, "
+            "or run sgpmic fit again."
+        )
+    model = load_model(folder.results.model)
+    with console.status("Drawing"):
+        write_report(folder.results.report, model, data, record)
 
 
 def info(

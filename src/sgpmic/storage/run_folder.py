@@ -12,10 +12,12 @@ import json
 import os
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -69,6 +71,7 @@ class RunFolder:
         # The checkpoint of an unfinished run, until the fit that replaces it has one of its own.
         self._set_aside = self.path / ".checkpoint-before"
         self.new = Results.within(self._unfinished)
+        self._lock = FolderLock(self.path)
 
     @property
     def is_complete(self) -> bool:
@@ -107,34 +110,58 @@ class RunFolder:
         RunFolderError
             Unless a fit may write to the folder.
         """
-        try:
-            if self.path.is_dir():
-                self._settle()
-            self._check(force=force, resume=resume)
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
+        with self._explained("created"):
             self.path.mkdir(parents=True, exist_ok=True)
-            if not resume and self.checkpoint.exists():
-                os.replace(self.checkpoint, self._set_aside)
-            self._unfinished.mkdir()
-        except OSError as error:
-            raise RunFolderError(
-                f"The folder {self.path} cannot be created: {error.strerror}."
-            ) from None
+            self._acquire()
+        try:
+            with self._explained("written to"):
+                self._settle()
+                self._check(force=force, resume=resume)
+                if not resume and self.checkpoint.exists():
+                    os.replace(self.checkpoint, self._set_aside)
+                self._unfinished.mkdir()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def leave(self) -> None:
         """End what :meth:`make_ready` began, whether the fit was completed or not."""
         with suppress(OSError):  # the next fit tries again
             self._settle()
+        self._lock.release()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other programs from writing to the folder."""
+        self._acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _acquire(self) -> None:
+        try:
+            self._lock.acquire()
+        except LockedError as owner:
+            raise RunFolderError(
+                f"Another sgpmic is writing to {self.path} ({owner}); wait for its end, or name "
+                "another folder with --out."
+            ) from None
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunFolderError(
+                f"The folder {self.path} cannot be {doing}: {error.strerror}."
+            ) from None
 
     def _settle(self) -> None:
         """Leave complete results in their places, and nothing of what was not completed."""
-        if self._complete.is_dir():
-            _remove(self.checkpoint)
-            _remove(self._set_aside)
-            for new, old in zip(Results.within(self._complete), self.results, strict=True):
-                # Another command may be doing the same.
-                with suppress(FileNotFoundError):
-                    os.replace(new, old)
-            _remove(self._complete)
+        self._move_complete()
         if self.has_checkpoint:
             _remove(self._set_aside)
         elif self._set_aside.exists():
@@ -145,13 +172,21 @@ class RunFolder:
             if _TEMPORARY.fullmatch(file.name):
                 _remove(file)
 
+    def _move_complete(self) -> None:
+        """Move results that are complete into their places; also done by those who only read."""
+        if not self._complete.is_dir():
+            return
+        _remove(self.checkpoint)
+        _remove(self._set_aside)
+        for new, old in zip(Results.within(self._complete), self.results, strict=True):
+            with suppress(FileNotFoundError):  # another command may be doing the same
+                os.replace(new, old)
+        shutil.rmtree(self._complete, ignore_errors=True)
+
     def _check(self, *, force: bool, resume: bool) -> None:
         """Raise unless a fit may write to the folder."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
-        names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
         # What a kill left of a file that was being written is nobody's.
-        names = {name for name in names if not name.startswith(".")}
+        names = {p.name for p in self.path.iterdir() if not p.name.startswith(".")}
         if not names:
             return
         for file in self.results:
@@ -207,8 +242,7 @@ class RunFolder:
             )
         file = self.results.record
         try:
-            if self._complete.is_dir():  # the fit was killed while they were moved
-                self._settle()
+            self._move_complete()  # a fit may have been killed while it did so
             record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
         except OSError as error:

@@ -38,12 +38,15 @@ def join_job(processes: int) -> CommandJob:
         process that started them ends with them.
     """
     from sgpmic.parallel import JobError, find_job, initialize, launch
+    from sgpmic.parallel.runtime import divert_runtime_output
 
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
             start = "from sgpmic.cli.app import main; main()"
             command = [sys.executable, "-P", "-c", start, *sys.argv[1:]]
             raise typer.Exit(launch(command, processes))
+        if find_job(os.environ).n_processes > 1:
+            divert_runtime_output()
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None

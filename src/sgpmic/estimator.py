@@ -736,7 +736,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             model = cls(**stored.parameters)
             for name in _STORED_ATTRIBUTES:
                 setattr(model, name, stored.attributes[name])
-        except (KeyError, TypeError) as error:
+            model.check_settings()
+        except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
         predictor = stored.predictor
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)

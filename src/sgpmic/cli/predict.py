@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, load_model, one_sentence
+from sgpmic.cli.console import console, fail, load_run, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import model_columns, row_names
 from sgpmic.storage.outputs import replacing, table_bytes
@@ -61,9 +61,8 @@ def predict(
                     f"{target} exists; name another file with --out, or add --force."
                 )
             _say_extra(reader, record, id_column)
-            total, flagged = _write(
-                target, load_model(folder.results.model), reader, record, id_column
-            )
+            model, record = load_run(folder)
+            total, flagged = _write(target, model, reader, record, id_column)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
     console.print(f"{total} rows written to {escape(str(target))}.")

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console, load_model, one_sentence
+from sgpmic.cli.console import console, load_model, load_run, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -39,7 +39,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     from sgpmic.storage.checkpoints import data_mark
     from sgpmic.tables.reader import read_table
 
-    record = folder.read_record()
+    model, record = load_run(folder)
     place = table if table is not None else Path(record["table"])
     if not place.exists():
         raise RunFolderError(
@@ -57,7 +57,6 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             f"{place} has changed since it was fitted; name the table as it was with --table, "
             "or run sgpmic fit again."
         )
-    model = load_model(folder.results.model)
     with console.status("Drawing"):
         write_report(folder.results.report, model, data, record)
 

@@ -243,19 +243,60 @@ class RunFolder:
         file = self.results.record
         try:
             self._move_complete()  # a fit may have been killed while it did so
+            if file.stat().st_size > _LONGEST_RECORD:
+                raise ValueError("it is longer than any record")
             record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
+            if version == FORMAT:
+                _check_kind(record, _RECORD)
         except OSError as error:
             raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise RunFolderError(f"{file} is damaged; run sgpmic fit again.") from None
         if version != FORMAT:
             raise RunFolderError(
-                f"{file} was written by another version of sgpmic (format {version}); "
+                f"{file} was written by another version of sgpmic (format {str(version)[:20]}); "
                 "update sgpmic, or run sgpmic fit again."
             )
         found: dict[str, Any] = record
         return found
+
+
+#: Far longer than the record of a table with a million columns.
+_LONGEST_RECORD = 100_000_000
+_NUMBER = (int, float)
+#: What of a record is read again, and what it must be: a list's only entry stands for all.
+_RECORD: dict[str, Any] = {
+    "table": str,
+    "data": {
+        "rows": int,
+        "features": [str],
+        "id": (str, type(None)),
+        "label": (str, type(None)),
+        "fingerprint": str,
+    },
+    "settings": dict,
+    "unusual_below": _NUMBER,
+    "warnings": [str],
+    "seconds": {Any: _NUMBER},
+    "versions": {Any: str},
+}
+
+
+def _check_kind(value: Any, kind: Any) -> None:
+    """Raise a ValueError, TypeError or KeyError unless a value is of a kind."""
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            raise TypeError
+        for item in value:
+            _check_kind(item, kind[0])
+    elif isinstance(kind, dict):
+        if not isinstance(value, dict):
+            raise TypeError
+        for name in value if Any in kind else kind:
+            _check_kind(value[name], kind.get(name, kind.get(Any)))
+    elif not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError
 
 
 #: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).

@@ -30,6 +30,9 @@ Floats = NDArray[np.float64]
 UNUSUAL_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
+#: Rows are looked at no farther away than so many spreads of the data: the optimiser takes fourth
+#: powers.
+_FARTHEST = 1e20
 #: A row is drawn between a training row and one of so many of its neighbours.
 _DRAWN_BETWEEN = 5
 
@@ -79,7 +82,9 @@ class Predictor:
 
     def _reduced(self, Y: Floats) -> Floats:
         """Return rows as the padded posterior sees them."""
-        return pad(self.units.reduce(Y), (len(Y), self._padded.mean_weights.shape[2]))
+        with np.errstate(over="ignore"):
+            reduced = np.clip(self.units.reduce(Y), -_FARTHEST, _FARTHEST)
+        return pad(reduced, (len(Y), self._padded.mean_weights.shape[2]))
 
     @property
     def _n_clusters(self) -> int:

@@ -19,6 +19,7 @@ from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail, listed
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
+from sgpmic.cli.startup import interruptible
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -226,14 +227,15 @@ def _learn(this: Fit) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Let a polite request to end (SIGTERM, as schedulers send) leave as Ctrl-C does."""
+    """Let Ctrl-C and a polite request to end (SIGTERM, as schedulers send) leave alike."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        with interruptible():
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

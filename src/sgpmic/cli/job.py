@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from sgpmic.cli.console import console, fail
+from sgpmic.cli.startup import prepare_process
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
@@ -42,11 +43,12 @@ def join_job(processes: int) -> CommandJob:
 
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
-            start = "from sgpmic.cli.app import main; main()"
+            start = "from sgpmic.cli.startup import main; main()"
             command = [sys.executable, "-P", "-c", start, *sys.argv[1:]]
             raise typer.Exit(launch(command, processes))
         if find_job(os.environ).n_processes > 1:
             divert_runtime_output()
+            prepare_process()  # other streams now
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None

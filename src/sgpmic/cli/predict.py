@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sgpmic.cli.console import console, fail, load_run, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import model_columns, row_names
+from sgpmic.cli.startup import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -48,7 +49,7 @@ def predict(
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
     try:
-        with one_sentence(target):
+        with interruptible(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
             reader.require(record["data"]["features"])

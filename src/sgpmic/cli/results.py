@@ -139,7 +139,7 @@ def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any])
     content = content_from_model(
         model,
         data.values,
-        title=record["table"].replace("\\", "/").rsplit("/", 1)[-1],
+        title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
         feature_names=data.names,
         ids=data.ids,
         given_labels=data.labels,
@@ -150,6 +150,11 @@ def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any])
         versions=record["versions"],
     )
     write_bytes(path, render_report(content).encode())
+
+
+def _shown(name: str) -> str:
+    """Return the name of a file, which may be no text, as text."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def row_names(

@@ -218,7 +218,9 @@ class RunFolder:
 
     def finish(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, which completes the results, and let them take their places."""
-        content = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
+        text = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
+        # Names of files may be no text; JSON can hold them by the numbers of their characters.
+        content = re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
         write_bytes(self.new.record, content.encode() + b"\n")
         os.replace(self._unfinished, self._complete)
         self._settle()

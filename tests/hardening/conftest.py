@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.helpers import here, values, write_csv
 
 QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
+
+
+def record(table: str) -> dict[str, Any]:
+    """Return what a fit might write to ``run.json``."""
+    data = {"rows": 1, "features": ["a"], "id": None, "label": None, "fingerprint": ""}
+    return {
+        "table": table,
+        "data": data,
+        "settings": {},
+        "unusual_below": 0.0,
+        "warnings": [],
+        "seconds": {},
+        "versions": {},
+    }
 
 
 @pytest.fixture(scope="session")

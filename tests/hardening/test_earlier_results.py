@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from tests.cli.helpers import here, values, write_csv
-from tests.hardening.conftest import QUICK
+from tests.hardening.conftest import QUICK, record
 
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -94,18 +94,18 @@ def test_killed_while_new_results_take_their_places(run: Path, moves: int) -> No
 
     with mock.patch("sgpmic.storage.run_folder.os.replace", replace):
         try:
-            folder.finish({"n": 1})
+            folder.finish(record("new.csv"))
             killed = False
         except KilledError:
             killed = True
     assert killed == (moves < 5)
-    record = RunFolder(run).read_record()
+    said = RunFolder(run).read_record()
     found = content(run)
     del found[".lock"]  # whoever is killed leaves it
     if moves == 0:
         assert {name: found[name] for name in old} == old
     else:
-        assert record["n"] == 1
+        assert said["table"] == "new.csv"
         assert set(found) == set(old)
         assert found["labels.csv"] == b"new labels"
         assert found["model.sgpmic"] == b"new model"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.helpers import here
-from tests.hardening.conftest import QUICK
+from tests.hardening.conftest import QUICK, record
 
 from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
@@ -138,7 +138,7 @@ def test_two_fits_at_once_leave_one_fit_s_results(table: Path, tmp_path: Path) -
             return
         for file in folder.new[:3]:
             file.write_text(name)
-        folder.finish({"name": name})
+        folder.finish(record(name))
         folder.leave()
 
     threads = [threading.Thread(target=fit, args=[name]) for name in ("a", "b")]
@@ -146,6 +146,6 @@ def test_two_fits_at_once_leave_one_fit_s_results(table: Path, tmp_path: Path) -
         thread.start()
     for thread in threads:
         thread.join()
-    name = run.read_record()["name"]
+    name = run.read_record()["table"]
     assert {file.read_text() for file in run.results[:3]} == {name}
     assert all(re.search("Another sgpmic is writing", words) for words in said)

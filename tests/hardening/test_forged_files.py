@@ -120,6 +120,9 @@ def test_what_a_model_may_say_still_loads(finished: Path, tmp_path: Path) -> Non
     path.write_bytes((finished / "model.sgpmic").read_bytes())
     forge(path, said(4, "parameters", "n_clusters"))
     assert SGPMIC.load(path).n_clusters == 4
+    # A process of several has labels of its own rows, and a sample of all.
+    forge(path, replaced("start.0.labels", lambda labels: labels[:30]))
+    assert len(SGPMIC.load(path).starts_[0]["labels"]) == 30
 
 
 def test_no_file_chooses_a_path_a_callback_or_a_device(finished: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
 
 def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
-    N, P = len(arrays["embedding"]), arrays["offset"].size
+    P = arrays["offset"].size
     if header["scaling"] not in ("each", "one", "none"):
         raise ValueError("its scaling is not known")
     names = header["feature_names"]
@@ -130,9 +130,10 @@ def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     if not _is_list(starts, dict) or not _is_list(committee, dict):
         raise ValueError("its starts or its committee are no lists of descriptions")
     for i in range(len(starts)):
+        # Those of the process that wrote the file; the embedding may be of a sample of all rows.
         labels = arrays[f"start.{i}.labels"]
-        if labels.shape != (N,) or labels.dtype.kind not in "iu":
-            raise ValueError(f"the labels of start {i} are not one whole number for each row")
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise ValueError(f"the labels of start {i} are not whole numbers")
     for name in ("support", "number_of_clusters", "number_of_dimensions"):
         if not (header[name] is None or isinstance(header[name], dict)):
             raise ValueError(f"its {name} is no description")

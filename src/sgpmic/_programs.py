@@ -10,6 +10,7 @@ up JAX's own cache keeps it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import hashlib
 import os
@@ -31,6 +32,8 @@ _R = TypeVar("_R")
 CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 #: The folder is kept below this size; the oldest programs go first.
 MOST_BYTES = 512 * 2**20
+#: Compiled programs are let go when the process has grown by so much with them.
+MOST_MEMORY = 2**30
 
 #: What XLA is told on a GPU. A part of an array goes into a matrix product as it lies, without a
 #: copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
@@ -58,7 +61,15 @@ _compiling = threading.RLock()
 
 
 class _Program:
-    """What ``jax.jit`` makes of a function, with options of the compiler where they apply."""
+    """What ``jax.jit`` makes of a function, with options of the compiler where they apply.
+
+    Attributes
+    ----------
+    memory : int
+        By how many bytes compiling all programs has made the process grow.
+    """
+
+    memory = 0
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function = function
@@ -79,8 +90,10 @@ class _Program:
         if key in self._seen:
             return program(*args, **kwargs)
         with _compiling:
+            before = _resident()
             result = self._compile(program, args, kwargs)
             self._seen.add(key)
+            _Program.memory += max(_resident() - before, 0)
         return result
 
     def _compile(self, program: Any, args: Any, kwargs: Any) -> Any:
@@ -137,21 +150,38 @@ def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]
 
 
 def release_programs() -> None:
-    """Let go of our compiled programs where the process has half the memory maps it may have.
+    """Let go of our compiled programs where they take too much of the process.
 
-    A fit of a new shape compiles programs that take about a thousand maps, of which Linux allows
-    a process 65 530. Without this, the seventieth shape would end the process in an abort of the
-    compiler. A shape that comes again after that is compiled again.
+    That is where it has half the memory maps it may have: a fit of a new shape compiles programs
+    that take about a thousand maps, of which Linux allows a process 65 530, and beyond the
+    compiler aborts. Or where it has grown by more than :data:`MOST_MEMORY` while they were
+    compiled: a shape takes some seventy megabytes. A shape that comes again after that is compiled
+    again, or taken from the folder.
     """
-    try:
-        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        used = Path("/proc/self/maps").read_bytes().count(b"\n")
-    except (OSError, ValueError):  # another system, with other limits
-        return
-    if used > allowed // 2:
+    if _share_of_maps() > 0.5 or _Program.memory > MOST_MEMORY:
         for program in _programs:
             program.clear_cache()
         gc.collect()
+        _Program.memory = 0
+        with suppress(AttributeError, OSError):  # of the GNU C library only
+            # What is free again stays with the process otherwise.
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def _share_of_maps() -> float:
+    try:
+        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
+        return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
+    except (OSError, ValueError):  # another system, with other limits
+        return 0.0
+
+
+def _resident() -> int:
+    """Return how many bytes of memory this process has, 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 # ------------------------------------------------------------------------- programs on disk

@@ -12,6 +12,8 @@ Two things have to be set around them:
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, wraps
@@ -43,10 +45,82 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _OneBlasThread:
+    """Keeps BLAS to one thread while anybody needs it to, and then gives it back what it had.
+
+    The number of threads is one for the whole process. Of several Python threads that compute at
+    once, the first notes it and the last restores it: each by itself would restore what the others
+    have set.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
+                self._before = [(pool, pool.num_threads) for pool in pools]
+                for pool in pools:
+                    _set_threads(pool, 1)
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                for pool, number in self._before:
+                    _set_threads(pool, number)
+
+
+def _set_threads(pool: Any, number: int) -> None:
+    # Since threadpoolctl 3.7 the public method lets only one Python thread change OpenBLAS, and
+    # the last to leave need not be it.
+    getattr(pool, "_real_set_num_threads", pool.set_num_threads)(number)
+
+
+_one_blas_thread = _OneBlasThread()
+
+# Threads of JAX and their locks do not survive a fork: a child that computes waits for them for
+# ever.
+_computed = False
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked, _one_blas_thread
+    _forked = _computed
+    _one_blas_thread = _OneBlasThread()  # another thread may have held the lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def refuse_after_fork() -> None:
+    """Raise in a process that was forked after its parent has computed: it would hang.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    global _computed
+    if _forked:
+        raise RuntimeError(
+            "This process was forked after JAX had computed in its parent, which leaves JAX "
+            "unusable: start processes with multiprocessing.get_context('spawn') or 'forkserver', "
+            "with joblib's default backend, or fork before the first fit or predict."
+        )
+    _computed = True
+
+
 @contextmanager
 def numerics() -> Iterator[None]:
     """Enter float64 and one BLAS thread."""
-    with double_precision(), _thread_pools().limit(limits=1, user_api="blas"):
+    refuse_after_fork()
+    with double_precision(), _one_blas_thread:
         yield
 
 
@@ -92,6 +166,7 @@ def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(method)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         estimator: Any = args[0]
+        refuse_after_fork()
         with on_device(estimator.computation.device):
             return method(*args, **kwargs)
 

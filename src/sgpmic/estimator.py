@@ -62,6 +62,13 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral)
 
 
+def _unmasked(X: Any) -> Any:
+    """Return an array with NaN where it is masked; others see through the mask."""
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
+        return np.ma.filled(X.astype(np.float64), np.nan)
+    return X
+
+
 class SGPMIC(
     PlotsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
 ):
@@ -395,6 +402,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         # Row by row in memory: sums in another order would round differently.
+        table = _unmasked(table)
         Y = validate_data(
             self,
             table,
@@ -538,6 +546,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
+        X = _unmasked(X)
         Y: Floats = validate_data(
             self, X, dtype=np.float64, order="C", reset=False, ensure_all_finite="allow-nan"
         )
@@ -789,7 +798,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             model = cls(**stored.parameters)
             for name in _STORED_ATTRIBUTES:
                 setattr(model, name, stored.attributes[name])
-        except (KeyError, TypeError) as error:
+            model.check_settings()
+        except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
         predictor = stored.predictor
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)

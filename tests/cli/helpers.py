@@ -28,7 +28,7 @@ def cheaply(arguments: tuple[object, ...]) -> list[str]:
 
 
 def command(*arguments: object) -> list[str]:
-    run = "from sgpmic.cli.app import main; main()"
+    run = "from sgpmic.cli.startup import main; main()"
     return [sys.executable, "-c", run, *cheaply(arguments)]
 
 

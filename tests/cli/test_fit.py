@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     program = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
-        "from sgpmic.cli.app import main; main()"
+        "from sgpmic.cli.startup import main; main()"
     )
     import subprocess
     import sys

@@ -53,10 +53,10 @@ MOMENTS = (
     ("checkpoint.sgpmic/round-*", 1),  # in the second round
     ("checkpoint.sgpmic/.round-*", 4),  # in the middle of a later one, of the rounds that were left
     ("checkpoint.sgpmic/round-*", 6),  # near the end of the first start, or in the second
-    ("labels.csv", 1),  # all is learned, the first result is written
-    ("model.sgpmic", 1),  # labels are there already, and stay
-    (".report.html.*", 1),  # only the report and the record are missing
-    ("run.json", 1),  # finished, but for the checkpoint that is to be removed
+    (".new/labels.csv", 1),  # all is learned, the first result is written
+    (".new/model.sgpmic", 1),  # labels are there already
+    (".new/.report.html.*", 1),  # only the report and the record are missing
+    ("run.json", 1),  # finished
 )
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sgpmic.cli.app import app
 
 ARGUMENTS = ("--data", "iris,Wine", "--methods", "pca-fcm,PPCA-FCM,dec", "--repeats", "5")
-MAIN = "from sgpmic.cli.app import main; main()"
+MAIN = "from sgpmic.cli.startup import main; main()"
 N_RUNS = 5 * (3 + 3 + 2 + 3 + 3 + 2)  # DEC is not defined for one dimension
 
 

@@ -13,7 +13,7 @@ from sgpmic.cli.fit import fit
 from sgpmic.cli.paper import app as paper
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
-from sgpmic.cli.startup import prepare_process
+from sgpmic.cli.startup import main as main  # where scripts of earlier versions look for it
 
 app = typer.Typer(
     help="Clustering and non-linear dimensionality reduction, learned together.",
@@ -24,12 +24,6 @@ app = typer.Typer(
 for command in (demo, fit, predict, report, info):
     app.command()(command)
 app.add_typer(paper, name="paper")
-
-
-def main() -> None:
-    """Run the command line."""
-    prepare_process()
-    app()
 
 
 def _show_version(value: bool) -> None:

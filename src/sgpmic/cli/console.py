@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.markup import escape
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
+    from sgpmic.storage.run_folder import RunFolder
 
 console = Console(highlight=False)
 
@@ -55,6 +56,19 @@ def load_model(path: Path) -> SGPMIC:
         raise fail(str(error)) from None
     except OSError as error:
         raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
+    """Return the model and the record of a run, or give up where they do not go together."""
+    record = folder.read_record()
+    model = load_model(folder.results.model)
+    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if names != record["data"]["features"]:
+        raise fail(
+            f"{folder.results.model} and {folder.results.record} are not of one run; run sgpmic "
+            "fit again."
+        )
+    return model, record
 
 
 def listed(values: list[str] | None) -> list[str]:

@@ -19,6 +19,7 @@ from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail, listed
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
+from sgpmic.cli.startup import interruptible
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def fit(
     began = time.perf_counter()
     data = _read(job, table, selection, folder)
     fingerprint = job.do(lambda: job.fingerprint(data.values))
-    if resume and job.do(lambda: job.agree(folder.is_complete)):
+    if resume and job.do(lambda: job.agree(folder.is_finished)):
         asked = parameters | settings
         job.do(lambda: _say_finished(folder, fingerprint, asked) if job.is_first else None)
     else:
@@ -102,7 +103,11 @@ def fit(
             "device": device,
             "fingerprint": fingerprint,
         }
-        _run(job, folder, data, model, options, time.perf_counter() - began)
+        try:
+            _run(job, folder, data, model, options, time.perf_counter() - began)
+        finally:
+            if job.is_first:
+                folder.leave()
     job.wait()
 
 
@@ -119,7 +124,7 @@ def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFo
                 raise
             advice = f"or leave the column out with --drop {shlex.quote(error.column)}"
             raise TableError(f"{error}, {advice}") from None
-        if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
+        if folder.would_overwrite(table):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
         return data
 
@@ -222,14 +227,15 @@ def _learn(this: Fit) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Let a polite request to end (SIGTERM, as schedulers send) leave as Ctrl-C does."""
+    """Let Ctrl-C and a polite request to end (SIGTERM, as schedulers send) leave alike."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        with interruptible():
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from sgpmic.cli.console import console, fail
+from sgpmic.cli.startup import prepare_process
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
@@ -38,12 +39,16 @@ def join_job(processes: int) -> CommandJob:
         process that started them ends with them.
     """
     from sgpmic.parallel import JobError, find_job, initialize, launch
+    from sgpmic.parallel.runtime import divert_runtime_output
 
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
-            start = "from sgpmic.cli.app import main; main()"
+            start = "from sgpmic.cli.startup import main; main()"
             command = [sys.executable, "-P", "-c", start, *sys.argv[1:]]
             raise typer.Exit(launch(command, processes))
+        if find_job(os.environ).n_processes > 1:
+            divert_runtime_output()
+            prepare_process()  # other streams now
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
@@ -141,11 +146,12 @@ class CommandJob:
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
-        parts = [folder.path / f".labels-{number:06d}.part" for number in range(self.share[1])]
+        name = folder.new.labels.with_name
+        parts = [name(f".labels-{number:06d}.part") for number in range(self.share[1])]
         write_bytes(parts[self.share[0]], table_bytes(columns, header=self.is_first))
         self.group.wait("labels are written")
         if self.is_first:
-            _join(parts, folder.labels)
+            _join(parts, folder.new.labels)
 
     def sizes(self, model: SGPMIC) -> list[int]:
         """Return how many rows every cluster has, over all processes."""

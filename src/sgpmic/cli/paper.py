@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sgpmic.cli.console import console, fail, listed
+from sgpmic.cli.startup import interruptible
 
 if TYPE_CHECKING:
     from sgpmic.paper.comparison import Comparison
@@ -212,7 +213,8 @@ def _collect(
     words = TextColumn("{task.description}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), words)
     try:
-        with _writing(results.path), Progress(*columns, console=console, disable=left == 0) as bar:
+        bar = Progress(*columns, console=console, disable=left == 0)
+        with interruptible(), _writing(results.path), bar:
             shown = bar.add_task("starting", total=total, completed=total - left)
 
             def keep(record: Record) -> None:

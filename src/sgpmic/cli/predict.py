@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, load_model, one_sentence
+from sgpmic.cli.console import console, fail, load_run, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import model_columns, row_names
+from sgpmic.cli.startup import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -48,16 +49,21 @@ def predict(
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
     try:
-        with one_sentence(target):
+        with interruptible(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
             reader.require(record["data"]["features"])
+            if folder.would_overwrite(target) or _is_same(target, table):
+                raise RunFolderError(
+                    f"{target} is read here and would be overwritten; name another file with --out."
+                )
             if target.exists() and not force:
                 raise RunFolderError(
                     f"{target} exists; name another file with --out, or add --force."
                 )
             _say_extra(reader, record, id_column)
-            total, flagged = _write(target, load_model(folder.model), reader, record, id_column)
+            model, record = load_run(folder)
+            total, flagged = _write(target, model, reader, record, id_column)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
     console.print(f"{total} rows written to {escape(str(target))}.")
@@ -67,6 +73,14 @@ def predict(
             f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
             "unusual): there clusters mean little."
         )
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """Return whether two names are those of one file."""
+    try:
+        return first.samefile(second)
+    except OSError:  # one of them is not there
+        return False
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:

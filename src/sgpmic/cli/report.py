@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console, load_model, one_sentence
+from sgpmic.cli.console import console, load_model, load_run, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -24,35 +24,41 @@ def report(
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
+    folder = RunFolder(run)
+    with one_sentence(folder.results.report):
+        folder.read_record()  # whether there is a run at all
+        with folder.locked():
+            _draw(folder, table)
+    console.print(f"Written: {escape(str(folder.results.report))}")
+
+
+def _draw(folder: RunFolder, table: Path | None) -> None:
+    """Write the report of the run in a folder."""
     from sgpmic.cli.results import write_report
     from sgpmic.parallel.group import ProcessGroup
     from sgpmic.storage.checkpoints import data_mark
     from sgpmic.tables.reader import read_table
 
-    folder = RunFolder(run)
-    with one_sentence(folder.report):
-        record = folder.read_record()
-        place = table if table is not None else Path(record["table"])
-        if not place.exists():
-            raise RunFolderError(
-                f"The table {place} is not there any more; say with --table where it is."
-            )
-        known = record["data"]
-        data = read_table(
-            place,
-            columns=known["features"],
-            id_column=known["id"],
-            label_column=known["label"],
+    model, record = load_run(folder)
+    place = table if table is not None else Path(record["table"])
+    if not place.exists():
+        raise RunFolderError(
+            f"The table {place} is not there any more; say with --table where it is."
         )
-        if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
-            raise RunFolderError(
-                f"{place} has changed since it was fitted; name the table as it was with --table, "
-                "or run sgpmic fit again."
-            )
-        model = load_model(folder.model)
-        with console.status("Drawing"):
-            write_report(folder, model, data, record)
-    console.print(f"Written: {escape(str(folder.report))}")
+    known = record["data"]
+    data = read_table(
+        place,
+        columns=known["features"],
+        id_column=known["id"],
+        label_column=known["label"],
+    )
+    if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
+        raise RunFolderError(
+            f"{place} has changed since it was fitted; name the table as it was with --table, "
+            "or run sgpmic fit again."
+        )
+    with console.status("Drawing"):
+        write_report(folder.results.report, model, data, record)
 
 
 def info(
@@ -61,7 +67,7 @@ def info(
     ],
 ) -> None:
     """Show what a model is: its data, settings and clusters."""
-    path = RunFolder(model).model if model.is_dir() else model
+    path = RunFolder(model).results.model if model.is_dir() else model
     found = load_model(path)
     screen = ScreenTable(title=str(path), title_justify="left", show_header=False)
     for name, words in _facts(found).items():

@@ -6,6 +6,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,9 +82,9 @@ def write_results(fit: Fit) -> None:
     record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
     # Set after all that was computed from arrays without names.
     model.feature_names_in_ = np.array(data.names, dtype=object)
-    model.save(folder.model)
-    write_report(folder, model, data, record)
-    folder.write_record(record)
+    model.save(folder.new.model)
+    write_report(folder.new.report, model, data, record)
+    folder.finish(record)
 
 
 def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
@@ -131,14 +132,14 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def write_report(folder: RunFolder, model: SGPMIC, data: Table, record: dict[str, Any]) -> None:
-    """Write ``report.html``."""
+def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any]) -> None:
+    """Write the report to ``path``."""
     from sgpmic.report import content_from_model, render_report
 
     content = content_from_model(
         model,
         data.values,
-        title=record["table"].replace("\\", "/").rsplit("/", 1)[-1],
+        title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
         feature_names=data.names,
         ids=data.ids,
         given_labels=data.labels,
@@ -148,7 +149,12 @@ def write_report(folder: RunFolder, model: SGPMIC, data: Table, record: dict[str
         times=record["seconds"],
         versions=record["versions"],
     )
-    write_bytes(folder.report, render_report(content).encode())
+    write_bytes(path, render_report(content).encode())
+
+
+def _shown(name: str) -> str:
+    """Return the name of a file, which may be no text, as text."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def row_names(

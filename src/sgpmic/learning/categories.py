@@ -107,7 +107,10 @@ def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) 
         numbers = np.sort(np.random.RandomState(0).choice(len(numbers), MOST_ROWS, replace=False))
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     others = Y.shape[1] - sum(category.n_features for category in categories)
-    if len(categories) < _MANY * (len(categories) + others) or Y.shape[1] <= _LEAST_FACTORS:
+    # Features that are all of two values, such as bits, are not columns of a user's table.
+    bits = len(categories) == Y.shape[1]
+    few = len(categories) < _MANY * (len(categories) + others)
+    if few or bits or Y.shape[1] <= _LEAST_FACTORS:
         return View(whole, units, has_categories=False)
     sample = group.agree(units.reduce(group.rows_at(whole, numbers)))
     centre = sample.mean(axis=0)

@@ -39,6 +39,9 @@ Floats = NDArray[np.float64]
 UNUSUAL_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
+#: Rows are looked at no farther away than so many spreads of the data: the optimiser takes fourth
+#: powers.
+_FARTHEST = 1e20
 #: A row is drawn between a training row and one of so many of its neighbours.
 _DRAWN_BETWEEN = 5
 
@@ -109,7 +112,8 @@ class Predictor:
 
     def _reduced(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
-        values = self.units.reduce(Y)
+        with np.errstate(over="ignore"):
+            values = np.clip(self.units.reduce(Y), -_FARTHEST, _FARTHEST)
         shape = (len(Y), self._padded.mean_weights.shape[2])
         observed = ~np.isnan(values)
         if observed.all():

@@ -27,6 +27,9 @@ MOST_REFERENCE_ROWS = 20_000
 #: How many neighbours' latent points are considered as starts, and how many votes are averaged.
 NEIGHBOURS = 5
 
+#: Squares of distances must not overflow.
+_FARTHEST = 1e120
+
 
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     """Return 64 bits that identify every row's values."""
@@ -74,7 +77,9 @@ class Reference:
             self._tree = KDTree(self.complete(self.rows))
         last = min(skip + NEIGHBOURS, len(self.rows))
         first = min(skip, last - 1)
-        distances, nearest = self._tree.query(self.complete(Y), k=np.arange(first + 1, last + 1))
+        with np.errstate(over="ignore"):
+            places = np.clip(self.complete(Y), -_FARTHEST, _FARTHEST)
+        distances, nearest = self._tree.query(places, k=np.arange(first + 1, last + 1))
         weights = falling_weights(distances, 1.0)
         return Neighbours(
             self.points[nearest], np.einsum("nk,nkm->nm", weights, self.votes[nearest])
@@ -85,6 +90,29 @@ class Reference:
         keys = fingerprints(Y)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, self.order[places], -1)
+
+
+def answer_alike(Y: Floats, *by_row: Floats) -> list[Floats]:
+    """Return what is said of rows with equal rows' entries replaced by their mean.
+
+    Rows that are equal get one answer, in ``fit`` and later.
+    """
+    keys = fingerprints(Y)
+    _, first, place, counts = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == len(keys):
+        return list(by_row)
+    several = counts[place] > 1
+    found = []
+    for values in by_row:
+        sums = np.zeros((len(first), *values.shape[1:]))
+        np.add.at(sums, place, values)
+        means = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+        answer = values.copy()
+        answer[several] = means[place[several]]
+        found.append(answer)
+    return found
 
 
 def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> NDArray[np.int64]:

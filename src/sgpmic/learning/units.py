@@ -117,6 +117,13 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
     return Units(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
+def all_alike(Y: Floats, group: ProcessGroup, units: Units) -> bool:
+    """Return whether all rows of a table are the same but for rounding."""
+    size = np.abs(units.offset).max()
+    differ = any(np.abs(part - units.offset).max() > _CONSTANT * size for part in _parts(Y))
+    return not float(group.largest(np.float64(differ)))
+
+
 def of_one_unit(ranges: Floats) -> bool:
     """Return whether features with these ranges look like features of one unit."""
     varying = ranges[ranges > 0]

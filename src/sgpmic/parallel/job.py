@@ -13,6 +13,11 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sgpmic.parallel.runtime import (
+    end_instead_of_aborting,
+    end_with_launcher,
+    loopback_where_possible,
+)
 from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN
 
 #: Set by our own launchers and recipes, on every process.
@@ -133,6 +138,7 @@ def initialize(
         job = find_job(os.environ)
     else:
         job = _job(str(process), str(n_processes), coordinator)
+    end_with_launcher()
     _pin(os.environ.get(CORES))
     if job.n_processes == 1:
         return job
@@ -141,25 +147,28 @@ def initialize(
     # A program that one process compiles and another takes from JAX's cache on disk was seen to
     # sum in another order, which ends the job: every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        jax.distributed.initialize(
-            job.coordinator,
-            job.n_processes,
-            job.process,
-            coordinator_bind_address=bind or os.environ.get("SGPMIC_BIND") or job.coordinator,
-            heartbeat_timeout_seconds=HEARTBEAT,
-            initialization_timeout=300,
-        )
-    except RuntimeError as error:
-        raise NotMetError(
-            f"Process {job.process} of {job.n_processes} cannot join the others at "
-            f"{job.coordinator}: {str(error).splitlines()[0]}"
-        ) from error
-    if jax.process_count() != job.n_processes:
+    end_instead_of_aborting()
+    with loopback_where_possible(job.coordinator):
+        try:
+            jax.distributed.initialize(
+                job.coordinator,
+                job.n_processes,
+                job.process,
+                coordinator_bind_address=bind or os.environ.get("SGPMIC_BIND") or job.coordinator,
+                heartbeat_timeout_seconds=HEARTBEAT,
+                initialization_timeout=300,
+            )
+        except RuntimeError as error:
+            raise NotMetError(
+                f"Process {job.process} of {job.n_processes} cannot join the others at "
+                f"{job.coordinator}: {str(error).splitlines()[0]}"
+            ) from error
+        joined = jax.process_count()  # this connects the processes with each other
+    if joined != job.n_processes:
         # Seen with launchers that start JAX first: every process is then by itself.
         raise JobError(
-            f"JAX counts {jax.process_count()} processes, not {job.n_processes}: call initialize "
-            "before anything else uses JAX."
+            f"JAX counts {joined} processes, not {job.n_processes}: call initialize before "
+            "anything else uses JAX."
         )
     return job
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import socket
 import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
-from sgpmic.parallel import job
+from sgpmic.parallel import job, runtime
 from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN
 
 #: Seconds that the others have to end by themselves when one has failed.
@@ -143,32 +150,90 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     """Run a command as a job of several processes on this machine; return its exit code.
 
     The first process has the screen; of the others only errors are shown. Where one fails the
-    others have a few seconds to end, and are then ended. A Python program imports nothing from
-    the current folder or from beside its script.
+    others have a few seconds to end, and are then ended. Where this process ends, those that have
+    joined the job (:func:`sgpmic.parallel.initialize`) end as well. A Python program imports
+    nothing from the current folder or from beside its script.
     """
+    log = _new_log()
+    ours, theirs = os.pipe()[::-1]
     children = [
         subprocess.Popen(
             command,
-            env={**os.environ, **variables},
+            env={**os.environ, **variables, runtime.LAUNCHER: str(theirs), runtime.LOG: log},
             stdout=None if number == 0 else subprocess.DEVNULL,
+            pass_fds=[theirs],
         )
         for number, variables in enumerate(environments([this_place()] * n_processes))
     ]
-
-    def look(child: subprocess.Popen[bytes]) -> Ending | None:
-        code = child.poll()
-        return None if code is None else Ending(code)
-
-    looks = [lambda child=child: look(child) for child in children]
+    os.close(theirs)
+    looks = [lambda child=child: _ending(child) for child in children]
     try:
-        wait_for_endings(looks)
-    except KeyboardInterrupt:
-        wait_for_endings(looks, PATIENCE)  # the terminal has told the children as well
+        with _terminated_as_interrupted():
+            endings = wait_for_endings(looks)
+    except KeyboardInterrupt as request:
+        if request.args:  # a terminal has told the children as well, others have not
+            for child in children:
+                child.terminate()
+        wait_for_endings(looks, PATIENCE)
+        Path(log).unlink()
+        return 130
     finally:
         for child in children:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-    codes = [child.returncode for child in children]
-    # A child that a signal ended has a negative code; that of another is more telling.
-    return max((code for code in codes if code > 0), default=min(codes)) % 256
+        os.close(ours)
+    if all(ending.code == 0 for ending in endings):
+        Path(log).unlink()
+        return 0
+    return _explain(endings, Path(log))
+
+
+def _new_log() -> str:
+    """Return an empty file for what the runtime of the processes prints."""
+    descriptor, name = tempfile.mkstemp(prefix="sgpmic-", suffix=".log")
+    os.close(descriptor)
+    return name
+
+
+def _ending(child: subprocess.Popen[bytes]) -> Ending | None:
+    code = child.poll()
+    return None if code is None else Ending(code)
+
+
+def _explain(endings: Sequence[Ending], log: Path) -> int:
+    """Say how a job failed, as far as its processes have not; return the exit code."""
+    spoken = max(
+        (ending.code for ending in endings if ending.code > 0 and not ending.message), default=0
+    )
+    if not spoken:
+        cause = most_telling(endings)
+        print(
+            f"Process {endings.index(cause)} of {len(endings)} was lost: {cause}. Start the same "
+            "command again with --resume.",
+            file=sys.stderr,
+        )
+    if log.stat().st_size == 0 or spoken == REFUSED:
+        log.unlink()
+    else:
+        print(f"What the runtime of the processes has printed is in {log}.", file=sys.stderr)
+    return spoken or TRY_AGAIN
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let a polite request to end (SIGTERM) leave as Ctrl-C does, where signals can be had."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, before_interrupt)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sgpmic import parallel
+from sgpmic.parallel.runtime import divert_runtime_output
 from sgpmic.parallel.watchdog import REFUSED, end_process, is_loss, supervised
 from sgpmic.parallel.workers import BY_ROW, JOB, MODEL, ROWS, SETTINGS, WARNINGS
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 def main(folder: Path) -> None:
     """Do the job in a folder."""
+    divert_runtime_output()
     threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     try:
         job = parallel.initialize()

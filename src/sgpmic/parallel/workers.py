@@ -27,6 +27,7 @@ import numpy as np
 
 from sgpmic.parallel.job import JobError
 from sgpmic.parallel.launch import Ending, Place, environments, most_telling, wait_for_endings
+from sgpmic.parallel.runtime import LOG
 from sgpmic.parallel.watchdog import REFUSED
 
 if TYPE_CHECKING:
@@ -187,11 +188,13 @@ class LocalWorkers:
         shown : bool
             Whether its output is shown where that of this process is.
         """
+        log = folder / "runtime.log"
+        log.touch()
         with tempfile.TemporaryFile() as errors:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "sgpmic.parallel.worker", str(folder)],
                 # XLA logs what no user can act on.
-                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **variables},
+                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **variables, LOG: str(log)},
                 # Nothing is ever written to it: it closes when this process ends.
                 stdin=subprocess.PIPE,
                 stdout=None if shown else subprocess.DEVNULL,

@@ -69,6 +69,15 @@ class Checkpoint:
                 f"{self.path} is a file; a checkpoint is a folder (before version 0.2 it was a "
                 "file, which cannot be resumed): delete it or name another place."
             )
+        # It is made after the first round, which would be late to find out that it cannot be.
+        there = next(
+            place for place in (self.path, *self.path.absolute().parents) if place.exists()
+        )
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            raise ModelFileError(
+                f"The checkpoint {self.path} cannot be written: {there} is no folder, or one that "
+                "may not be written to; name another place."
+            )
 
     def save(self, snapshot: Snapshot) -> None:
         """Write the snapshot, if it is time for one."""

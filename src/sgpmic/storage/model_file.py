@@ -42,6 +42,10 @@ _TYPES = frozenset(
 )
 # The safetensors library's own limit; a longer declared header means a file of another kind.
 _LONGEST_HEADER = 100_000_000
+# Reading a header takes a second for some megabytes. A long one names many features, of which the
+# arrays hold many numbers each.
+_SHORT_HEADER = 4_000_000
+_DATA_PER_HEADER = 4
 _LENGTH_BYTES = 8
 # Far below where Python's own recursion limit would end writing or reading.
 _DEEPEST_HEADER = 50
@@ -152,7 +156,13 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
             f"{path} was not written because its header cannot be put into JSON ({error}): "
             "pass simpler values"
         ) from error
-    return safetensors.numpy.save(plain, metadata={_ENTRY: text})
+    content = safetensors.numpy.save(plain, metadata={_ENTRY: text})
+    if _has_long_header(content):
+        raise ModelFileError(
+            f"{path} was not written because its header is too long for its arrays: leave "
+            "something out"
+        )
+    return content
 
 
 def _plain_value(where: str, value: Any, depth: int = 0) -> Any:
@@ -226,11 +236,18 @@ def _header_length(content: bytes) -> int:
     return int.from_bytes(content[:_LENGTH_BYTES], "little")
 
 
+def _has_long_header(content: bytes) -> bool:
+    length = _header_length(content)
+    return length > _SHORT_HEADER + (len(content) - length) // _DATA_PER_HEADER
+
+
 def _read_table(name: str, content: bytes) -> tuple[dict[str, Any], int]:
     """Return the safetensors header, and the number of bytes that follow it."""
     end = _LENGTH_BYTES + max(_header_length(content), 1)
     if len(content) < end:
         raise _truncated(name)
+    if _has_long_header(content):
+        raise _damaged(name, f"its header of {end >> 20} MB is too long for the arrays that follow")
     return _json_object(name, content[_LENGTH_BYTES:end], "its header"), len(content) - end
 
 

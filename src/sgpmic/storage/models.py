@@ -23,6 +23,7 @@ from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad
+from sgpmic.storage.model_checks import check_arrays, check_header
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 from sgpmic.storage.settings_file import decode_parameters, encode_parameters, kernel_to_json
 
@@ -78,6 +79,8 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     try:
         if header["estimator"] != _KIND:
             raise ValueError(f"it holds a {header['estimator']}")
+        check_arrays(arrays, header["kernel"])
+        check_header(header, arrays)
         return StoredModel(
             predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
             parameters=decode_parameters(header["parameters"], arrays),
@@ -142,39 +145,7 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
 def _predictor_from_arrays(
     kernel: dict[str, Any], scaling: str, arrays: dict[str, Any]
 ) -> Predictor:
-    N, Q = arrays["embedding"].shape
-    M, P = len(arrays["weights"]), len(arrays["offset"])
-    U = len(arrays["inducing"])
-    G = len(arrays["kernel.variance"])
-    R = len(arrays["reference.rows"])
-    shapes = {
-        "memberships": (N, M),
-        "inducing": (U, Q),
-        "mean_weights": (G, U, P),
-        "precision_loss": (G, U, U),
-        "A_inverse": (G, U, U),
-        "means": (M, Q),
-        "covariances": (M, Q, Q),
-        "reference.rows": (R, P),
-        "reference.points": (R, Q),
-        "reference.votes": (R, M),
-        "strength": (),
-        "reference.keys": (N,),
-        "reference.order": (N,),
-        "scale": (P,),
-        "features_seen": (P,),
-        "mean_variance": (),
-        "beta": (),
-        "jitter": (),
-    }
-    if "embedding_std" in arrays:
-        shapes["embedding_std"] = (N, Q)
-    if "groups" in arrays:
-        C = len(arrays["groups"])
-        shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
+    P = len(arrays["offset"])
     kernel_type = KERNELS[kernel["name"]]
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})

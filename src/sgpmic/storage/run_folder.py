@@ -1,16 +1,23 @@
 """The folder of a run: what is in it, and when it may be written to.
 
-``run.json`` is written last, so a folder that has one is complete.
+A fit writes its results to a folder of their own inside it, ``.new``. When all of them are there
+it is renamed to ``.complete``, which is one step, and only then do they take the place of those of
+an earlier run. Whatever ends a fit before leaves the earlier results as they were; whatever ends
+it afterwards leaves what the next command moves into place.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -20,40 +27,81 @@ class RunFolderError(ValueError):
     """A folder that cannot be used as asked, with the reason in one sentence."""
 
 
+class Results(NamedTuple):
+    """The files of a run, in the order in which they take the place of earlier ones.
+
+    The record is the last: a folder that has one is complete.
+    """
+
+    labels: Path
+    model: Path
+    report: Path
+    record: Path
+
+    @classmethod
+    def within(cls, folder: Path) -> Results:
+        """Return the files of a run in a folder."""
+        names = ("labels.csv", "model.sgpmic", "report.html", "run.json")
+        return cls(*(folder / name for name in names))
+
+
 class RunFolder:
     """A folder with the results of a fit.
 
     Parameters
     ----------
     path : path-like
+
+    Attributes
+    ----------
+    results : Results
+        Of the last fit that was completed.
+    new : Results
+        Where a fit writes its own, between :meth:`make_ready` and :meth:`finish`.
+    checkpoint : Path
+        Of a fit that has not ended.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.labels = self.path / "labels.csv"
-        self.model = self.path / "model.sgpmic"
-        self.report = self.path / "report.html"
+        self.results = Results.within(self.path)
         self.checkpoint = self.path / "checkpoint.sgpmic"
-        self._run = self.path / "run.json"
-        self._results = (self.labels, self.model, self.report)
+        self._unfinished = self.path / ".new"
+        self._complete = self.path / ".complete"
+        # The checkpoint of an unfinished run, until the fit that replaces it has one of its own.
+        self._set_aside = self.path / ".checkpoint-before"
+        self.new = Results.within(self._unfinished)
+        self._lock = FolderLock(self.path)
 
     @property
     def is_complete(self) -> bool:
-        """Whether a fit has ended in it."""
-        return self._run.is_file()
+        """Whether it holds the results of a fit."""
+        return self.results.record.is_file() or self._complete.is_dir()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it holds the results of the last fit that was begun."""
+        return self._complete.is_dir() or (self.is_complete and not self.has_checkpoint)
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether something was learned that can be resumed."""
         return any(self.checkpoint.glob("round-*"))
 
+    def would_overwrite(self, path: Path) -> bool:
+        """Return whether ``path`` is one of the files that a fit writes here."""
+        ours = (*self.results, self.checkpoint, self._unfinished, self._complete, self._set_aside)
+        place = Path(os.path.realpath(path))
+        return any(place.is_relative_to(os.path.realpath(file)) for file in ours)
+
     def make_ready(self, *, force: bool, resume: bool) -> None:
-        """Create the folder, without the results of an earlier run unless it is resumed.
+        """Create the folder for a fit, which ends with :meth:`leave`.
 
         Parameters
         ----------
         force : bool
-            The results of an earlier run may be replaced. Files that are not a run's never are.
+            The results of an earlier run may be replaced, once there are new ones. Files that are
+            not a run's never are.
         resume : bool
             An unfinished run is to be resumed.
 
@@ -62,29 +110,90 @@ class RunFolder:
         RunFolderError
             Unless a fit may write to the folder.
         """
-        self._check(force=force, resume=resume)
-        try:
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
+        with self._explained("created"):
             self.path.mkdir(parents=True, exist_ok=True)
-            if not resume:
-                # The record last: killed in between, the folder still passes for a run's.
-                for file in (*self._results, self.checkpoint, self._run):
-                    _remove(file)
+            self._acquire()
+        try:
+            with self._explained("written to"):
+                self._settle()
+                self._check(force=force, resume=resume)
+                if not resume and self.checkpoint.exists():
+                    os.replace(self.checkpoint, self._set_aside)
+                self._unfinished.mkdir()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def leave(self) -> None:
+        """End what :meth:`make_ready` began, whether the fit was completed or not."""
+        with suppress(OSError):  # the next fit tries again
+            self._settle()
+        self._lock.release()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other programs from writing to the folder."""
+        self._acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _acquire(self) -> None:
+        try:
+            self._lock.acquire()
+        except LockedError as owner:
+            raise RunFolderError(
+                f"Another sgpmic is writing to {self.path} ({owner}); wait for its end, or name "
+                "another folder with --out."
+            ) from None
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise RunFolderError(
-                f"The folder {self.path} cannot be created: {error.strerror}."
+                f"The folder {self.path} cannot be {doing}: {error.strerror}."
             ) from None
+
+    def _settle(self) -> None:
+        """Leave complete results in their places, and nothing of what was not completed."""
+        self._move_complete()
+        if self.has_checkpoint:
+            _remove(self._set_aside)
+        elif self._set_aside.exists():
+            _remove(self.checkpoint)
+            os.replace(self._set_aside, self.checkpoint)
+        _remove(self._unfinished)
+        for file in self.path.glob(".*"):
+            if _TEMPORARY.fullmatch(file.name):
+                _remove(file)
+
+    def _move_complete(self) -> None:
+        """Move results that are complete into their places; also done by those who only read."""
+        if not self._complete.is_dir():
+            return
+        _remove(self.checkpoint)
+        _remove(self._set_aside)
+        for new, old in zip(Results.within(self._complete), self.results, strict=True):
+            with suppress(FileNotFoundError):  # another command may be doing the same
+                os.replace(new, old)
+        shutil.rmtree(self._complete, ignore_errors=True)
 
     def _check(self, *, force: bool, resume: bool) -> None:
         """Raise unless a fit may write to the folder."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
-        names = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
         # What a kill left of a file that was being written is nobody's.
-        names = {name for name in names if not name.startswith(".")}
+        names = {p.name for p in self.path.iterdir() if not p.name.startswith(".")}
         if not names:
             return
+        for file in self.results:
+            if file.is_dir():
+                raise RunFolderError(f"{file} is a folder; name another folder with --out.")
         a_run = self.is_complete or self.checkpoint.exists()
-        strangers = sorted(names & {file.name for file in self._results})
+        strangers = sorted(names & {file.name for file in self.results})
         if not a_run and strangers:
             raise RunFolderError(
                 f"{self.path} has a {strangers[0]} that is no run's; name another folder with "
@@ -97,7 +206,7 @@ class RunFolder:
                 f"{self.path} has no checkpoint to resume from, but other files; name another "
                 "folder with --out, or add --force."
             )
-        if not force and a_run and not self.is_complete:
+        if not force and a_run and not self.is_finished:
             raise RunFolderError(
                 f"{self.path} holds an unfinished run; add --resume to resume it, or --force to "
                 "start again."
@@ -107,11 +216,14 @@ class RunFolder:
                 f"{self.path} is not empty; name another folder with --out, or add --force."
             )
 
-    def write_record(self, record: dict[str, Any]) -> None:
-        """Write ``run.json``, which makes the run complete, and drop its checkpoint."""
-        content = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
-        write_bytes(self._run, content.encode() + b"\n")
-        _remove(self.checkpoint)
+    def finish(self, record: dict[str, Any]) -> None:
+        """Write ``run.json``, which completes the results, and let them take their places."""
+        text = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
+        # Names of files may be no text; JSON can hold them by the numbers of their characters.
+        content = re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+        write_bytes(self.new.record, content.encode() + b"\n")
+        os.replace(self._unfinished, self._complete)
+        self._settle()
 
     def read_record(self) -> dict[str, Any]:
         """Return what ``run.json`` says.
@@ -130,20 +242,69 @@ class RunFolder:
                 if unfinished
                 else f"{self.path} holds no run (no run.json); name a folder that sgpmic fit wrote."
             )
+        file = self.results.record
         try:
-            record = json.loads(self._run.read_text(encoding="utf-8"))
+            self._move_complete()  # a fit may have been killed while it did so
+            if file.stat().st_size > _LONGEST_RECORD:
+                raise ValueError("it is longer than any record")
+            record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
+            if version == FORMAT:
+                _check_kind(record, _RECORD)
         except OSError as error:
-            raise RunFolderError(f"{self._run} cannot be read: {error.strerror}.") from None
-        except (ValueError, TypeError, KeyError):
-            raise RunFolderError(f"{self._run} is damaged; run sgpmic fit again.") from None
+            raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise RunFolderError(f"{file} is damaged; run sgpmic fit again.") from None
         if version != FORMAT:
             raise RunFolderError(
-                f"{self._run} was written by another version of sgpmic (format {version}); "
+                f"{file} was written by another version of sgpmic (format {str(version)[:20]}); "
                 "update sgpmic, or run sgpmic fit again."
             )
         found: dict[str, Any] = record
         return found
+
+
+#: Far longer than the record of a table with a million columns.
+_LONGEST_RECORD = 100_000_000
+_NUMBER = (int, float)
+#: What of a record is read again, and what it must be: a list's only entry stands for all.
+_RECORD: dict[str, Any] = {
+    "table": str,
+    "data": {
+        "rows": int,
+        "features": [str],
+        "id": (str, type(None)),
+        "label": (str, type(None)),
+        "fingerprint": str,
+    },
+    "settings": dict,
+    "unusual_below": _NUMBER,
+    "warnings": [str],
+    "seconds": {Any: _NUMBER},
+    "versions": {Any: str},
+}
+
+
+def _check_kind(value: Any, kind: Any) -> None:
+    """Raise a ValueError, TypeError or KeyError unless a value is of a kind."""
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            raise TypeError
+        for item in value:
+            _check_kind(item, kind[0])
+    elif isinstance(kind, dict):
+        if not isinstance(value, dict):
+            raise TypeError
+        for name in value if Any in kind else kind:
+            _check_kind(value[name], kind.get(name, kind.get(Any)))
+    elif not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError
+
+
+#: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).
+_TEMPORARY = re.compile(
+    r"\.(labels\.csv|model\.sgpmic|report\.html|run\.json)\.[0-9a-f]{16}|\.labels-\d{6}\.part"
+)
 
 
 def _remove(path: Path) -> None:

@@ -98,7 +98,8 @@ class ParquetReader(ArrowReader):
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         # Through a small buffer: one row group may be the whole file, which would be loaded whole.
-        with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+        with pq.ParquetFile(self.path, **options, page_checksum_verification=True) as file:
             groups, before = self._groups(file.metadata)
             for batch in file.iter_batches(
                 batch_size=_ROWS, columns=list(names), row_groups=groups

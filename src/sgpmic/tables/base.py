@@ -16,6 +16,9 @@ from sgpmic.tables.errors import TableError, list_names, quote
 
 Floats = NDArray[np.float64]
 
+#: More columns than a table has: their names alone would fill the memory.
+MOST_COLUMNS = 1_000_000
+
 
 class Rows(NamedTuple):
     """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
@@ -196,6 +199,15 @@ def check_unique(path: str, names: Sequence[str], place: str = "") -> None:
         raise TableError(
             f"{path}{place}: columns {' and '.join(positions[:2])} are both named "
             f"{quote(twice[0])}{others}; give every column its own name"
+        )
+
+
+def check_count(path: str, count: int) -> None:
+    """Raise where a file says that it has more columns than any table, before they are named."""
+    if count > MOST_COLUMNS:
+        raise TableError(
+            f"{path} has more than {MOST_COLUMNS} columns, which no table has; check what "
+            "separates its values, or that rows and columns are not exchanged"
         )
 
 

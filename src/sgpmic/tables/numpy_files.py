@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.tables.base import Piece, TableReader, check_unique, numbered_names
+from sgpmic.tables.base import Piece, TableReader, check_count, check_unique, numbered_names
 from sgpmic.tables.cells import text_of
 from sgpmic.tables.errors import TableError, decoding, list_names
 
@@ -61,6 +63,8 @@ def open_npy(path: str) -> ArrayReader:
 def open_npz(path: str) -> ArrayReader:
     """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data."""
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
+        for member in archive.zip.infolist():
+            _check_declared(path, archive.zip, member)
         arrays = {
             name: _load(f"{path}, array {name!r}", partial(archive.__getitem__, name))
             for name in archive.files
@@ -74,6 +78,25 @@ def open_npz(path: str) -> ArrayReader:
         if key in arrays and key != name:
             return ArrayReader(path, array, _given_names(path, key, arrays[key], array.shape[1]))
     return ArrayReader(path, array, numbered_names(array.shape[1]))
+
+
+def _check_declared(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raise where an array says that it is larger than what is there: it would be made first."""
+    with archive.open(member) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+        except ValueError:
+            return  # not an array, which is complained about later
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        declared = math.prod(shape) * dtype.itemsize
+        if not dtype.hasobject and declared != member.file_size - file.tell():
+            raise TableError(
+                f"{path}, array {member.filename!r} should have {declared} bytes and has "
+                f"{member.file_size - file.tell()}; it is damaged, save it again"
+            )
 
 
 def _load(where: str, load: Callable[[], Any]) -> NDArray[Any]:
@@ -124,6 +147,9 @@ def _check_table(where: str, array: NDArray[Any]) -> None:
         )
     if not array.shape[1]:
         raise TableError(f"{where} has no columns; save an array with at least one")
+    if not array.shape[0]:
+        raise TableError(f"{where} has columns but no rows; add at least one row of values")
+    check_count(where, array.shape[1])
 
 
 def _given_names(path: str, key: str, array: NDArray[Any], count: int) -> list[str]:

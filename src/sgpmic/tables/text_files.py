@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from sgpmic.tables.base import Floats, Piece, TableReader, check_unique
+from sgpmic.tables.base import MOST_COLUMNS, Floats, Piece, TableReader, check_count, check_unique
 from sgpmic.tables.cells import BadText, cast_texts, parse_number, to_numbers
 from sgpmic.tables.chunks import (
     WHITE,
@@ -50,6 +50,10 @@ class TextReader(TableReader):
         start = read_start(path, zipped, SAMPLE_BYTES)
         if not start.strip(b" \t\n"):
             raise TableError(f"{path} is empty; export the table again")
+        line = start.lstrip(b" \t\n").partition(b"\n")[0]
+        for delimiter in b"\t;|,":
+            check_count(path, line.count(delimiter))
+        check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
         self._layout = find_layout(start)
         self.names = self._layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(start.lstrip(b" \t\n")))

@@ -1,0 +1,168 @@
+"""What the arrays and words of a model file must be for a model to be made of them.
+
+Checksums say that a file is as it was written, not that a model was written to it: a file may be
+forged, or come from a program with an error. Whatever passes here can be predicted with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sgpmic.kernels import KERNELS
+
+Arrays = Mapping[str, np.ndarray]
+
+#: How far shares may be from adding up to one.
+_ROUNDING = 1e-6
+#: The types of arrays that are not float64.
+_KINDS = {"reference.keys": np.uint64, "reference.order": np.int64, "features_seen": np.bool_}
+
+
+def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless the arrays are those of a predictor.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    kernel : mapping
+        The ``name`` and ``ard`` of the kernel.
+    """
+    for name, shape in _shapes(arrays).items():
+        array = arrays[name]
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+        if array.dtype != _KINDS.get(name, np.float64):
+            raise ValueError(f"{name} has the type {array.dtype}")
+        # Training rows may have gaps.
+        sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
+        if not sound.all():
+            raise ValueError(f"{name} has values that are not finite numbers")
+    for name in ("scale", "mean_variance", "beta", "embedding_std"):
+        if name in arrays and not (arrays[name] > 0).all():
+            raise ValueError(f"{name} has values that are not positive")
+    groups = arrays.get("groups", np.zeros((1, 1)))
+    if not np.isin(groups, (0.0, 1.0)).all() or (groups.sum(axis=0) > 1).any():
+        raise ValueError("groups do not divide the features")
+    for name in ("jitter", "strength"):
+        if arrays[name] < 0:
+            raise ValueError(f"{name} is negative")
+    votes = arrays["reference.votes"]  # in any proportion
+    if (votes < 0).any() or not (votes.sum(axis=1) > 0).all():
+        raise ValueError("reference.votes are not shares")
+    for name in ("weights", "memberships"):
+        total = arrays[name].sum(axis=-1)
+        if (arrays[name] < 0).any() or (np.abs(total - 1.0) > _ROUNDING).any():
+            raise ValueError(f"{name} are not shares of one")
+    _check_covariances(arrays["covariances"], arrays["weights"])
+    _check_kernels(arrays, kernel)
+    keys, order = arrays["reference.keys"], arrays["reference.order"]
+    if (keys[1:] < keys[:-1]).any() or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise ValueError("reference.keys or reference.order are not in order")
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    """Return the shape that every array of a predictor must have."""
+    N, Q = arrays["embedding"].shape
+    M, P = arrays["weights"].size, arrays["offset"].size
+    U, R = len(arrays["inducing"]), len(arrays["reference.rows"])
+    G = arrays["kernel.variance"].size
+    if min(N, Q, M, P, U, R) < 1 or G not in (1, M):
+        raise ValueError(f"sizes {N}, {Q}, {M}, {P}, {U}, {R} and {G} do not go together")
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding": (N, Q),
+        "memberships": (N, M),
+        "inducing": (U, Q),
+        "mean_weights": (G, U, P),
+        "precision_loss": (G, U, U),
+        "A_inverse": (G, U, U),
+        "weights": (M,),
+        "means": (M, Q),
+        "covariances": (M, Q, Q),
+        "reference.rows": (R, P),
+        "reference.points": (R, Q),
+        "reference.votes": (R, M),
+        "strength": (),
+        "reference.keys": (N,),
+        "reference.order": (N,),
+        "offset": (P,),
+        "scale": (P,),
+        "features_seen": (P,),
+        "mean_variance": (),
+        "beta": (),
+        "jitter": (),
+    }
+    if "embedding_std" in arrays:
+        shapes["embedding_std"] = (N, Q)
+    if "groups" in arrays:
+        C = len(arrays["groups"])
+        shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}
+    return shapes
+
+
+def _check_covariances(covariances: np.ndarray, weights: np.ndarray) -> None:
+    # Of a cluster without weight nothing is asked.
+    for covariance in covariances[weights > 0]:
+        largest = np.abs(covariance).max()
+        if (np.abs(covariance - covariance.T) > 1e-9 * largest).any():
+            raise ValueError("covariances are not symmetric")
+        if not (np.linalg.eigvalsh(covariance) > 0).all():
+            raise ValueError("covariances are not positive definite")
+
+
+def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
+    kind, ard = KERNELS[described["name"]], bool(described["ard"])
+    Q, G = arrays["embedding"].shape[1], arrays["kernel.variance"].size
+    parameters = {name: arrays[f"kernel.{name}"] for name in kind().parameters()}
+    for name, values in parameters.items():
+        shape = (G, Q) if ard and name == kind.dimension_field else (G,)
+        if values.shape != shape or values.dtype != np.float64:
+            raise ValueError(f"kernel.{name} has shape {values.shape}, not {shape}")
+    for g in range(G):
+        kind(ard=ard, **{name: values[g] for name, values in parameters.items()})
+
+
+def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
+    """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
+    P = arrays["offset"].size
+    if header["scaling"] not in ("each", "one", "none"):
+        raise ValueError("its scaling is not known")
+    names = header["feature_names"]
+    if names is not None and not (_is_list(names, str) and len(set(names)) == len(names) == P):
+        raise ValueError(f"it does not name {P} features")
+    _check_attributes(header["attributes"], P)
+    history = header["history"]
+    if not isinstance(history, dict) or not all(_is_list(v, int, float) for v in history.values()):
+        raise ValueError("its history has something other than numbers")
+    starts, committee = header["starts"], header["committee"]
+    if not _is_list(starts, dict) or not _is_list(committee, dict):
+        raise ValueError("its starts or its committee are no lists of descriptions")
+    for i in range(len(starts)):
+        # Those of the process that wrote the file; the embedding may be of a sample of all rows.
+        labels = arrays[f"start.{i}.labels"]
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise ValueError(f"the labels of start {i} are not whole numbers")
+    for name in ("support", "number_of_clusters", "number_of_dimensions"):
+        if not (header[name] is None or isinstance(header[name], dict)):
+            raise ValueError(f"its {name} is no description")
+    support = header["support"]
+    if support is not None and not (
+        _is_list([support["statistic"], support["p_value"]], int, float)
+        and _is_list([support["part"], support["noise"]], str)
+    ):
+        raise ValueError("its support is no description")
+
+
+def _check_attributes(attributes: Any, n_features: int) -> None:
+    kinds = {"lower_bound_": (int, float), "n_iter_": (int,), "converged_": (bool,)}
+    for name, kind in kinds.items():
+        if not isinstance(attributes[name], kind):
+            raise ValueError(f"{name} is {attributes[name]!r}")
+    if attributes["n_features_in_"] != n_features:
+        raise ValueError(f"n_features_in_ is {attributes['n_features_in_']!r}, not {n_features}")
+
+
+def _is_list(value: Any, *kinds: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kinds) for item in value)

@@ -1,0 +1,86 @@
+"""The command line at its edges: an early Ctrl-C, a full screen, names that are no text."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.helpers import cheaply, command, environment, here, values, write_csv
+from tests.hardening.conftest import QUICK
+
+from sgpmic.storage.run_folder import RunFolder
+
+#: Presses Ctrl-C when a module begins to be imported.
+EARLY = """
+import os, signal, sys
+from sgpmic.cli.startup import main
+module = sys.argv.pop(1)
+def press(event, arguments):
+    if event == "import" and arguments[0] == module:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(press)
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "rich.progress", "pyarrow", "sklearn", "jax"])
+def test_ctrl_c_while_modules_are_imported(table: Path, tmp_path: Path, module: str) -> None:
+    words = cheaply(("fit", table, *QUICK, "--out", tmp_path / "run"))
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, module, *words],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_full_screen_does_not_end_a_fit(table: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("fit", table, *QUICK, "--out", tmp_path / "run"),
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert RunFolder(tmp_path / "run").read_record()["data"]["rows"] == 60
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are text there")
+def test_a_table_whose_name_is_no_text(tmp_path: Path) -> None:
+    table = tmp_path / os.fsdecode(b"t\xff.csv")
+    write_csv(table, values())
+    done = here("fit", table, *QUICK, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.exception
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert record["table"] == str(table)
+    assert here("report", tmp_path / "run").exit_code == 0
+
+
+def test_a_link_to_itself(run: Path, table: Path, tmp_path: Path) -> None:
+    link = tmp_path / "loop.csv"
+    link.symlink_to(link)
+    for words in (
+        ("fit", link, *QUICK, "--out", tmp_path / "other"),
+        ("fit", table, *QUICK, "--out", link),
+        ("predict", run, link, "--out", tmp_path / "o.csv"),
+        ("predict", link, table),
+        ("report", run, "--table", link),
+        ("info", link),
+    ):
+        done = here(*words)
+        assert done.exit_code == 2, (words, done.output, done.exception)
+        assert len(done.output.strip().split("sgpmic: ")) == 2, done.output

@@ -1,0 +1,110 @@
+"""Several threads that compute at once, and processes that are forked from one that has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from sgpmic import _runtime
+from sgpmic._runtime import numerics
+
+
+def blas_threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> object:
+    _runtime._thread_pools()
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+def test_whoever_leaves_last_gives_blas_its_threads_back() -> None:
+    first, second = numerics(), numerics()
+    assert blas_threads() == {2}
+    first.__enter__()
+    second.__enter__()
+    assert blas_threads() == {1}
+    first.__exit__(None, None, None)
+    assert blas_threads() == {1}, "the other still computes"
+    second.__exit__(None, None, None)
+    assert blas_threads() == {2}
+
+
+def test_the_last_may_be_another_thread() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with numerics():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=work)
+    with numerics():
+        thread.start()
+        inside.wait()
+    assert blas_threads() == {1}
+    leave.set()
+    thread.join()
+    assert blas_threads() == {2}
+
+
+def test_many_threads_at_once() -> None:
+    wrong: list[set[int]] = []
+
+    def work() -> None:
+        for _ in range(50):
+            with numerics():
+                found = blas_threads()
+                if found != {1}:
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert blas_threads() == {2}
+
+
+FORK = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from sgpmic import SGPMIC, _runtime
+model = SGPMIC(2)
+if sys.argv[1] == "after":
+    import jax
+    with _runtime.numerics():
+        jax.numpy.zeros(3).block_until_ready()
+child = os.fork()
+if child == 0:
+    try:
+        for call in (model.fit, model.predict):
+            try:
+                call(np.zeros((0, 3)))
+            except RuntimeError as error:
+                print(error, flush=True)
+            except Exception as error:  # no rows, or not fitted
+                print(type(error).__name__, flush=True)
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_forked_process_is_refused_at_once(moment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, moment], capture_output=True, text=True, timeout=60
+    )
+    if moment == "before":
+        assert done.stdout.split() == ["ValueError", "NotFittedError"]
+    else:
+        assert done.stdout.count("get_context('spawn')") == 2, done

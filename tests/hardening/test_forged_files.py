@@ -61,10 +61,13 @@ FORGED: dict[str, Callable[[Header, Arrays], None]] = {
         for name in (
             *("offset", "scale", "mean_variance", "embedding", "memberships", "inducing", "beta"),
             *("mean_weights", "precision_loss", "A_inverse", "jitter", "weights", "means"),
-            *("covariances", "reference.rows", "reference.points", "reference.votes", "strength"),
+            *("covariances", "reference.points", "reference.votes", "strength"),
             *("kernel.variance", "kernel.gamma", "kernel.bias", "kernel.white"),
         )
     },
+    # Training rows may have gaps, but not only gaps.
+    "reference.rows inf": cell("reference.rows", np.inf),
+    "a row of gaps": replaced("reference.rows", lambda Y: np.full_like(Y, np.nan)),
     **{f"{name} 0": cell(name, 0.0) for name in ("scale", "beta", "mean_variance")},
     **{f"{name} -1": cell(name, -1.0) for name in ("jitter", "strength", "kernel.variance")},
     "negative weight": cell("weights", -0.2),

@@ -49,6 +49,8 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
     for name in ("jitter", "strength"):
         if arrays[name] < 0:
             raise ValueError(f"{name} is negative")
+    if np.isnan(arrays["reference.rows"]).all(axis=1).any():
+        raise ValueError("reference.rows have a row without values")
     votes = arrays["reference.votes"]  # in any proportion
     if (votes < 0).any() or not (votes.sum(axis=1) > 0).all():
         raise ValueError("reference.votes are not shares")

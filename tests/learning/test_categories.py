@@ -1,0 +1,97 @@
+"""Tables with categories, as a committee sees them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from sgpmic.learning.categories import committee_view, find_categories
+from sgpmic.learning.committee import take_vote
+from sgpmic.learning.units import measure_units
+from sgpmic.parallel.group import ProcessGroup
+
+
+def indicators(levels: np.ndarray) -> np.ndarray:
+    """Return indicators as factor analysis of mixed data weights them."""
+    block = np.eye(levels.max() + 1)[levels]
+    scaled: np.ndarray = (block - block.mean(axis=0)) / np.sqrt(block.mean(axis=0))
+    return scaled
+
+
+def mixed_table(n_rows: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a table of two clusters, their labels, and the levels of a category of no meaning."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat([0, 1], n_rows // 2)
+    numbers = rng.normal(size=(n_rows, 3)) + 2.0 * labels[:, None]
+    meaning = np.where(rng.random(n_rows) < 0.85, labels, 1 - labels)
+    other = np.where(rng.random(n_rows) < 0.8, 2 * labels, 1)
+    chance = rng.integers(3, size=n_rows)
+    two = 2.0 * meaning[:, None] - 1.0
+    parts = [numbers / numbers.std(axis=0), two, indicators(other), indicators(chance)]
+    return np.hstack(parts), labels, chance
+
+
+def test_categories_are_found_by_their_indicators() -> None:
+    Y, _, chance = mixed_table()
+    found = find_categories(Y)
+    assert [(each.first, each.n_features) for each in found] == [(3, 1), (4, 3), (7, 3)]
+    np.testing.assert_array_equal(found[2].levels, chance)
+    assert find_categories(np.random.default_rng(0).normal(size=(20, 3))) == []
+
+
+def test_gaps_hide_no_category() -> None:
+    Y, _, _ = mixed_table()
+    Y[5:9, 4:7] = np.nan
+    Y[3, 3] = np.nan
+    assert [each.n_features for each in find_categories(Y)] == [1, 3, 3]
+
+
+def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> None:
+    bits = np.random.default_rng(0).integers(2, size=(50, 4)).astype(float)
+    assert [each.n_features for each in find_categories(bits)] == [1, 1, 1, 1]
+
+
+def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
+    group = ProcessGroup(len(Y))
+    units = measure_units(Y, group, "auto")
+    view = committee_view(Y, Y, units, group)
+    return view.has_categories, view.units.reduce(view.rows)
+
+
+def test_factors_are_few_and_hold_what_columns_have_in_common() -> None:
+    Y, labels, _ = mixed_table()
+    mixed, factors = view_of(Y)
+    assert mixed
+    assert factors.shape == (200, 2)
+    assert abs(np.corrcoef(factors[:, 0], labels)[0, 1]) > 0.8
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        np.random.default_rng(0).normal(size=(50, 6)),
+        np.random.default_rng(0).integers(2, size=(50, 6)).astype(float),
+    ],
+    ids=["numbers", "bits"],
+)
+def test_other_tables_are_seen_as_they_are(Y: np.ndarray) -> None:
+    mixed, rows = view_of(Y)
+    assert not mixed
+    assert rows.shape == Y.shape
+
+
+def test_a_category_alone_makes_no_clusters() -> None:
+    """Members that repeat its levels, or some of them, are not heard."""
+    Y, labels, chance = mixed_table()
+    _, factors = view_of(Y)
+    heaps = np.column_stack([factors, 3.0 * (chance == 2)])
+    deceived = take_vote(heaps, 2, np.random.RandomState(0))
+    vote = take_vote(heaps, 2, np.random.RandomState(0), None, [chance])
+    assert deceived is not None
+    assert vote is not None
+    assert adjusted_rand_score(chance == 2, deceived.labels) > 0.9
+    assert len(vote.members) < len(deceived.members)
+    assert adjusted_rand_score(labels, vote.labels) > 0.9
+    everything_repeats = take_vote(heaps[:, 2:], 2, np.random.RandomState(0), None, [chance])
+    assert everything_repeats is not None  # the votes of all, rather than none

@@ -115,9 +115,11 @@ def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFo
         try:
             data = read_table(table, **selection, share=job.share)
         except TableError as error:
-            if error.column is None:
+            if not error.columns:
                 raise
-            advice = f"or leave the column out with --drop {shlex.quote(error.column)}"
+            names = shlex.quote(",".join(error.columns))
+            columns = "the column" if len(error.columns) == 1 else "these columns"
+            advice = f"or leave {columns} out with --drop {names}"
             raise TableError(f"{error}, {advice}") from None
         if table.resolve() in (folder.labels.resolve(), folder.report.resolve()):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")

@@ -388,10 +388,14 @@ def test_columns_that_could_be_left_out_are_named_all_at_once(tmp_path: Path) ->
     columns = {"a": [1.0], "kind of": ["red"], "c": ["x"]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     for name in ("t.csv", "t.parquet"):
-        with pytest.raises(TableError, match=r"'red' is not a number \(nor is text in 'c'\)") as caught:
+        with pytest.raises(
+            TableError, match=r"'red' is not a number \(nor is text in 'c'\)"
+        ) as caught:
             read_table(tmp_path / name)
         assert caught.value.columns == ("kind of", "c")
-    pq.write_table(pa.table({"when": pa.array([0], "date32"), "all": [[1]]}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"when": pa.array([0], "date32"), "all": [[1]]}), tmp_path / "t.parquet"
+    )
     with pytest.raises(TableError, match=r"holds dates.*nor are 'all' numbers") as caught:
         read_table(tmp_path / "t.parquet")
     assert caught.value.columns == ("when", "all")

@@ -55,7 +55,7 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     The effect size is Cohen's :math:`d = (\bar y_{in} - \bar y_{out}) / s`, with the pooled
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and where one side has no rows, and
-    never beyond ±:data:`LARGEST_EFFECT`.
+    never beyond ±:data:`LARGEST_EFFECT`. Missing values (NaN) do not count.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _profile_columns(
     half = 0.5 * np.where(seen, values, np.nan)
     low = np.where(seen, half, np.inf).min(axis=0)
     span = np.where(seen, half, -np.inf).max(axis=0) - low
-    low = np.where(np.isfinite(low), low, 0.0)  # nothing observed
+    low, span = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, span))
     scaled = np.where(seen, half - low, 0.0) / np.where(span > 0, span, 1.0)
     inside = _indicators(labels, n_clusters)
     counts = inside.T @ seen

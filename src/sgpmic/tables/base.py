@@ -84,9 +84,7 @@ class TableReader(ABC):
     def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns as the file has them, in pieces of whatever size suits the format."""
 
-    def raw_blocks(
-        self, names: Sequence[str], block_rows: int | None = None
-    ) -> Iterator[pa.Table]:
+    def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield columns as the file has them: text of text files, other formats with their types.
 
         Parameters
@@ -193,7 +191,7 @@ class TableReader(ABC):
         infinite = np.isinf(piece.values)
         row, column = np.argwhere(infinite)[0]
         where = f"{self.path}, {piece.place(int(row))}, column {quote(features[column])}"
-        also = [features[j] for j in np.flatnonzero(infinite.any(axis=0)) if j != column]
+        also = [features[int(j)] for j in np.flatnonzero(infinite.any(axis=0)) if j != column]
         others = f" (so are values of {list_names(also)})" if also else ""
         return TableError(
             f"{where}: the value is infinite or too large for a number{others}; correct it or "

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sgpmic.fuzzy import FuzzyCMeans
     from sgpmic.learning.progress import Progress
     from sgpmic.learning.settings import EM, Committee, Computation, Start
+    from sgpmic.tables.encoder import TableEncoder
 
 __all__ = [
     "EM",
@@ -23,6 +24,7 @@ __all__ = [
     "FuzzyCMeans",
     "Progress",
     "Start",
+    "TableEncoder",
     "__version__",
 ]
 
@@ -37,6 +39,7 @@ _PLACES = {
     "EM": "sgpmic.learning.settings",
     "Committee": "sgpmic.learning.settings",
     "Computation": "sgpmic.learning.settings",
+    "TableEncoder": "sgpmic.tables.encoder",
 }
 
 

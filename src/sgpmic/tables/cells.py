@@ -62,7 +62,7 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 def unsupported(kind: pa.DataType) -> str | None:
     """Return why a type cannot become numbers, in words, or None if it can."""
-    kind = _plain(pa.nulls(0, kind)).type
+    kind = plain(pa.nulls(0, kind)).type
     if pa.types.is_temporal(kind):
         return f"holds dates or times ({kind}); turn them into numbers"
     if pa.types.is_nested(kind):
@@ -74,7 +74,7 @@ def unsupported(kind: pa.DataType) -> str | None:
 
 def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
     """Return a column of a supported type as numbers, NaN where missing."""
-    column = _plain(column)
+    column = plain(column)
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
@@ -114,7 +114,7 @@ def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadText:
 
 def to_texts(column: pa.Array) -> list[str]:
     """Return a column of any type as text, empty where missing."""
-    column = _plain(column)
+    column = plain(column)
     if pa.types.is_floating(column.type):
         return [text_of(value) for value in column.to_pylist()]
     if pa.types.is_temporal(column.type):
@@ -144,7 +144,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def plain(column: pa.Array) -> pa.Array:
     """Return the values, unwrapped."""
     while True:
         if isinstance(column.type, pa.BaseExtensionType):

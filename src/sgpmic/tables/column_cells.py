@@ -1,0 +1,226 @@
+"""The cells of one column, of any Arrow type, in the few forms that kinds are decided from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sgpmic.tables import date_text, number_text
+from sgpmic.tables.cells import plain, text_of, to_numbers
+from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, NO, YES, key
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+class Bad(NamedTuple):
+    """Cells that are not what their column is: the first one, and how many there are."""
+
+    row: int
+    text: str
+    n_cells: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a column.
+
+    Attributes
+    ----------
+    sort : {'number', 'bool', 'date', 'time', 'text', 'other', 'empty'}
+        What the type says; 'other' is lists, records and bytes.
+    values : ndarray of shape (n_rows,)
+        Numbers (also of truths), days since 1970 or shares of a day; NaN where missing. All NaN
+        for text.
+    texts : tuple of str
+        The different texts of a column of text, without white space around.
+    codes : ndarray of shape (n_rows,)
+        The index of every cell's text, -1 for an empty cell.
+    order : tuple of str or None
+        The levels from low to high where the type carries them.
+    """
+
+    sort: str
+    values: Floats
+    texts: tuple[str, ...]
+    codes: Codes
+    order: tuple[str, ...] | None = None
+
+
+def cells_of(column: pa.Array) -> Cells:
+    """Return the cells of a column."""
+    order = None
+    if pa.types.is_dictionary(column.type) and column.type.ordered:
+        order = tuple(map(str, column.dictionary.to_pylist()))
+    column = plain(column)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _of_texts(column, order)
+    if pa.types.is_null(kind):
+        return _of_values("empty", np.full(len(column), np.nan))
+    if pa.types.is_boolean(kind):
+        return _of_values("bool", _numbers(column))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _of_values("number", _numbers(column))
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _of_values("date", _days(column))
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        parts = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit] * 86_400
+        storage = pa.int32() if kind.bit_width == 32 else pa.int64()
+        sort = "time" if pa.types.is_time(kind) else "number"
+        return _of_values(sort, _numbers(pc.cast(column, storage)) / parts)
+    present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
+    return _of_values("other" if len(column) > column.null_count else "empty", present)
+
+
+def _of_values(sort: str, values: Floats) -> Cells:
+    return Cells(sort, values, (), np.full(len(values), -1))
+
+
+def _of_texts(column: pa.Array, order: tuple[str, ...] | None) -> Cells:
+    encoded = pc.utf8_trim_whitespace(column).dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    texts = tuple(encoded.dictionary.to_pylist())
+    return Cells("text", np.full(len(codes), np.nan), texts, codes, order)
+
+
+def _numbers(column: pa.Array) -> Floats:
+    values = to_numbers(column)
+    assert isinstance(values, np.ndarray)  # only text can be bad
+    return values
+
+
+def _days(column: pa.Array) -> Floats:
+    """Return dates and times as days since 1970; those of a time zone are in UTC."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return _numbers(pc.cast(column, pa.int32()))
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    parts = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit] * 86_400
+    return _numbers(pc.cast(column, pa.int64())) / parts
+
+
+# ------------------------------------------------------------------------------- readings
+
+
+def read_numbers(cells: Cells, decimal: str = ".") -> Floats | Bad:
+    """Return cells as numbers, NaN where missing, or those that are none."""
+    if cells.sort in ("number", "bool", "empty"):
+        return cells.values
+    if cells.sort != "text":
+        return _not_text(cells)
+    return _read(cells, lambda text: number_text.parse_number(text, decimal))
+
+
+def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
+    """Return cells as days since 1970, NaN where missing, or those that are none."""
+    if cells.sort in ("date", "empty"):
+        return cells.values
+
+    def parse(text: str) -> float | None:
+        days = date_text.parse_date(text, day_first)
+        if days is None:
+            value = number_text.parse_number(text)
+            days = None if value is None else date_text.number_as_date(value)
+        return days
+
+    if cells.sort == "number":
+        found = [_or_nan(date_text.number_as_date(value)) for value in cells.values.tolist()]
+        days = np.asarray(found)
+        bad = np.flatnonzero(np.isnan(days) & ~np.isnan(cells.values))
+        return days if not len(bad) else _bad_values(cells, bad)
+    return _read(cells, parse) if cells.sort == "text" else _not_text(cells)
+
+
+def read_times(cells: Cells) -> Floats | Bad:
+    """Return times of the day as shares of the day, NaN where missing, or those that are none."""
+    if cells.sort in ("time", "empty"):
+        return cells.values
+    return _read(cells, date_text.parse_time) if cells.sort == "text" else _not_text(cells)
+
+
+def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
+    """Return the different levels as text, and every cell's index among them, -1 where missing.
+
+    Parameters
+    ----------
+    cells : Cells
+    kept : tuple of str
+        Keys of levels that are none of the words for a missing cell here, though elsewhere they
+        are.
+    """
+    if cells.sort == "text":
+        words = MISSING.difference(kept)
+        missing = np.asarray([text.lower() in words for text in cells.texts] + [True])
+        return cells.texts, np.where(missing[cells.codes], -1, cells.codes)
+    present = ~np.isnan(cells.values)
+    found, inverse = np.unique(cells.values[present], return_inverse=True)
+    codes = np.full(len(cells.values), -1)
+    codes[present] = inverse
+    return tuple(_value_text(cells.sort, value) for value in found.tolist()), codes
+
+
+def read_yes_no(cells: Cells) -> Floats | Bad:
+    """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
+    if cells.sort in ("number", "bool", "empty"):
+        bad = np.flatnonzero(~np.isin(cells.values, (0.0, 1.0)) & ~np.isnan(cells.values))
+        return cells.values if not len(bad) else _bad_values(cells, bad)
+
+    def parse(text: str) -> float | None:
+        word = key(text)
+        return 1.0 if word in YES else 0.0 if word in NO else None
+
+    return _read(cells, parse) if cells.sort == "text" else _not_text(cells)
+
+
+def _read(cells: Cells, parse: Callable[[str], float | None]) -> Floats | Bad:
+    values = np.full(len(cells.texts) + 1, np.nan)  # the last one is of empty cells
+    bad = np.zeros(len(values), bool)
+    for i, text in enumerate(cells.texts):
+        value = parse(text)
+        if value is not None:
+            values[i] = value
+        else:
+            bad[i] = text.lower() not in MISSING_IN_NUMBERS
+    rows = np.flatnonzero(bad[cells.codes])
+    if len(rows):
+        return Bad(int(rows[0]), cells.texts[cells.codes[rows[0]]], len(rows))
+    return values[cells.codes]
+
+
+def _not_text(cells: Cells) -> Floats | Bad:
+    """Return cells of another type: bad, unless all are missing."""
+    rows = np.flatnonzero(~np.isnan(cells.values))
+    return _bad_values(cells, rows) if len(rows) else cells.values
+
+
+def _bad_values(cells: Cells, rows: NDArray[np.int64]) -> Bad:
+    first = float(cells.values[rows[0]])
+    return Bad(int(rows[0]), _value_text(cells.sort, first), len(rows))
+
+
+def _value_text(sort: str, value: float) -> str:
+    if sort == "bool":
+        return "true" if value else "false"
+    if sort == "date":
+        return date_words(value)
+    if sort == "other":
+        return "a list, a record or bytes"
+    return text_of(value)
+
+
+def date_words(days: float) -> str:
+    """Return days since 1970 as a date, with the time where there is one."""
+    moment = np.datetime64(round(days * 86_400), "s")
+    text = str(moment)
+    return text.removesuffix("T00:00:00").replace("T", " ")
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value

@@ -1,0 +1,568 @@
+"""Tables with columns of every kind, as numbers for a model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from sgpmic.exceptions import SGPMICWarning
+from sgpmic.tables import plans
+from sgpmic.tables.column_cells import Bad, cells_of
+from sgpmic.tables.encodings import CategoryEncoding, DateEncoding, Encoding, encoding_from
+from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.frames import Frame, as_frame
+from sgpmic.tables.kinds import FOUND_KINDS, KINDS, decide, declared
+from sgpmic.tables.plans import Plan
+
+Floats = NDArray[np.float64]
+
+_STATE_VERSION = 1
+# So that one error stays readable.
+_MOST_WRONG = 20
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the user's table, and what was made of it.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        'number', 'whole', 'yes_no', 'ordered', 'category', 'date', 'text', 'id', 'constant',
+        'copy' or 'empty'.
+    summary : str
+        Its range or levels, in words.
+    n_missing, n_rows : int
+        Cells without a value, and all.
+    becomes : str
+        What becomes of it, in words.
+    warning : str or None
+        What its owner should look at.
+    features : tuple of str
+        The names of its encoded features; none where it is left out.
+    """
+
+    name: str
+    kind: str
+    summary: str
+    n_missing: int
+    n_rows: int
+    becomes: str
+    warning: str | None
+    features: tuple[str, ...]
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Turn a table with columns of every kind into numbers.
+
+    What a column is, is decided from its cells (:mod:`sgpmic.tables.kinds` has the rules) and may
+    be overridden. Numbers stay as they are; categories become indicators of their levels; an order
+    becomes 0, 1, 2, ...; dates become days, with the place in the year and in the day where these
+    repeat. Ids, free text, constants and copies of other columns are left out. ``columns_`` says
+    what was made of each.
+
+    Where a table has categories, an order, yes and no as words, or seasons, everything is brought
+    to one unit, with the weights of factor analysis of mixed data: numbers are divided by their
+    standard deviations, indicators by the root of their level's share. A model that follows has
+    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``,
+    and by itself unless ranges differ much. A table of numbers alone is left in its own units.
+
+    Parameters
+    ----------
+    kinds : dict of str to str, optional
+        What columns are, where the table does not tell: 'number', 'whole', 'yes_no', 'ordered',
+        'category', 'date', 'text' or 'id'. An order that is not known goes with it:
+        ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
+    log : {'auto'}, bool or sequence of str, default='auto'
+        Which numbers are replaced by their logarithms: those with a tail that clearly asks for it,
+        all that are not negative or none, or columns by name. Clearly: all values are above 0 and
+        20 or more are different, the largest is at least ten times the median, and the skewness
+        is above 2 and at least twice that of the logarithms. Where a named column has zeros, half
+        its smallest positive value is added first.
+    min_frequency : float, default=0.02
+        Levels of a category with a smaller share of its cells, or with one cell only, are joined
+        to one level 'other'. Where all but one level are rare, the column is left out, unless it
+        was declared a category.
+    drop : sequence of str, default=()
+        Columns to leave out.
+
+    Attributes
+    ----------
+    columns_ : list of Column
+        Every column of the table: its kind, range or levels, missing cells, and what became of it.
+    source_ : ndarray of shape (n_features_out,)
+        The index of the user's column of every feature.
+    has_categories_ : bool
+        Whether the table was brought to one unit.
+    n_features_in_ : int
+        Number of columns seen in fit.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where they have any.
+
+    Notes
+    -----
+    Cells without a value are NaN in all features of their column; so are levels that were not
+    there in fit, with a warning, and a column that is missing altogether. New columns are ignored.
+
+    Examples
+    --------
+    >>> from sgpmic import TableEncoder
+    >>> encoder = TableEncoder()
+    >>> table = {"size": [1.5, 2.5, 9.0, 8.5], "colour": ["red", "red", "blue", "blue"]}
+    >>> encoder.fit_transform(table).shape
+    (4, 2)
+    >>> encoder.get_feature_names_out()
+    array(['size', 'colour=red'], dtype=object)
+    """
+
+    def __init__(
+        self,
+        *,
+        kinds: Mapping[str, Any] | None = None,
+        log: str | bool | Sequence[str] = "auto",
+        min_frequency: float = 0.02,
+        drop: Sequence[str] = (),
+    ) -> None:
+        self.kinds = kinds
+        self.log = log
+        self.min_frequency = min_frequency
+        self.drop = drop
+
+    # --------------------------------------------------------------------------- fitting
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Decide what every column is and what becomes of it.
+
+        Parameters
+        ----------
+        X : pandas or polars DataFrame, pyarrow.Table, dict of sequences, or 2-D array
+        y : ignored
+
+        Returns
+        -------
+        self : TableEncoder
+
+        Raises
+        ------
+        TableError
+            If columns cannot be used: it names all of them, and what to do with each.
+        """
+        frame = as_frame(X)
+        if frame.n_rows < 1 or not frame.names:
+            what = "sample" if frame.names else "feature"
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape=({frame.n_rows}, {len(frame.names)})) while "
+                "a minimum of 1 is required."
+            )
+        if frame.n_rows < 2:
+            raise TableError("the table has 1 sample; columns need two rows or more to vary")
+        kinds = self._check_parameters(frame)
+        found = [
+            self._plan(name, column, kinds)
+            for name, column in zip(frame.names, frame.columns, strict=True)
+        ]
+        _raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
+        found = plans.leave_out_copies(found)
+        found, encodings = self._encode(found)
+        if not any(encodings):
+            reasons = [f"{quote(plan.name)} ({plan.decision.because})" for plan in found]
+            raise TableError(
+                f"no column is left to learn from: {', '.join(reasons[:_MOST_WRONG])}; declare "
+                "what they are"
+            )
+        self._set_fitted(frame, _columns(found, encodings, frame.n_rows), encodings)
+        return self
+
+    def _check_parameters(self, frame: Frame) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Return the kind and the order of all declared columns."""
+        share: Any = self.min_frequency
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) < 0.5:
+            raise ValueError(f"min_frequency must be from 0 to below 0.5, got {share!r}.")
+        if isinstance(self.log, str) and self.log != "auto":
+            raise ValueError(f"log={self.log!r} is not known; use 'auto', a bool, or a list.")
+        if isinstance(self.drop, str):
+            raise ValueError(f"drop must be a list of columns, such as [{self.drop!r}].")
+        kinds: dict[str, tuple[str, tuple[str, ...]]] = {}
+        for name, value in (self.kinds or {}).items():
+            kind, order = (value, ()) if isinstance(value, str) else (value[0], value[1])
+            if kind not in KINDS or (order and kind != "ordered"):
+                known = ", ".join(map(repr, KINDS))
+                raise ValueError(f"kinds[{name!r}]={value!r} is not known; use one of {known}.")
+            kinds[str(name)] = kind, tuple(map(str, order))
+        logs = [] if isinstance(self.log, str | bool) else list(self.log)
+        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in frame.names]
+        if unknown:
+            raise TableError(
+                f"the table has no column {list_names(list(dict.fromkeys(unknown)))}; its columns "
+                f"are {list_names(frame.names)}"
+            )
+        return kinds
+
+    def _plan(self, name: str, column: Any, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
+        cells = cells_of(column)
+        if name in kinds:
+            decision = declared(name, cells, *kinds[name])
+        else:
+            decision = decide(name, cells, float(self.min_frequency))
+        if name in self.drop:
+            decision = replace(decision, because="dropped", wrong="", warnings=())
+            if decision.kind in ("number", "whole", "date", "yes_no"):
+                # It may be wrong, which does not matter any more.
+                decision = replace(decision, kind="text")
+        return plans.make_plan(name, cells, decision, declared=name in kinds)
+
+    def _log_rule(self, plan: Plan) -> str:
+        if isinstance(self.log, str):
+            return self.log
+        chosen = self.log if isinstance(self.log, bool) else plan.name in self.log
+        return "yes" if chosen else "no"
+
+    def _encode(self, found: Sequence[Plan]) -> tuple[list[Plan], list[Encoding | None]]:
+        """Return the columns and their encodings, None for those that are left out."""
+        found = list(found)
+        encodings: list[Encoding | None] = [None] * len(found)
+        for j, plan in enumerate(found):
+            if plan.is_kept and plan.kind == "category":
+                encodings[j] = plans.join_rare(plan, float(self.min_frequency))
+                if encodings[j] is None:
+                    found[j] = plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+        dates = [j for j, plan in enumerate(found) if plan.is_kept and plan.kind == "date"]
+        for j in dates:
+            encodings[j] = plans.encode_date(found[j], plans.one)
+        mixed = any(plan.has_levels for plan in found) or any(
+            isinstance(encoding, DateEncoding) and encoding.n_features > 1 for encoding in encodings
+        )
+        unit = plans.deviation_of if mixed else plans.one
+        wrong = []
+        for j, plan in enumerate(found):
+            if not plan.is_kept or plan.kind == "category":
+                continue
+            if plan.kind == "date":
+                encodings[j] = plans.encode_date(plan, unit)
+                continue
+            rule = self._log_rule(plan)
+            encoding = plans.encode_values(plan, rule, unit)
+            encodings[j] = encoding
+            if plan.kind not in ("number", "whole"):
+                continue
+            named = rule == "yes" and self.log is not True
+            if named and getattr(encoding, "shift", None) is None:
+                wrong.append((plan.name, "has values below 0, which have no logarithm"))
+            present = plan.values[~np.isnan(plan.values)]
+            if rule == "auto" and plans.is_heavy_tailed(present):
+                offer = "has a long tail, and zeros; its logarithm may serve better"
+                found[j] = replace(plan, decision=plan.decision.warn(offer))
+        _raise_wrong(wrong)
+        self.has_categories_ = mixed
+        return found, encodings
+
+    def _set_fitted(
+        self, frame: Frame, columns: list[Column], encodings: Sequence[Encoding | None]
+    ) -> None:
+        self.columns_ = columns
+        self._encodings = tuple(encodings)
+        self.n_features_in_ = len(columns)
+        if frame.named:
+            self.feature_names_in_ = np.asarray(frame.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        sizes = [len(column.features) for column in columns]
+        self.source_ = np.repeat(np.arange(len(columns)), sizes)
+
+    # --------------------------------------------------------------------------- using
+
+    def transform(self, X: Any) -> Floats:
+        """Return rows as numbers.
+
+        Parameters
+        ----------
+        X : table of the same columns, of any of the types that `fit` takes
+            Columns are found by their names, or by their places where either table has none.
+
+        Returns
+        -------
+        encoded : ndarray of shape (n_rows, n_features_out)
+            NaN where a cell is missing.
+
+        Warns
+        -----
+        SGPMICWarning
+            About levels that were not there in fit, and columns that are missing.
+        """
+        check_is_fitted(self)
+        frame = as_frame(X)
+        columns = self._match(frame)
+        encoded = np.full((frame.n_rows, len(self.source_)), np.nan)
+        wrong, notes = [], []
+        for j, column in enumerate(columns):
+            encoding, name = self._encodings[j], self.columns_[j].name
+            if encoding is None or column is None:
+                continue
+            result = encoding.encode(cells_of(column))
+            if isinstance(result, Bad):
+                wrong.append((name, _not_read(result, encoding.kind)))
+                continue
+            encoded[:, self.source_ == j] = result.values
+            if result.unseen:
+                notes.append(
+                    f"levels of {quote(name)} not seen in fit: {list_names(result.unseen)}"
+                )
+            if result.outside:
+                notes.append(f"{result.outside} cells of {quote(name)} that have no logarithm")
+        _raise_wrong(wrong)
+        if notes:
+            warnings.warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning, stacklevel=2)
+        return encoded
+
+    def _match(self, frame: Frame) -> list[Any]:
+        """Return the columns in the order of fit, None for those that are missing."""
+        if not frame.named or not hasattr(self, "feature_names_in_"):
+            if len(frame.names) != self.n_features_in_:
+                raise ValueError(
+                    f"X has {len(frame.names)} features, but TableEncoder is expecting "
+                    f"{self.n_features_in_} features as input."
+                )
+            return list(frame.columns)
+        by_name = dict(zip(frame.names, frame.columns, strict=True))
+        used = [column.name for column in self.columns_ if column.features]
+        absent = [name for name in used if name not in by_name]
+        if len(absent) == len(used):
+            raise TableError(
+                f"the table has none of the columns {list_names(used)}; its columns are "
+                f"{list_names(frame.names)}"
+            )
+        if absent:
+            warnings.warn(
+                f"The table has no column {list_names(absent)}: taken as missing in all rows.",
+                SGPMICWarning,
+                stacklevel=3,
+            )
+        return [by_name.get(column.name) for column in self.columns_]
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the names of the features: a column's, or ``column=level``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns, where those of fit had none.
+        """
+        check_is_fitted(self)
+        names = [column.name for column in self.columns_]
+        if input_features is not None:
+            given = list(map(str, input_features))
+            if hasattr(self, "feature_names_in_") and given != names:
+                raise ValueError("input_features is not equal to feature_names_in_")
+            if len(given) != len(names):
+                raise ValueError(
+                    f"input_features should have length equal to number of features ({len(names)}),"
+                    f" got {len(given)}"
+                )
+            names = given
+        named = _unique(
+            [
+                feature
+                for name, encoding in zip(names, self._encodings, strict=True)
+                for feature in _feature_names(name, encoding)
+            ]
+        )
+        return np.asarray(named, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    # --------------------------------------------------------------------------- storing
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return parameters and fitted state, of types that JSON has."""
+        check_is_fitted(self)
+        kinds = None
+        if self.kinds is not None:
+            kinds = {
+                str(name): value if isinstance(value, str) else [value[0], list(value[1])]
+                for name, value in self.kinds.items()
+            }
+        return {
+            "version": _STATE_VERSION,
+            "kinds": kinds,
+            "log": self.log if isinstance(self.log, str | bool) else list(self.log),
+            "min_frequency": float(self.min_frequency),
+            "drop": list(self.drop),
+            "named": hasattr(self, "feature_names_in_"),
+            "has_categories": self.has_categories_,
+            "columns": [
+                {
+                    **asdict(column),
+                    "features": list(column.features),
+                    "encoding": None if encoding is None else encoding.to_dict(),
+                }
+                for column, encoding in zip(self.columns_, self._encodings, strict=True)
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Return the fitted encoder that `to_dict` was called of.
+
+        Parameters
+        ----------
+        state : dict
+
+        Raises
+        ------
+        ValueError
+            If the state is damaged, or of another version.
+        """
+        try:
+            return cls._from_dict(state)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(
+                f"The stored table encoder is damaged ({type(error).__name__}: {error})."
+            ) from error
+        except ValueError as error:
+            raise ValueError(f"The stored table encoder is damaged: {error}.") from error
+
+    @classmethod
+    def _from_dict(cls, state: Mapping[str, Any]) -> Self:
+        if state["version"] != _STATE_VERSION:
+            raise ValueError(f"version {state['version']!r:.20} is not known")
+        kinds = state["kinds"]
+        if kinds is not None:
+            kinds = {
+                name: value if isinstance(value, str) else (value[0], tuple(value[1]))
+                for name, value in kinds.items()
+            }
+        log = state["log"] if isinstance(state["log"], str | bool) else tuple(state["log"])
+        encoder = cls(
+            kinds=kinds, log=log, min_frequency=state["min_frequency"], drop=tuple(state["drop"])
+        )
+        columns, encodings = [], []
+        for entry in state["columns"]:
+            encoding = None if entry["encoding"] is None else encoding_from(entry["encoding"])
+            columns.append(_column_from(entry, encoding))
+            encodings.append(encoding)
+        if not any(encodings):
+            raise ValueError("it has no features")
+        names = tuple(column.name for column in columns)
+        for flag in ("named", "has_categories"):
+            if not isinstance(state[flag], bool):
+                raise ValueError(f"{flag!r} must be true or false")
+        if len(set(names)) != len(names):
+            raise ValueError("columns share a name")
+        features = [feature for column in columns for feature in column.features]
+        if len(set(features)) != len(features):
+            raise ValueError("features share a name")
+        frame = Frame(names, (), columns[0].n_rows, state["named"])
+        encoder.has_categories_ = state["has_categories"]
+        encoder._set_fitted(frame, columns, encodings)
+        encoder._check_parameters(frame)
+        return encoder
+
+
+def _column_from(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
+    """Return a stored column, checked."""
+    texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
+    counts = {name: entry[name] for name in ("n_missing", "n_rows")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError("the words about a column must be texts")
+    if texts["kind"] not in FOUND_KINDS:
+        raise ValueError(f"there is no kind {texts['kind']!r:.40}")
+    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
+        raise ValueError("the numbers of cells must be whole and not negative")
+    warning, features = entry["warning"], entry["features"]
+    if not (warning is None or isinstance(warning, str)):
+        raise ValueError("a warning must be a text")
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise ValueError("features must be a list of texts")
+    if len(features) != (0 if encoding is None else encoding.n_features):
+        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} names of features")
+    return Column(**texts, **counts, warning=warning, features=tuple(features))
+
+
+def _raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
+    """Raise one error about all columns that are wrong."""
+    if not wrong:
+        return
+    listed = [f"column {quote(name)} {what}" for name, what in wrong[:_MOST_WRONG]]
+    more = len(wrong) - _MOST_WRONG
+    if more > 0:
+        listed.append(f"and {more} more columns")
+    raise TableError(". ".join(listed))
+
+
+def _not_read(bad: Bad, kind: str) -> str:
+    return (
+        f"was a {kind} in fit, and has {quote(bad.text)} (row {bad.row + 1}, {bad.n_cells} such "
+        f"cell{'s' * (bad.n_cells > 1)}); mend or empty these cells"
+    )
+
+
+def _columns(
+    found: Sequence[Plan], encodings: Sequence[Encoding | None], n_rows: int
+) -> list[Column]:
+    """Return what is said about every column."""
+    named = iter(
+        _unique(
+            [
+                feature
+                for plan, encoding in zip(found, encodings, strict=True)
+                for feature in _feature_names(plan.name, encoding)
+            ]
+        )
+    )
+    columns = []
+    for plan, encoding in zip(found, encodings, strict=True):
+        present = plan.values if len(plan.values) else np.where(plan.codes < 0, np.nan, 0.0)
+        columns.append(
+            Column(
+                name=plan.name,
+                kind=plan.kind,
+                summary=plans.summary(plan),
+                n_missing=int(np.isnan(present).sum()),
+                n_rows=n_rows,
+                becomes=plans.becomes(plan, encoding),
+                warning="; ".join(plan.decision.warnings) or None,
+                features=tuple(next(named) for _ in range(encoding.n_features if encoding else 0)),
+            )
+        )
+    return columns
+
+
+def _feature_names(name: str, encoding: Encoding | None) -> list[str]:
+    if encoding is None:
+        return []
+    if isinstance(encoding, CategoryEncoding):
+        return [f"{name}={level}" for level in encoding.shown]
+    if not isinstance(encoding, DateEncoding):
+        return [name]
+    names = [] if encoding.time_only else [name]
+    for divisor, period in ((encoding.year, "year"), (encoding.day, "day")):
+        if divisor is not None:
+            names += [f"{name} ({period}, sine)", f"{name} ({period}, cosine)"]
+    return names
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return names that are all different: a column may be named like a level of another."""
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        new, number = name, 2
+        while new in taken:
+            new, number = f"{name} ({number})", number + 1
+        taken.add(new)
+        found.append(new)
+    return found

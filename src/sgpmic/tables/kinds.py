@@ -1,0 +1,430 @@
+"""What a column is: a number, a category, a date, an id, ...
+
+The rules, in their order. Of a column of text:
+
+1. Known levels of a scale (low, medium, high), from two of them on, are *ordered*; ways of saying
+   yes and no are *yes/no*.
+2. Where every cell is a number as people write it (:mod:`sgpmic.tables.number_text`), it is a
+   *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
+   (:mod:`sgpmic.tables.date_text`), it is a *date*.
+3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: nobody can
+   say what the others mean.
+4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
+   *category*. Otherwise it is an *id* if nineteen cells in twenty are different and have no spaces,
+   else *text*.
+
+Of numbers: 0 and 1 alone are *yes/no*. Whole numbers that count the rows (all different, and next
+to each other in the order of the rows) are an *id*, and so are those that are all different in a
+column that is named like an id. Whole numbers of few values are numbers.
+
+A column with one value is *constant*, one without any is *empty*. Fewer than ten rows are too few
+to say that something is an id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.tables import date_text, number_text
+from sgpmic.tables.column_cells import (
+    Bad,
+    Cells,
+    read_dates,
+    read_levels,
+    read_numbers,
+    read_times,
+    read_yes_no,
+)
+from sgpmic.tables.errors import quote
+from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
+
+Floats = NDArray[np.float64]
+
+#: What a column may be declared as.
+KINDS = ("number", "whole", "yes_no", "ordered", "category", "date", "text", "id")
+#: ... and what it may turn out to be besides.
+FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
+
+# Fewer rows say nothing about whether values repeat.
+_FEWEST_FOR_ID = 10
+# The share of cells that makes the others mistakes.
+_MOSTLY = 0.8
+# The share of different cells from which on levels are names of rows.
+_ALMOST_ALL = 0.95
+# The part of the cells that has to be of levels that are not rare.
+_CATEGORY_SHARE = 0.5
+# The numbers that people write for "missing".
+_CODES = frozenset(
+    float(sign * int(digit * n)) for digit in "9" for n in range(1, 8) for sign in (1, -1)
+) | {-1.0, 777.0, 888.0, 7777.0, 8888.0}
+_ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
+_TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
+_TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
+_CODE_WORDS = frozenset(("code", "zip", "zipcode", "postcode", "phone"))
+_MOST_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a column is, and how its cells are read.
+
+    Attributes
+    ----------
+    kind : str
+        One of `FOUND_KINDS`.
+    because : str
+        Why it is left out, if it is.
+    warnings : tuple of str
+        What its owner should look at.
+    decimal : {'.', ','}
+    sentinels : tuple of float
+        Numbers that stand for a missing cell.
+    day_first : bool
+    time_only : bool
+        Times of the day, without a date.
+    order : tuple of str
+        The levels of an ordered column, from low to high.
+    wrong : str
+        What is wrong with it and what to do, if something is.
+    """
+
+    kind: str
+    because: str = ""
+    warnings: tuple[str, ...] = ()
+    decimal: str = "."
+    sentinels: tuple[float, ...] = ()
+    day_first: bool = False
+    time_only: bool = False
+    order: tuple[str, ...] = ()
+    wrong: str = ""
+
+    def warn(self, *warnings: str) -> Decision:
+        """Return this decision with more warnings."""
+        return replace(self, warnings=(*self.warnings, *filter(None, warnings)))
+
+
+def least_count(n: int, min_frequency: float) -> int:
+    """Return the number of cells below which a level is rare."""
+    return max(2, int(np.ceil(min_frequency * n)))
+
+
+def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
+    """Return what a column is.
+
+    Parameters
+    ----------
+    name : str
+    cells : Cells
+    min_frequency : float
+        The share of the cells below which a level is rare.
+    """
+    if cells.sort == "text":
+        decision = _decide_text(name, cells, min_frequency)
+    elif cells.sort in ("number", "bool"):
+        decision = _decide_number(name, cells)
+    elif cells.sort in ("date", "time"):
+        decision = Decision("date", time_only=cells.sort == "time")
+    elif cells.sort == "other":
+        because = "lists, records or bytes"
+        decision = Decision("text", because).warn("spread what it holds over columns of their own")
+    else:
+        decision = Decision("empty", "no cell has a value")
+    decision = _if_constant(cells, decision)
+    return decision.warn(_target_warning(name, cells, decision))
+
+
+def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
+    """Return how a column is read that its owner has declared the kind of."""
+    if kind in ("text", "id"):
+        return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
+    texts = _texts(cells)
+    decision = Decision(kind)
+    bad: Floats | Bad | None = None
+    if kind in ("number", "whole"):
+        decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
+        bad = read_numbers(cells, decision.decimal)
+    elif kind == "date":
+        times = not isinstance(read_times(cells), Bad) and cells.sort != "empty"
+        decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
+        bad = None if times else read_dates(cells, decision.day_first)
+    elif kind == "yes_no":
+        bad = read_yes_no(cells)
+    elif kind == "ordered":
+        decision = _declared_order(cells, order)
+    if isinstance(bad, np.ndarray) and np.isinf(bad).any():
+        decision = replace(decision, wrong=_infinite(bad))
+    if isinstance(bad, Bad):
+        word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
+        decision = replace(decision, wrong=_not_all(bad, f"is declared as {_named(kind)}", word))
+    return _if_constant(cells, decision)
+
+
+def _named(kind: str) -> str:
+    return {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
+
+
+def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
+    levels, codes = read_levels(cells, tuple(map(key, order)))
+    used = [levels[i] for i in np.unique(codes[codes >= 0])]
+    if not order and cells.order:
+        order = cells.order
+    if not order and (scale := find_scale([key(level) for level in used])):
+        order = scale
+    if not order and not isinstance(numbers := read_numbers(cells), Bad):
+        found = {value: level for level in used for value in [_number(level)]}
+        order = tuple(found[value] for value in sorted(found))
+        del numbers
+    known = set(map(key, order))
+    strange = [level for level in used if key(level) not in known]
+    wrong = ""
+    if strange and order:
+        wrong = f"the order has no {quote(strange[0])}; name all levels, from low to high"
+    elif strange:
+        wrong = "is declared as ordered; say the order of its levels, from low to high"
+    return Decision("ordered", order=order, wrong=wrong)
+
+
+def _number(level: str) -> float:
+    value = number_text.parse_number(level)
+    return np.nan if value is None else value
+
+
+def _texts(cells: Cells) -> list[str]:
+    """Return the different texts that are no word for a missing cell."""
+    return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
+
+
+# ------------------------------------------------------------------------------- text
+
+
+def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
+    levels, codes = read_levels(cells)
+    if cells.order is not None:
+        return Decision("ordered", order=cells.order)
+    scale = find_scale([key(text) for text in cells.texts if key(text)])
+    scale = scale or find_scale([key(text) for text in _texts(cells)])
+    if scale:
+        return Decision("ordered", order=scale)
+    if not (codes >= 0).any():
+        return Decision("empty", "no cell has a value")
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    present = [level for level, count in zip(levels, counts, strict=True) if count]
+    if is_yes_no([key(level) for level in present]):
+        return Decision("yes_no")
+    for found in (_as_number(name, cells, codes), _as_date(name, cells, codes)):
+        if found is not None:
+            return found
+    return _as_levels(name, present, counts[counts > 0], cells, min_frequency)
+
+
+def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+    texts = _texts(cells)
+    decimal, open_question = number_text.find_decimal(texts)
+    numbers = read_numbers(cells, decimal)
+    if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
+        return None
+    if isinstance(numbers, Bad):
+        n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
+        return _mostly(numbers, codes, n_different, "holds numbers", "a number")
+    if len({number_text.unit_of(text) for text in texts}) > 1:
+        return Decision("number", decimal=decimal, wrong=_several_units(texts))
+    typed = Cells("number", numbers, (), cells.codes)
+    decision = replace(_decide_number(name, typed), decimal=decimal)
+    if open_question:
+        decision = decision.warn("the commas are read as thousands separators")
+    return decision
+
+
+def _several_units(texts: list[str]) -> str:
+    units = sorted({number_text.unit_of(text) or "no sign" for text in texts})
+    return f"has numbers with different signs ({', '.join(units[:4])}); bring them to one unit"
+
+
+def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+    texts = _texts(cells)
+    times = read_times(cells)
+    if not isinstance(times, Bad):
+        return Decision("date", time_only=True)
+    day_first, open_question = date_text.find_order(texts)
+    days = read_dates(cells, day_first)
+    # Bare numbers are dates only where somebody says so.
+    if isinstance(days, Bad) or any(number_text.parse_number(text) is not None for text in texts):
+        n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
+        bad = days if isinstance(days, Bad) else None
+        return _mostly(bad, codes, n_different, "holds dates", "a date") if bad else None
+    decision = Decision("date", day_first=day_first)
+    if open_question:
+        decision = decision.warn(
+            "no date tells whether day or month comes first; the month is taken to"
+        )
+    return decision
+
+
+def _mostly(
+    bad: Bad, codes: NDArray[np.int64], n_different: int, holds: str, word: str
+) -> Decision | None:
+    """Return a wrong column where most cells are of a kind, None where not even most are."""
+    n = int((codes >= 0).sum())
+    if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
+        return None
+    return Decision(word.split()[-1], wrong=_not_all(bad, holds, word))
+
+
+def _not_all(bad: Bad, holds: str, word: str) -> str:
+    others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
+    others = " and another cell are" if bad.n_cells == 2 else others
+    plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
+    return (
+        f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
+        f"{plural if bad.n_cells > 1 else word}; mend or empty them, or declare the column "
+        "as another kind"
+    )
+
+
+def _as_levels(
+    name: str, present: list[str], counts: NDArray[np.int64], cells: Cells, min_frequency: float
+) -> Decision:
+    n = int(counts.sum())
+    if _is_json(present):
+        return Decision("text", "JSON").warn("spread what it holds over columns of their own")
+    merged: dict[str, int] = {}
+    for level, count in zip(present, counts.tolist(), strict=True):
+        merged[key(level)] = merged.get(key(level), 0) + count
+    all_counts = np.asarray(list(merged.values()))
+    common = all_counts[all_counts >= least_count(n, min_frequency)].sum()
+    if common >= _CATEGORY_SHARE * n:
+        lost = "none" in {text.lower() for text in cells.texts}
+        return Decision("category").warn("'none' is taken as a missing cell" if lost else "")
+    if len(merged) >= _ALMOST_ALL * n and n >= _FEWEST_FOR_ID:
+        spaced = np.mean([len(level.split()) > 1 for level in present])
+        if spaced < 0.5 or _words(name) & _ID_WORDS:
+            return Decision("id", "an id").warn("almost surely an id")
+        return Decision("text", "free text")
+    return Decision("text", "text of too many different values")
+
+
+def _is_json(texts: list[str]) -> bool:
+    if not all(text[:1] in "{[" for text in texts[:100]):
+        return False
+    try:
+        for text in texts[:100]:
+            json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------- numbers
+
+
+def _decide_number(name: str, cells: Cells) -> Decision:
+    present = cells.values[~np.isnan(cells.values)]
+    if np.isinf(present).any():
+        return Decision("number", wrong=_infinite(cells.values))
+    different = np.unique(present)
+    if len(different) == 2 and set(different.tolist()) == {0.0, 1.0}:
+        return Decision("yes_no")
+    if not (present == np.round(present)).all():
+        return Decision("number")
+    words = _words(name)
+    n = len(present)
+    if n >= _FEWEST_FOR_ID and len(different) == n:
+        steps = np.diff(present)
+        counts_rows = (steps == 1).all() or (steps == -1).all()
+        if words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
+            decision = Decision("id", "an id: it numbers the rows" if counts_rows else "an id")
+            return decision.warn("almost surely an id")
+        if counts_rows:
+            return Decision("whole").warn("counts the rows like an id; kept because of its name")
+    decision = Decision("whole")
+    if words & (_ID_WORDS | _CODE_WORDS) and n >= _FEWEST_FOR_ID:
+        decision = decision.warn("named like an id or a code, and taken as a number")
+    return _look_for_sentinel(different, present, decision)
+
+
+def _infinite(values: Floats) -> str:
+    row = int(np.flatnonzero(np.isinf(values))[0])
+    return f"has an infinite value (row {row + 1}); correct it or leave the cell empty"
+
+
+def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -> Decision:
+    """Look for a number that stands for "missing".
+
+    Of three digits or more (999, -9999), more than once, and further from all other values than
+    five times their range: taken as missing, and said. Nearer than that but alone (further away
+    than three times the widest gap between the others), or -1, -9 or 99: named, and kept.
+    """
+    if len(different) < 5:
+        return decision
+    for end, others in ((different[-1], different[:-1]), (different[0], different[1:])):
+        if float(end) not in _CODES:
+            continue
+        distance = abs(end - (others[-1] if end > others[-1] else others[0]))
+        n_cells = int((present == end).sum())
+        if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
+            decision = replace(decision, sentinels=(*decision.sentinels, float(end)))
+            decision = decision.warn(
+                f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as whole "
+                "numbers to keep them"
+            )
+        elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
+            decision = decision.warn(
+                f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
+                "empty these cells if it does"
+            )
+    return decision
+
+
+# ------------------------------------------------------------------------------- any
+
+
+def _if_constant(cells: Cells, decision: Decision) -> Decision:
+    if decision.wrong or decision.kind in ("empty", "id") or cells.sort == "other":
+        return decision
+    kept = tuple(map(key, decision.order))
+    levels, codes = read_levels(cells, kept)
+    different = np.unique(codes[codes >= 0])
+    if decision.kind in ("number", "whole", "date", "yes_no"):
+        # As values: "1.0" and "1" are one, and 999 may be none.
+        values = values_of(cells, decision)
+        assert not isinstance(values, Bad)
+        different = np.unique(values[~np.isnan(values)])
+        same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
+    else:
+        same = len({key(levels[i]) for i in different}) < 2
+    if not len(different):
+        return replace(decision, kind="empty", because="no cell has a value")
+    return replace(decision, kind="constant", because="constant") if same else decision
+
+
+def values_of(cells: Cells, decision: Decision) -> Floats | Bad:
+    """Return the cells of a column of numbers, dates, or yes and no, NaN where missing."""
+    if decision.kind == "date":
+        return read_times(cells) if decision.time_only else read_dates(cells, decision.day_first)
+    if decision.kind == "yes_no":
+        return read_yes_no(cells)
+    numbers = read_numbers(cells, decision.decimal)
+    if isinstance(numbers, Bad) or not decision.sentinels:
+        return numbers
+    return np.where(np.isin(numbers, decision.sentinels), np.nan, numbers)
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a column's name: customer_id and customerId have two."""
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return set(re.findall(r"[a-z]+", spaced.lower())) | {name.strip().lower()}
+
+
+def _target_warning(name: str, cells: Cells, decision: Decision) -> str:
+    if decision.because or decision.kind not in ("whole", "yes_no", "category", "ordered"):
+        return ""
+    if not _words(name) & _TARGET_WORDS:
+        return ""
+    _, codes = read_levels(cells)
+    n_levels = len(np.unique(codes[codes >= 0]))
+    return "almost surely a target: leave it out" if n_levels <= _MOST_CLASSES else ""

@@ -6,7 +6,7 @@ import os
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,9 @@ from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import Checkpoint, fit_marks
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
+
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
 
 Floats = NDArray[np.float64]
 
@@ -177,6 +180,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     units_ : Units
         How features were centred and scaled: a tuple with the fields ``offset`` and ``scale``,
         both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
+    encoder_ : TableEncoder or None
+        What turns rows of a user's table into features, in every method that takes rows: of models
+        that ``sgpmic fit`` wrote, where the table is more than plain numbers. None after ``fit``.
     n_features_in_ : int
         Number of features seen in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -387,6 +393,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         settings = self.check_settings()
+        self.encoder_: TableEncoder | None = None
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
@@ -518,6 +525,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
+        if self.encoder_ is not None:
+            X = self.encoder_.transform(X)
         Y: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return Y
 
@@ -716,6 +725,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             support=self.support_,
             number_of_clusters=self.number_of_clusters_,
             number_of_dimensions=self.number_of_dimensions_,
+            encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
         )
         save_model(path, stored)
 
@@ -736,7 +746,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
             model = cls(**stored.parameters)
             for name in _STORED_ATTRIBUTES:
                 setattr(model, name, stored.attributes[name])
-        except (KeyError, TypeError) as error:
+            model.encoder_ = None
+            if stored.encoder is not None:
+                from sgpmic.tables.encoder import TableEncoder
+
+                model.encoder_ = TableEncoder.from_dict(stored.encoder)
+                if len(model.encoder_.source_) != model.n_features_in_:
+                    raise ValueError("its table encoder has another number of features")
+        except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
         predictor = stored.predictor
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)

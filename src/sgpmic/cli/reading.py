@@ -1,9 +1,9 @@
 """From a file to the numbers that a fit takes: which columns, what each is, what becomes of it.
 
-Who decides: up to `SAMPLE_ROWS` rows, all of them. Of a larger table of plain numbers some rows from
-all over it, so that it is read once and never held as text; of other larger tables, again all rows.
-Where several processes share a table the first one decides, by rows from all over the file, and tells
-the others.
+Who decides: of a table of up to `SAMPLE_ROWS` rows, all of them. Of a larger table of plain numbers
+some rows from all over it, so that it is never held as text; of other larger tables again all rows.
+Where several processes share a table the first one decides, by rows from all over the file, and
+tells the others.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.errors import TableError, list_names
 from sgpmic.tables.reader import (
     Table,
     TableReader,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sgpmic.cli.job import CommandJob
-    from sgpmic.tables.encoder import TableEncoder
+    from sgpmic.tables.encoder import Column, TableEncoder
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
@@ -141,7 +141,7 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
     missing = [name for name in (*kinds, *log) if name not in features]
     if missing:
         raise TableError(
-            f"{reader.path}: {list_names(missing)} is not among --columns; add it, or say less of it"
+            f"{reader.path}: --columns leaves out {list_names(missing)}; add what you say more of"
         )
     others = {name: "left out: dropped" for name in drop} | {
         name: "left out: names the rows" for name in ids
@@ -181,7 +181,9 @@ def read_for_fit(job: CommandJob, path: Path, asked: Asked) -> EncodedTable:
         from sgpmic.tables.encoder import TableEncoder
 
         encoder = TableEncoder.from_dict(json.loads(state))
-    return job.do(lambda: _encode(job, reader, choice, encoder))
+    assert encoder is not None
+    judged = encoder
+    return job.do(lambda: _encode(job, reader, choice, judged))
 
 
 def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> TableEncoder:
@@ -232,7 +234,7 @@ def _encode(
 ) -> EncodedTable:
     """Return this process's rows, read as plain numbers where that is all they are."""
     path = reader.path
-    selection = {
+    selection: dict[str, Any] = {
         "id_column": choice.id_column,
         "label_column": choice.label_column,
         "share": job.share,
@@ -246,7 +248,7 @@ def _encode(
     if job.is_alone and len(raw.columns) > SAMPLE_ROWS:
         encoder = _fit_encoder(path, raw.columns, choice)
     values, notes = encode_rows(encoder, raw.columns, path)
-    listing = _listing(reader, choice, encoder)
+    listing = _listing(reader, choice, encoder.columns_)
     judged_by = None if job.is_alone else encoder.columns_[0].n_rows
     used = tuple(column.name for column in encoder.columns_ if column.features)
     return EncodedTable(
@@ -263,17 +265,28 @@ def _encode(
     )
 
 
+def read_again(
+    path: Path,
+    features: Sequence[str],
+    id_column: str | None,
+    label_column: str | None,
+    *,
+    encoder: TableEncoder | None,
+) -> Table:
+    """Return a table that was fitted, as it was fitted."""
+    if encoder is None:
+        return read_table(path, columns=features, id_column=id_column, label_column=label_column)
+    raw = read_columns(path, columns=features, id_column=id_column, label_column=label_column)
+    values, _ = encode_rows(encoder, raw.columns, str(path))
+    return Table(values, tuple(features), raw.ids, id_column, raw.labels, label_column)
+
+
 def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Any, list[str]]:
     """Return rows as numbers, and what was strange about their cells."""
     from sgpmic.exceptions import SGPMICWarning
-    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
     from sgpmic.tables.plain_numbers import with_plain_numbers
 
-    words = [
-        column.name
-        for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
-        if not isinstance(encoding, NumberEncoding | YesNoEncoding)
-    ]
+    words = word_columns(encoder)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -281,6 +294,17 @@ def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[An
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
     return values, [str(w.message) for w in said if issubclass(w.category, SGPMICWarning)]
+
+
+def word_columns(encoder: TableEncoder) -> list[str]:
+    """Return the columns whose cells are words, also if they look like numbers."""
+    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
+
+    return [
+        column.name
+        for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
+        if not isinstance(encoding, NumberEncoding | YesNoEncoding)
+    ]
 
 
 def _is_plain(encoder: TableEncoder) -> bool:
@@ -303,27 +327,72 @@ def _read_plain(
     selection: dict[str, Any],
 ) -> EncodedTable:
     """Return rows of plain numbers, which no encoder is needed for."""
-    used = [column.name for column in encoder.columns_ if column.features]
-    judged_by = encoder.columns_[0].n_rows
-    if not job.is_alone or judged_by < SAMPLE_ROWS:
+    first = encoder.columns_
+    used = [column.name for column in first if column.features]
+    if not job.is_alone or first[0].n_rows < SAMPLE_ROWS:
         data = read_table(reader.path, columns=used, **selection)
-        listing = _listing(reader, choice, encoder)
-        return _plain_table(data, listing, None if job.is_alone else judged_by)
-    # Columns that only seem to be constant or copies, of the first rows, are looked at again.
-    numbers = [
-        column.name
-        for column in encoder.columns_
-        if column.features or column.kind in ("constant", "copy", "empty")
-    ]
-    data = read_table(reader.path, columns=numbers, **selection)
+        judged_by = None if job.is_alone else first[0].n_rows
+        return _plain_table(data, _listing(reader, choice, first), judged_by)
+    # What was constant, or a copy, in the first rows only, is looked at again.
+    again = ("constant", "copy", "empty")
+    names = [column.name for column in first if column.features or column.kind in again]
+    data = read_table(reader.path, columns=names, **selection)
     encoder = _judge_values(reader.path, data, _with_ids(choice, encoder))
     if not _is_plain(encoder):
-        raise TableError("not plain after all")
+        raise TableError("columns are more than plain numbers after all")
     kept = [place for place, column in enumerate(encoder.columns_) if column.features]
-    columns = _measured(encoder, data)
-    if len(kept) < len(numbers):
+    found = {column.name: column for column in (*first, *_measured(encoder, data))}
+    if len(kept) < len(names):
         values = np.ascontiguousarray(data.values[:, kept])
-        data = replace(data, values=values, names=tuple(numbers[place] for place in kept))
-    known = {column["name"]: column for column in columns}
-    listing = _listing(reader, choice, encoder, known)
-    return _plain_table(data, listing, len(data.values) and SAMPLE_ROWS)
+        data = replace(data, values=values, names=tuple(names[place] for place in kept))
+    listing = _listing(reader, choice, list(found.values()))
+    return _plain_table(data, listing, min(SAMPLE_ROWS, len(data.values)))
+
+
+def _judge_values(path: str, data: Table, choice: Choice) -> TableEncoder:
+    """Return an encoder fitted to rows from all over a table of numbers."""
+    import pyarrow as pa
+
+    rows = np.unique(np.linspace(0, len(data.values) - 1, SAMPLE_ROWS).astype(np.int64))
+    sample = {name: data.values[rows, place] for place, name in enumerate(data.names)}
+    kinds = {name: kind for name, kind in choice.kinds.items() if name in sample}
+    return _fit_encoder(path, pa.table(sample), replace(choice, kinds=kinds))
+
+
+def _measured(encoder: TableEncoder, data: Table) -> list[Column]:
+    """Return columns of numbers with the gaps and ranges of all rows, not of some."""
+    columns = []
+    for place, column in enumerate(encoder.columns_):
+        values = data.values[:, place]
+        n_missing = int(np.isnan(values).sum())
+        summary = column.summary
+        if column.kind in ("number", "whole") and n_missing < len(values):
+            summary = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
+        columns.append(replace(column, summary=summary, n_missing=n_missing, n_rows=len(values)))
+    return columns
+
+
+def _plain_table(data: Table, listing: list[dict[str, Any]], judged_by: int | None) -> EncodedTable:
+    return EncodedTable(
+        **{item.name: getattr(data, item.name) for item in fields(data)},
+        encoder=None,
+        columns=listing,
+        notes=[],
+        judged_by=judged_by,
+    )
+
+
+def _listing(
+    reader: TableReader, choice: Choice, columns: Sequence[Column]
+) -> list[dict[str, Any]]:
+    """Return every column of the file and what becomes of it, for ``run.json``."""
+    from sgpmic.tables.encoder import Column
+
+    known = {column.name: asdict(column) for column in columns}
+    n_rows = columns[0].n_rows
+    for name, becomes in choice.others.items():
+        kind = {"left out: names the rows": "id", "left out: dropped": "dropped"}
+        known[name] = asdict(
+            Column(name, kind.get(becomes, "label"), "", 0, n_rows, becomes, None, ())
+        )
+    return [known[name] for name in reader.names if name in known]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.learning.points import view_axes
-from sgpmic.tables.description import Levels
+from sgpmic.tables.description import Levels, describe
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,6 +25,8 @@ class RunContent:
     feature_names : tuple of str, one a column of ``values``
     values : ndarray of shape (n_samples, n_features)
         The columns of numbers, in their own units; NaN where missing.
+    dates : tuple of str
+        Those of the columns of numbers that are dates: days since 1970.
     categories : tuple of Levels
         The columns of words.
     columns : list of dict
@@ -65,6 +67,7 @@ class RunContent:
     means: Floats
     covariances: Floats
     weights: Floats
+    dates: tuple[str, ...] = ()
     categories: tuple[Levels, ...] = ()
     columns: list[dict[str, Any]] = field(default_factory=list)
     ids: list[str] | None = None
@@ -149,7 +152,7 @@ def content_from_model(
     ----------
     model : SGPMIC
     values : ndarray of shape (n_samples, n_features)
-        What it was fitted on.
+        What it was fitted on; where the model has an encoder, what that made of the table.
     title : str
     feature_names : tuple of str or None
         None for those the model has seen, or "feature 0", ….
@@ -157,6 +160,10 @@ def content_from_model(
         Other fields of :class:`RunContent`: ids, given_labels, warnings, times, …
     """
     values = np.asarray(values, dtype=np.float64)
+    if model.encoder_ is not None:
+        described = describe(model.encoder_, values)
+        feature_names, values = described.names, described.numbers
+        more = {"categories": described.categories, "dates": described.dates} | more
     if feature_names is None:
         seen = getattr(model, "feature_names_in_", None)
         seen = [f"feature {j}" for j in range(values.shape[1])] if seen is None else seen

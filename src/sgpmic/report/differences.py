@@ -8,7 +8,7 @@ import numpy as np
 
 from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import Profiles, Shares, level_shares, missing_shares
-from sgpmic.report.words import number, percent, shorten
+from sgpmic.report.words import day, number, percent, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -49,9 +49,8 @@ def find_differences(content: RunContent, profiles: Profiles) -> list[list[Diffe
     found: list[list[Difference]] = [[] for _ in range(M)]
     for j, name in enumerate(content.feature_names):
         for m in range(M):
-            inside, outside = (
-                number(float(s[m, j]), 3) for s in (profiles.means, profiles.outside)
-            )
+            means = profiles.means[m, j], profiles.outside[m, j]
+            inside, outside = (_value(content, name, float(mean)) for mean in means)
             effect = float(profiles.effects[m, j])
             found[m].append(Difference(name, effect, inside, outside, name))
     for column in content.categories:
@@ -66,6 +65,10 @@ def find_differences(content: RunContent, profiles: Profiles) -> list[list[Diffe
         differences[:] = [one for one in differences if abs(one.effect) >= SMALL_EFFECT]
         differences.sort(key=lambda one: -abs(one.effect))
     return found
+
+
+def _value(content: RunContent, name: str, value: float) -> str:
+    return day(value) if name in content.dates else number(value, 3)
 
 
 def _add_shares(

@@ -44,6 +44,7 @@ from sgpmic.report.statistics import (
 )
 from sgpmic.report.words import (
     any_number,
+    day,
     duration,
     exact_percent,
     listing,
@@ -353,7 +354,7 @@ def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict
                 "name": _row_name(content, int(row)),
                 "given": None if content.given_labels is None else content.given_labels[row],
                 "clusters": [(int(m), float(chances[m])) for m in order],
-                "values": [number(float(content.values[row, j])) for j in features],
+                "values": [_cell(content, int(row), int(j)) for j in features],
                 "levels": [_level(column, int(row)) for column in categories],
             }
         )
@@ -365,6 +366,11 @@ def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict
         "partial": len(features) < len(content.feature_names)
         or len(categories) < len(content.categories),
     }
+
+
+def _cell(content: RunContent, row: int, j: int) -> str:
+    value = float(content.values[row, j])
+    return day(value) if content.feature_names[j] in content.dates else number(value)
 
 
 def _level(column: Levels, row: int) -> str:

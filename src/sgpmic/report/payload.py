@@ -178,7 +178,8 @@ def pack_map(drawn: LatentMap, rows: Ints) -> dict[str, Any]:
 def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`."""
     rows, features = shown.rows, shown.features
-    names = [shorten(content.feature_names[j]) for j in features]
+    feature_names = content.feature_names
+    names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
     given = None
     if content.given_labels is not None:
@@ -197,6 +198,7 @@ def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[s
         "map": pack_map(drawn, rows),
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
+        "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],
         "values": pack_values(values, shown.values_type),
         "categories": [
             pack_levels(column.name, column.levels, column.codes[rows])

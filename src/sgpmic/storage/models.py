@@ -43,6 +43,7 @@ class StoredModel:
     support: Support | None
     number_of_clusters: dict[str, Any] | None
     number_of_dimensions: dict[str, Any] | None
+    encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -68,6 +69,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "support": None if model.support is None else asdict(model.support),
         "number_of_clusters": model.number_of_clusters,
         "number_of_dimensions": model.number_of_dimensions,
+        "encoder": model.encoder,
     }
     write_model(path, header, arrays)
 
@@ -92,6 +94,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             support=None if header["support"] is None else Support(**header["support"]),
             number_of_clusters=header["number_of_clusters"],
             number_of_dimensions=header["number_of_dimensions"],
+            encoder=header["encoder"],
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error

@@ -348,6 +348,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return [by_name.get(column.name) for column in self.columns_]
 
+    @property
+    def encodings_(self) -> tuple[Encoding | None, ...]:
+        """How the cells of every column become numbers; None for columns that are left out."""
+        check_is_fitted(self)
+        return self._encodings
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the features: a column's, or ``column=level``.
 

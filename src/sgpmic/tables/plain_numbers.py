@@ -1,4 +1,4 @@
-"""Columns of text that hold plain numbers and nothing else, read at once instead of cell by cell."""
+"""Columns of text that hold plain numbers only, read at once instead of cell by cell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return the numbers, null where missing; None if a cell is anything else, or all are missing."""
+    """Return numbers, null where missing; None if a cell is anything else, or none is there."""
     texts = pc.utf8_trim_whitespace(column)
     # Few cells decide about most columns of words.
     if _cast(texts.slice(0, 100)) is None:

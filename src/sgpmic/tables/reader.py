@@ -209,7 +209,7 @@ def read_columns(
     features = choose_features(reader, columns, drop, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
     table = next(_share(reader, share).raw_blocks([*features, *texts]))
-    words = [_words(table.column(name)) for name in texts]
+    words = [column_words(table.column(name)) for name in texts]
     ids, labels = _ids_and_labels(words, id_column, label_column)
     return RawTable(table.select(features), ids, id_column, labels, label_column)
 
@@ -245,7 +245,8 @@ def _share(reader: TableReader, share: tuple[int, int]) -> TableReader:
     return reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
 
 
-def _words(column: pa.ChunkedArray) -> list[str]:
+def column_words(column: pa.ChunkedArray) -> list[str]:
+    """Return a column of any type as text, empty where missing."""
     return [word.strip() for chunk in column.chunks for word in to_texts(chunk)]
 
 

@@ -59,6 +59,12 @@
     return text.replace(/-/g, "−");
   }
 
+  /** A value of a feature in words; dates are days since 1970. */
+  function valueWords(value, feature, digits) {
+    if (!Number.isFinite(value) || !data.dates.includes(feature)) return number(value, digits);
+    return new Date(Math.round(value) * 864e5).toISOString().slice(0, 10);
+  }
+
   function percent(share) {
     if (share >= 0.9995 && share < 1) return "> 99.9 %";
     if (share > 0 && share < 0.0005) return "< 0.1 %";
@@ -69,7 +75,7 @@
     let words = `${nameOf(i)}: cluster ${clusterOf(i)}, certainty ${percent(certaintyOf(i))}`;
     if (groups[0]) words += `, ${groups[0].name} ${levelOf(i, groups[0])}`;
     const some = Math.min(data.features.length, 4);
-    for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${number(valueOf(i, f))}`;
+    for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${valueWords(valueOf(i, f), f)}`;
     for (const group of groups.slice(1, 3)) words += `, ${group.name} ${levelOf(i, group)}`;
     return words + ".";
   }
@@ -551,10 +557,10 @@
     let gaps = 0;
     for (let i = 0; i < n && !certainty; i++) gaps += Number.isNaN(valueOf(i, feature));
     if (low < high) {
-      const ends = certainty ? [percent(low), "100 %"] : ["≤ " + number(low, 4), "≥ " + number(high, 4)];
+      const ends = certainty ? [percent(low), "100 %"] : ["≤ " + valueWords(low, feature, 4), "≥ " + valueWords(high, feature, 4)];
       legend.append(element("span", "", ends[0]), bar, element("span", "", ends[1]));
     } else if (gaps < n) {
-      legend.append(element("span", "", "is always " + number(low, 4)));
+      legend.append(element("span", "", "is always " + valueWords(low, feature, 4)));
     }
     if (gaps) legend.append(element("span", "", `${gaps} missing, in grey`));
   }
@@ -672,7 +678,7 @@
     for (let k = 0; k < top; k++) {
       pair(chances, "cluster " + topClusters[i * top + k], percent(topChances[i * top + k] / 65535));
     }
-    valueCells.forEach((cell, f) => { cell.textContent = number(valueOf(i, f)); });
+    valueCells.forEach((cell, f) => { cell.textContent = valueWords(valueOf(i, f), f); });
     levelCells.forEach((cell, k) => { cell.textContent = shorten(levelOf(i, groups[1 + k]), 60); });
   }
 

@@ -9,6 +9,7 @@ from rich.table import Table as ScreenTable
 
 from sgpmic.cli.console import console
 from sgpmic.cli.reading import EncodedTable
+from sgpmic.tables.description import kind_words
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20
@@ -48,11 +49,6 @@ def _row(column: dict[str, Any]) -> tuple[str, ...]:
         share if n_missing else "",
         column["becomes"],
     )
-
-
-def kind_words(kind: str) -> str:
-    """Return a kind of column as it is written: yes/no, whole number."""
-    return {"yes_no": "yes/no", "whole": "whole number"}.get(kind, kind)
 
 
 def _short(text: str) -> str:

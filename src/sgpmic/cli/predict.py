@@ -128,6 +128,11 @@ class _NewRows:
         self._features = features
         self._present = present
 
+    def _refused(self, first: int, error: ValueError) -> TableError:
+        """Return why rows cannot be answered for, with their place."""
+        place = f", in rows from {first + 1} on" if first else ""
+        return TableError(f"{self._reader.path}{place}: {' '.join(str(error).split())}")
+
     def blocks(self, texts: list[str]) -> Iterator[tuple[dict[str, Any], list[list[str]]]]:
         """Yield what the model says of some rows, and their columns of text."""
         if self.model.encoder_ is None:

@@ -54,7 +54,7 @@ from sgpmic.report.words import (
     shorten,
     together,
 )
-from sgpmic.tables.description import Levels
+from sgpmic.tables.description import Levels, kind_words
 
 #: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
 N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
@@ -277,7 +277,7 @@ def _columns(content: RunContent) -> list[dict[str, Any]]:
     return [
         {
             "name": shorten(column["name"], 60) or "(no name)",
-            "kind": shorten(column["kind"], 30),
+            "kind": kind_words(shorten(column["kind"], 30)),
             "summary": shorten(column["summary"], 120),
             "missing": _missing_words(int(column["n_missing"]), int(column["n_rows"])),
             "becomes": shorten(column["becomes"], 200),

@@ -62,6 +62,11 @@ class Description(NamedTuple):
     categories: tuple[Levels, ...]
 
 
+def kind_words(kind: str) -> str:
+    """Return a kind of column as it is written: yes/no, whole number."""
+    return {"yes_no": "yes/no", "whole": "whole number"}.get(kind, kind)
+
+
 def describe(encoder: TableEncoder, values: Floats) -> Description:
     """Return encoded rows in the user's words.
 

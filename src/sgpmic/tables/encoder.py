@@ -19,7 +19,7 @@ from sgpmic.tables.column_cells import Bad, cells_of
 from sgpmic.tables.encodings import CategoryEncoding, DateEncoding, Encoding, encoding_from
 from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.frames import Frame, as_frame
-from sgpmic.tables.kinds import FOUND_KINDS, KINDS, decide, declared
+from sgpmic.tables.kinds import FOUND_KINDS, KINDS, Decision, decide, declared
 from sgpmic.tables.plans import Plan
 
 Floats = NDArray[np.float64]
@@ -89,9 +89,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         is above 2 and at least twice that of the logarithms. Where a named column has zeros, half
         its smallest positive value is added first.
     min_frequency : float, default=0.02
-        Levels of a category with a smaller share of its cells, or with one cell only, are joined
-        to one level 'other'. Where all but one level are rare, the column is left out, unless it
-        was declared a category.
+        Levels of a category with a smaller share of its cells, or with fewer than five of them
+        (a tenth, where there are fewer than fifty), are rare, and joined to one level 'other'.
+        Where all but one level are rare, the column is left out, unless its kind was declared. 0
+        joins none.
     drop : sequence of str, default=()
         Columns to leave out.
 
@@ -214,10 +215,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         else:
             decision = decide(name, cells, float(self.min_frequency))
         if name in self.drop:
-            decision = replace(decision, because="dropped", wrong="", warnings=())
-            if decision.kind in ("number", "whole", "date", "yes_no"):
-                # It may be wrong, which does not matter any more.
-                decision = replace(decision, kind="text")
+            # What is wrong with it does not matter any more.
+            kind = "text" if decision.wrong else decision.kind
+            decision = Decision(kind, "dropped", order=decision.order)
         return plans.make_plan(name, cells, decision, declared=name in kinds)
 
     def _log_rule(self, plan: Plan) -> str:
@@ -234,7 +234,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if plan.is_kept and plan.kind == "category":
                 encodings[j] = plans.join_rare(plan, float(self.min_frequency))
                 if encodings[j] is None:
-                    found[j] = plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+                    found[j] = plan.as_almost_constant()
+            elif plan.has_levels and plans.is_rare(plan, float(self.min_frequency)):
+                found[j] = plan.as_almost_constant()
         dates = [j for j, plan in enumerate(found) if plan.is_kept and plan.kind == "date"]
         for j in dates:
             encodings[j] = plans.encode_date(found[j], plans.one)
@@ -248,6 +250,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 continue
             if plan.kind == "date":
                 encodings[j] = plans.encode_date(plan, unit)
+                continue
+            if mixed and plans.is_rare(plan, float(self.min_frequency)):
+                found[j] = plan.as_almost_constant()
                 continue
             rule = self._log_rule(plan)
             encoding = plans.encode_values(plan, rule, unit)
@@ -502,17 +507,21 @@ def _raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     """Raise one error about all columns that are wrong."""
     if not wrong:
         return
-    listed = [f"column {quote(name)} {what}" for name, what in wrong[:_MOST_WRONG]]
+    if len(wrong) == 1:
+        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", column=wrong[0][0])
+    listed = [f"{quote(name)} {what}" for name, what in wrong[:_MOST_WRONG]]
     more = len(wrong) - _MOST_WRONG
     if more > 0:
-        listed.append(f"and {more} more columns")
-    raise TableError(". ".join(listed))
+        listed.append(f"and {more} more")
+    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}")
 
 
 def _not_read(bad: Bad, kind: str) -> str:
+    word = "yes or no" if kind == "yes_no" else f"a {kind}"
+    more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
     return (
-        f"was a {kind} in fit, and has {quote(bad.text)} (row {bad.row + 1}, {bad.n_cells} such "
-        f"cell{'s' * (bad.n_cells > 1)}); mend or empty these cells"
+        f"was {word} in fit, and now has {quote(bad.text)} (row {bad.row + 1}{more}): mend or "
+        "empty what is none"
     )
 
 

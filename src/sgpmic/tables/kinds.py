@@ -58,6 +58,8 @@ _MOSTLY = 0.8
 _ALMOST_ALL = 0.95
 # The part of the cells that has to be of levels that are not rare.
 _CATEGORY_SHARE = 0.5
+# Larger numbers overflow when a model squares them.
+_LARGEST = 1e100
 # The numbers that people write for "missing".
 _CODES = frozenset(
     float(sign * int(digit * n)) for digit in "9" for n in range(1, 8) for sign in (1, -1)
@@ -109,8 +111,14 @@ class Decision:
 
 
 def least_count(n: int, min_frequency: float) -> int:
-    """Return the number of cells below which a level is rare."""
-    return max(2, int(np.ceil(min_frequency * n)))
+    """Return the number of cells below which a level is rare.
+
+    It is ``min_frequency`` of the cells, and at least five, or a tenth of less than fifty; one
+    where ``min_frequency`` is 0.
+    """
+    if min_frequency == 0:
+        return 1
+    return max(2, min(5, n // 10), int(np.ceil(min_frequency * n)))
 
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
@@ -156,8 +164,8 @@ def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Deci
         bad = read_yes_no(cells)
     elif kind == "ordered":
         decision = _declared_order(cells, order)
-    if isinstance(bad, np.ndarray) and np.isinf(bad).any():
-        decision = replace(decision, wrong=_infinite(bad))
+    if isinstance(bad, np.ndarray):
+        decision = replace(decision, wrong=_too_large(bad))
     if isinstance(bad, Bad):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
         decision = replace(decision, wrong=_not_all(bad, f"is declared as {_named(kind)}", word))
@@ -175,23 +183,19 @@ def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
         order = cells.order
     if not order and (scale := find_scale([key(level) for level in used])):
         order = scale
-    if not order and not isinstance(numbers := read_numbers(cells), Bad):
-        found = {value: level for level in used for value in [_number(level)]}
-        order = tuple(found[value] for value in sorted(found))
-        del numbers
+    if not order and not isinstance(read_numbers(cells), Bad):
+        order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
     wrong = ""
     if strange and order:
-        wrong = f"the order has no {quote(strange[0])}; name all levels, from low to high"
+        wrong = (
+            f"is declared as ordered, and the order has no {quote(strange[0])}: name all levels, "
+            "from low to high"
+        )
     elif strange:
-        wrong = "is declared as ordered; say the order of its levels, from low to high"
+        wrong = "is declared as ordered: say the order of its levels, from low to high"
     return Decision("ordered", order=order, wrong=wrong)
-
-
-def _number(level: str) -> float:
-    value = number_text.parse_number(level)
-    return np.nan if value is None else value
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -242,7 +246,7 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
 
 def _several_units(texts: list[str]) -> str:
     units = sorted({number_text.unit_of(text) or "no sign" for text in texts})
-    return f"has numbers with different signs ({', '.join(units[:4])}); bring them to one unit"
+    return f"has numbers with different signs ({', '.join(units[:4])}): bring them to one unit"
 
 
 def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
@@ -254,6 +258,8 @@ def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | No
     days = read_dates(cells, day_first)
     # Bare numbers are dates only where somebody says so.
     if isinstance(days, Bad) or any(number_text.parse_number(text) is not None for text in texts):
+        if all(_is_any_date(text) for text in texts):
+            return Decision("date", wrong=_BOTH_ORDERS)
         n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
         bad = days if isinstance(days, Bad) else None
         return _mostly(bad, codes, n_different, "holds dates", "a date") if bad else None
@@ -263,6 +269,16 @@ def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | No
             "no date tells whether day or month comes first; the month is taken to"
         )
     return decision
+
+
+_BOTH_ORDERS = (
+    "holds dates with the day before the month and others with the month before the day: write "
+    "them in one way"
+)
+
+
+def _is_any_date(text: str) -> bool:
+    return any(date_text.parse_date(text, day_first) is not None for day_first in (True, False))
 
 
 def _mostly(
@@ -279,10 +295,11 @@ def _not_all(bad: Bad, holds: str, word: str) -> str:
     others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
     others = " and another cell are" if bad.n_cells == 2 else others
     plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
+    cells = "these cells" if bad.n_cells > 1 else "the cell"
     return (
         f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
-        f"{plural if bad.n_cells > 1 else word}; mend or empty them, or declare the column "
-        "as another kind"
+        f"{plural if bad.n_cells > 1 else word}: mend or empty {cells}, or declare the column as "
+        "another kind"
     )
 
 
@@ -296,7 +313,8 @@ def _as_levels(
     for level, count in zip(present, counts.tolist(), strict=True):
         merged[key(level)] = merged.get(key(level), 0) + count
     all_counts = np.asarray(list(merged.values()))
-    common = all_counts[all_counts >= least_count(n, min_frequency)].sum()
+    # A level of one cell is none, even if no level is to be joined.
+    common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()
     if common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in cells.texts}
         return Decision("category").warn("'none' is taken as a missing cell" if lost else "")
@@ -324,13 +342,13 @@ def _is_json(texts: list[str]) -> bool:
 
 def _decide_number(name: str, cells: Cells) -> Decision:
     present = cells.values[~np.isnan(cells.values)]
-    if np.isinf(present).any():
-        return Decision("number", wrong=_infinite(cells.values))
+    if wrong := _too_large(cells.values):
+        return Decision("number", wrong=wrong)
     different = np.unique(present)
     if len(different) == 2 and set(different.tolist()) == {0.0, 1.0}:
         return Decision("yes_no")
     if not (present == np.round(present)).all():
-        return Decision("number")
+        return _look_for_sentinel(different, present, Decision("number"))
     words = _words(name)
     n = len(present)
     if n >= _FEWEST_FOR_ID and len(different) == n:
@@ -347,9 +365,13 @@ def _decide_number(name: str, cells: Cells) -> Decision:
     return _look_for_sentinel(different, present, decision)
 
 
-def _infinite(values: Floats) -> str:
-    row = int(np.flatnonzero(np.isinf(values))[0])
-    return f"has an infinite value (row {row + 1}); correct it or leave the cell empty"
+def _too_large(values: Floats) -> str:
+    """Return what is wrong with numbers that cannot be squared, or nothing."""
+    rows = np.flatnonzero(np.abs(values) > _LARGEST)
+    if not len(rows):
+        return ""
+    word = "an infinite value" if np.isinf(values[rows[0]]) else "too large a number"
+    return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
 def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -> Decision:
@@ -369,8 +391,8 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
         if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
             decision = replace(decision, sentinels=(*decision.sentinels, float(end)))
             decision = decision.warn(
-                f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as whole "
-                "numbers to keep them"
+                f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as a "
+                "number to keep them"
             )
         elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
             decision = decision.warn(

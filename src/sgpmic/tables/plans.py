@@ -81,6 +81,10 @@ class Plan:
         decision = replace(self.decision, kind=kind, because=because).warn(warning)
         return replace(self, decision=decision)
 
+    def as_almost_constant(self) -> Plan:
+        """Return this column, left out because next to all cells are of one level."""
+        return self.leave_out("constant", f"almost always {quote(self.levels[0])}")
+
 
 def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Plan:
     """Return a column with its cells read."""
@@ -154,9 +158,9 @@ def _as_copy(plan: Plan, original: str) -> Plan:
 def join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     """Return the encoding of a category, or None where all but one level are rare.
 
-    Levels with fewer cells than ``min_frequency`` of all (and than two) are joined; if all of them
-    together are still too few, the rarest of the others joins them. A declared category of two
-    levels keeps them.
+    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are joined; if all of them together are
+    still too few, the rarest of the others joins them. A declared category of two levels keeps
+    them.
     """
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
@@ -185,6 +189,18 @@ def join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
         joined=tuple(plan.levels[i] for i in sorted(rare)),
         shares=tuple(float(share) for share in shares),
     )
+
+
+def is_rare(plan: Plan, min_frequency: float) -> bool:
+    """Return whether nearly all cells say yes, or nearly all no.
+
+    In a table of one unit the few others would be as far away as nothing else.
+    """
+    if plan.kind != "yes_no" or plan.declared:
+        return False
+    present = plan.values[~np.isnan(plan.values)]
+    n_rarer = min(present.sum(), len(present) - present.sum())
+    return bool(n_rarer < least_count(len(present), min_frequency))
 
 
 def encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
@@ -285,13 +301,13 @@ def encode_values(
 
 def summary(plan: Plan) -> str:
     """Return the range or the levels of a column, in words."""
-    if plan.kind == "constant" and plan.levels:
+    if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
     if plan.kind == "empty" or plan.cells.sort == "other":
         return ""
     if plan.kind == "yes_no" and len(plan.values):
         return f"yes {100 * np.nanmean(plan.values):.0f} %"
-    if plan.kind == "category":
+    if plan.kind in ("category", "constant"):
         total = max(int((plan.codes >= 0).sum()), 1)
         counts = np.bincount(plan.codes[plan.codes >= 0], minlength=len(plan.levels))
         shown = [

@@ -1,0 +1,359 @@
+"""What columns are taken for: as people write them, against what they mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgpmic import TableEncoder
+from sgpmic.tables.column_cells import cells_of, read_dates, read_numbers
+from sgpmic.tables.date_text import find_order, parse_date, parse_time
+from sgpmic.tables.encoder import Column
+from sgpmic.tables.errors import TableError
+from sgpmic.tables.kinds import Decision, decide
+from sgpmic.tables.number_text import find_decimal, parse_number
+
+FILLER = np.random.default_rng(1).normal(size=200)
+
+
+def decision_of(cells: list[Any], name: str = "x") -> Decision:
+    return decide(name, cells_of(pa.array(cells)), 0.02)
+
+
+def column_of(cells: list[Any], name: str = "x", **parameters: Any) -> Column:
+    """Fit a table of this column, as often as needed, and one of numbers."""
+    times = -(-20 // len(cells))
+    table = {name: cells * times, "filler": FILLER[: len(cells) * times]}
+    return TableEncoder(**parameters).fit(table).columns_[0]
+
+
+# ------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1.5", "-2", "3e2"], [1.5, -2, 300]),
+        (["1,5", "-2", "3,25"], [1.5, -2, 3.25]),
+        (["1,234.5", "12", "1,234,567"], [1234.5, 12, 1234567]),
+        (["1.234,5", "12", "1.234.567"], [1234.5, 12, 1234567]),
+        (["1 234", "1\u00a0234,5", "12"], [1234, 1234.5, 12]),
+        (["1'234.5", "7"], [1234.5, 7]),
+        (["12 %", "7.5%"], [12, 7.5]),
+        (["$1,200", "-$3.50", "($4.00)"], [1200, -3.5, -4]),
+        (["1.200 €", "3,50 €"], [1200, 3.5]),
+        (["12 kg", "13.5 kg"], [12, 13.5]),
+        (["NA", "?", "-", "unknown", "3", "4"], [np.nan] * 4 + [3, 4]),
+        (["0,123", "0,456"], [0.123, 0.456]),
+        (["1,234", "5,678"], [1234, 5678]),
+        (["1.234", "5.678"], [1.234, 5.678]),
+        (["−3", "+4"], [-3, 4]),
+    ],
+)
+def test_numbers_as_people_write_them(texts: list[str], numbers: list[float]) -> None:
+    decision = decision_of(texts)
+    assert decision.kind in ("number", "whole")
+    assert not decision.wrong
+    read = read_numbers(cells_of(pa.array(texts)), decision.decimal)
+    assert isinstance(read, np.ndarray)
+    np.testing.assert_array_equal(read, numbers)
+
+
+@pytest.mark.parametrize(
+    "text", ["1,23,4", "1.2.3", "A12", "12x", "(3", "--3", "", ".", "1 23", "٣"]
+)
+def test_what_is_no_number(text: str) -> None:
+    assert parse_number(text, ".") is None
+    assert parse_number(text, ",") is None
+
+
+@given(st.floats(-1e15, 1e15), st.sampled_from(".,"), st.sampled_from(["", " ", ",", "."]))
+def test_what_is_written_is_read(value: float, decimal: str, group: str) -> None:
+    if group == decimal:
+        group = ""
+    text = f"{value:,.4f}".replace(",", "g").replace(".", decimal).replace("g", group)
+    assert parse_number(text, decimal) == float(f"{value:.4f}")
+
+
+def test_a_comma_that_may_be_either_is_said() -> None:
+    assert find_decimal(["1,234", "5,678"]) == (".", True)
+    assert find_decimal(["1,234", "5,67"]) == (",", False)
+    assert "thousands" in (column_of(["1,234", "5,678", "7,000"]).warning or "")
+
+
+# ------------------------------------------------------------------------------- dates
+
+
+@pytest.mark.parametrize(
+    ("text", "day_first", "moment"),
+    [
+        ("2024-12-31", False, (2024, 12, 31)),
+        ("2024/2/3", True, (2024, 2, 3)),
+        ("31/12/2024", True, (2024, 12, 31)),
+        ("12/31/2024", False, (2024, 12, 31)),
+        ("3.4.2024", True, (2024, 4, 3)),
+        ("3.4.24", True, (2024, 4, 3)),
+        ("3/4/69", False, (1969, 3, 4)),
+        ("3 Jan 2024", False, (2024, 1, 3)),
+        ("03-Jan-24", False, (2024, 1, 3)),
+        ("Wed, 3rd January 2024", False, (2024, 1, 3)),
+        ("January 3, 2024", False, (2024, 1, 3)),
+        ("Sept 2024", False, (2024, 9, 1)),
+        ("2024-05", False, (2024, 5, 1)),
+        ("2024-12-31T23:59:30", False, (2024, 12, 31, 23, 59, 30)),
+        ("2024-12-31 23:59Z", False, (2024, 12, 31, 23, 59)),
+        ("2024-12-31 23:30+01:00", False, (2024, 12, 31, 22, 30)),
+        ("12/31/2024 11:05 PM", False, (2024, 12, 31, 23, 5)),
+        ("3 Jan 2024, 12:00 am", False, (2024, 1, 3)),
+    ],
+)
+def test_dates_as_people_write_them(
+    text: str, day_first: bool, moment: tuple[int, int, int]
+) -> None:
+    expected = datetime(*moment, tzinfo=UTC).timestamp() / 86_400
+    assert parse_date(text, day_first) == pytest.approx(expected, abs=1e-9)
+    assert decision_of([text, "2020-01-01"]).kind == "date"
+
+
+@pytest.mark.parametrize(
+    "text", ["31/31/2024", "2024-13-01", "2024-02-30", "3 Foo 2024", "1.2", ""]
+)
+def test_what_is_no_date(text: str) -> None:
+    assert parse_date(text, True) is None
+
+
+def test_times_of_the_day() -> None:
+    assert parse_time("06:00") == 0.25
+    assert parse_time("6:00 pm") == 0.75
+    assert parse_time("24:10") is None
+    assert column_of(["06:00", "18:30", "23:00"]).features == ("x (day, sine)", "x (day, cosine)")
+
+
+def test_the_whole_column_says_whether_the_day_comes_first() -> None:
+    assert find_order(["01/02/2024", "31/12/2024"]) == (True, False)
+    assert find_order(["01/02/2024", "12/31/2024"]) == (False, False)
+    assert find_order(["01/02/2024"]) == (False, True)
+    assert find_order(["01.02.2024"]) == (True, False)
+    column = column_of(["01/02/2024", "03/04/2024"])
+    assert "day or month" in (column.warning or "")
+    with pytest.raises(TableError, match="month before the day"):
+        column_of(["31/12/2024", "12/31/2024"])
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)))
+def test_typed_dates_are_written_dates(moment: datetime) -> None:
+    moment = moment.replace(microsecond=0)
+    expected = (moment - datetime(1970, 1, 1)).total_seconds() / 86_400
+    for column in (pa.array([moment]), pa.array([moment.isoformat()]), pa.array([f"{moment}"])):
+        days = read_dates(cells_of(column), False)
+        assert isinstance(days, np.ndarray)
+        assert days[0] == pytest.approx(expected, abs=1e-9)
+
+
+# ------------------------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["yes", "no", "Yes "], "yes_no"),
+        (["Y", "N", "y"], "yes_no"),
+        (["TRUE", "false", "true"], "yes_no"),
+        ([True, False, None], "yes_no"),
+        ([0, 1, 1], "yes_no"),
+        (["0", "1", "1"], "yes_no"),
+        (["ja", "nein", "ja"], "yes_no"),
+        (["m", "f", "f"], "category"),
+        (["low", "High", "medium"], "ordered"),
+        (["small", "large", "small"], "ordered"),
+        (["1st", "3rd", "2nd"], "ordered"),
+        (["agree", "strongly agree", "neutral"], "ordered"),
+        (["none", "mild", "severe"], "ordered"),
+        (["red", "blue", "green"], "category"),
+        (["S", "M", "S"], "category"),
+        (["01234", "05678", "01234"], "category"),
+        ([3, 1, 2], "whole"),
+        ([3.0, 1.0, None], "whole"),
+        (["3", "1", "2"], "whole"),
+        ([1.5, 2.5, 3.5], "number"),
+        (["x", "x", "X "], "constant"),
+        ([7, 7, None], "constant"),
+        (["NA", "", "-"], "empty"),
+        ([None, None], "empty"),
+        ([[1], [2], [1]], "text"),
+        (['{"a": 1}', '{"a": 2}', "[]"], "text"),
+    ],
+)
+def test_kinds(cells: list[Any], kind: str) -> None:
+    assert column_of(cells).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "kind"),
+    [
+        ("x", list(range(100, 140)), "id"),
+        ("x", [str(i) for i in range(40)], "id"),
+        ("x", list(range(40, 0, -1)), "id"),
+        ("year", list(range(1980, 2020)), "whole"),
+        ("x", [3 * i % 41 for i in range(40)], "whole"),
+        ("customer_id", [3 * i % 41 for i in range(40)], "id"),
+        ("customerId", [3 * i % 41 for i in range(40)], "id"),
+        ("x", [f"A{i}" for i in range(40)], "id"),
+        ("x", [f"00000000-0000-4000-8000-{i:012d}" for i in range(40)], "id"),
+        ("x", [f"the {i} words of a sentence" for i in range(40)], "text"),
+        ("x", [f"word{i % 30}" for i in range(40)], "text"),
+        ("x", [str(i) for i in range(9)], "whole"),
+    ],
+)
+def test_ids_and_text(name: str, cells: list[Any], kind: str) -> None:
+    encoder = TableEncoder().fit({name: cells, "filler": FILLER[: len(cells)]})
+    assert encoder.columns_[0].kind == kind
+    assert bool(encoder.columns_[0].features) == (kind == "whole")
+    if kind == "id":
+        assert encoder.columns_[0].becomes.startswith("left out: an id")
+        assert "id" in (encoder.columns_[0].warning or "")
+
+
+def test_targets_are_named() -> None:
+    assert "target" in (column_of(["a", "b", "c"], name="class").warning or "")
+    assert "target" in (column_of([1, 2, 3], name="label").warning or "")
+    assert column_of(["a", "b", "c"], name="classy").warning is None
+
+
+def test_numbers_that_stand_for_missing_cells() -> None:
+    ages = list(range(20, 60))
+    column = column_of([*ages, 999, 999])
+    assert column.n_missing == 2
+    assert "2 cells of 999" in (column.warning or "")
+    assert column_of([*ages, 999, 999], kinds={"x": "whole"}).n_missing == 0
+    for sentinel in ([999], [99, 99], [-1, -1]):  # might be true: named, and kept
+        column = column_of([*ages, *sentinel])
+        assert column.n_missing == 0
+        assert f"{sentinel[0]} (" in (column.warning or "")
+    assert column_of([*ages, 1000, 1000]).warning is None
+    assert column_of([*range(0, 900, 40), 999, 999]).warning is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "match"),
+    [
+        ([*map(str, range(9)), "many"], r"holds numbers, but 'many' \(row 10\) is not a number"),
+        ([*(f"2024-01-0{i}" for i in range(1, 9)), "later"], r"holds dates, but 'later' \(row 9\)"),
+        ([1.0, 2.0, np.inf], r"infinite value \(row 3\)"),
+        ([1.0, 2.0, 1e200], r"too large a number \(row 3\)"),
+        (["5 %", "6", "7 %"], r"different signs \(%, no sign\)"),
+    ],
+)
+def test_what_is_wrong_with_a_column(cells: list[Any], match: str) -> None:
+    with pytest.raises(TableError, match=match):
+        TableEncoder().fit({"x": cells})
+    encoder = TableEncoder(drop=["x"]).fit({"x": cells, "filler": FILLER[: len(cells)]})
+    assert encoder.columns_[0].becomes == "left out: dropped"
+
+
+def test_one_error_names_all_columns_that_are_wrong() -> None:
+    cells = [*map(str, range(19)), "many"]
+    table = {"a": cells, "b": list(range(20)), "c": ["1 %"] * 10 + ["2"] * 10, "d": cells}
+    with pytest.raises(TableError, match=r"^3 columns .*'a' .*; 'c' .*; 'd' ") as caught:
+        TableEncoder().fit(table)
+    assert "'b'" not in str(caught.value)
+
+
+def test_columns_can_be_declared() -> None:
+    assert column_of([1, 2, 3], kinds={"x": "category"}).features == ("x=1", "x=2", "x=3")
+    assert column_of(["a", "b", "c"], kinds={"x": "text"}).becomes == "left out: declared as text"
+    assert column_of(["20240101", "20240301"], kinds={"x": "date"}).summary.startswith("2024-01-01")
+    assert column_of([2020, 2024], kinds={"x": "date"}).summary == "2020-01-01 to 2024-01-01"
+    order = ("ordered", ("bad", "so so", "nice"))
+    assert column_of(["nice", "Bad", "so  so"], kinds={"x": order}).summary == "bad < so so < nice"
+    assert column_of([30, 9, 100], kinds={"x": "ordered"}).summary == "9 < 30 < 100"
+    ids = list(range(40))
+    encoder = TableEncoder(kinds={"x": "number"}).fit({"x": ids})
+    np.testing.assert_array_equal(encoder.transform({"x": ids})[:, 0], ids)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "match"),
+    [
+        ({"x": "number"}, r"declared as a number, but 'a' \(row 1\) and 19 other cells"),
+        ({"x": "date"}, "declared as a date"),
+        ({"x": "yes_no"}, "declared as yes or no"),
+        ({"x": "ordered"}, "say the order"),
+        ({"x": ("ordered", ("a", "c"))}, "the order has no 'b'"),
+    ],
+)
+def test_declarations_that_cells_do_not_bear_out(kinds: dict[str, Any], match: str) -> None:
+    with pytest.raises(TableError, match=match):
+        column_of(["a", "b"], kinds=kinds)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"kinds": {"x": "colour"}},
+        {"kinds": {"x": ("number", ("a",))}},
+        {"kinds": {"y": "number"}},
+        {"drop": ["y"]},
+        {"drop": "x"},
+        {"log": ["y"]},
+        {"log": "yes"},
+        {"min_frequency": 0.5},
+        {"min_frequency": True},
+    ],
+)
+def test_parameters_that_make_no_sense(parameters: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"kinds|no column|drop|log|min_frequency"):
+        column_of(["a", "b"], **parameters)
+
+
+# ------------------------------------------------------------------------------- copies
+
+
+def test_copies_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    celsius = rng.normal(10, 5, 50)
+    letters = rng.choice(list("abc"), 50)
+    names = {"a": "Anna", "b": "Berta", "c": "Carl"}
+    table = {
+        "celsius": celsius,
+        "fahrenheit": 32 + 1.8 * celsius,
+        "minus": -celsius,
+        "rounded": np.round(celsius, 1),
+        "letter": letters,
+        "name": [names[letter] for letter in letters],
+        "number": ["abc".index(letter) for letter in letters],
+        "other": rng.normal(size=50),
+    }
+    encoder = TableEncoder().fit(table)
+    became = {column.name: column.becomes for column in encoder.columns_}
+    copies = {name: text for name, text in became.items() if "copy" in text}
+    assert copies == {
+        "fahrenheit": "left out: a copy of 'celsius'",
+        "minus": "left out: a copy of 'celsius'",
+        "name": "left out: a copy of 'letter'",
+        "number": "left out: a copy of 'letter'",
+    }
+    assert encoder.columns_[3].warning == "almost a copy of 'celsius'"
+    declared = TableEncoder(kinds={"minus": "number"}).fit(table)
+    assert declared.columns_[2].features == ("minus",)
+
+
+def test_a_copy_has_the_same_gaps() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    gappy = np.where(np.arange(30) == 3, np.nan, values)
+    encoder = TableEncoder().fit({"a": values, "b": gappy, "c": 2 * gappy})
+    assert [column.kind for column in encoder.columns_] == ["number", "number", "copy"]
+    assert encoder.columns_[2].becomes == "left out: a copy of 'b'"
+
+
+def test_pandas_carries_an_order() -> None:
+    grades = pd.Categorical(["C", "A", "B"] * 5, categories=["C", "B", "A"], ordered=True)
+    column = TableEncoder().fit(pd.DataFrame({"grade": grades})).columns_[0]
+    assert (column.kind, column.summary) == ("ordered", "C < B < A")

@@ -16,7 +16,7 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sgpmic._plots import PlotsMixin
@@ -34,9 +34,10 @@ from sgpmic.learning.constraints import (
     check_all,
 )
 from sgpmic.learning.em import State
+from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.predictor import Assessment, Predictor
+from sgpmic.learning.predictor import Assessment, Imputation, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.learning.units import SCALES
@@ -384,7 +385,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The data (the paper's Y), in their own units.
+            The data (the paper's Y), in their own units. NaN stands for a missing value, which is
+            integrated out. A row without any value is refused; a feature without any is left
+            out, with a warning.
         y : Ignored
             Present for scikit-learn's conventions.
 
@@ -398,12 +401,26 @@ n_components_) and (n_clusters, n_components_, n_components_)
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         # Row by row in memory: sums in another order would round differently.
-        Y = validate_data(self, table, dtype=np.float64, order="C", ensure_min_samples=least)
+        Y = validate_data(
+            self,
+            table,
+            dtype=np.float64,
+            order="C",
+            ensure_min_samples=least,
+            ensure_all_finite="allow-nan",
+        )
         group = ProcessGroup(len(Y)) if group is None else group
+        n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
+        refuse_empty_rows(Y, group.first, n_empty)
         if not isinstance(self.n_clusters, str) and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
+            )
+        if settings.computation.batch_size is not None and has_gaps(Y, group):
+            raise ValueError(
+                "batch_size works on tables without missing values: leave it out (None), or fill "
+                "the gaps first."
             )
         if settings.computation.batch_size is not None and group.mesh is not None:
             raise ValueError(
@@ -424,7 +441,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
         self._keep(result)
-        for category, sentence in advice(result, settings):
+        for category, sentence in advice(result, settings, getattr(self, "feature_names_in_", None)):
             # Past the method that chooses the device, to the line of the user's that called it.
             warnings.warn(sentence, category, stacklevel=3)
         return self
@@ -527,7 +544,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
-        Y: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        Y: Floats = validate_data(
+            self, X, dtype=np.float64, order="C", reset=False, ensure_all_finite="allow-nan"
+        )
+        Y = self._predictor.known_features(Y)
+        refuse_empty_rows(Y)
         return Y
 
     @on_chosen_device
@@ -694,9 +715,35 @@ n_components_) and (n_clusters, n_components_, n_components_)
         WholeNumber(1).check("n_samples", n_samples)
         return self._predictor.draw(int(n_samples), check_random_state(self.random_state))
 
+    @on_chosen_device
+    def impute(self, X: ArrayLike) -> Imputation:
+        """Return rows with the expectations of their missing values, and how sure they are.
+
+        What the mapping says at a row's latent point, and what the row's other values, with what
+        the mapping leaves over of the training rows, say beyond it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN for missing values.
+
+        Returns
+        -------
+        imputation : Imputation
+            A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
+            deviation of every value, 0 for those that were there. Of a feature that no row had in
+            ``fit`` nothing is known: both are NaN.
+        """
+        return self._predictor.impute(self._check_rows(X))
+
     @property
     def _n_features_out(self) -> int:
         return int(self.n_components_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_predictor")

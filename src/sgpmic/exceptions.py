@@ -5,6 +5,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 __all__ = [
     "ConvergenceWarning",
     "DeadClusterWarning",
+    "EmptyFeatureWarning",
     "JitterWarning",
     "NoStructureWarning",
     "NotFittedError",
@@ -19,6 +20,10 @@ class SGPMICWarning(UserWarning):
 
 class DeadClusterWarning(SGPMICWarning):
     """A cluster has lost all its rows."""
+
+
+class EmptyFeatureWarning(SGPMICWarning):
+    """A feature has no value in any row."""
 
 
 class JitterWarning(SGPMICWarning):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from sgpmic.exceptions import (
     ConvergenceWarning,
     DeadClusterWarning,
+    EmptyFeatureWarning,
     JitterWarning,
     NoStructureWarning,
     StartWarning,
@@ -16,9 +18,20 @@ from sgpmic.exceptions import (
 from sgpmic.learning.run import FitSettings, Result
 
 
-def advice(result: Result, settings: FitSettings) -> Iterator[tuple[type[Warning], str]]:
-    """Yield the warnings that a fit deserves."""
+def advice(
+    result: Result, settings: FitSettings, names: Any = None
+) -> Iterator[tuple[type[Warning], str]]:
+    """Yield the warnings that a fit deserves; ``names`` are those of the features, if any."""
     outcome = result.learned.outcome
+    unseen = np.flatnonzero(~result.predictor.seen)
+    if len(unseen):
+        shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
+        more = ", …" if len(unseen) > 5 else ""
+        yield (
+            EmptyFeatureWarning,
+            f"{len(unseen)} of the features have no value in any row and were left out: {shown}"
+            f"{more}.",
+        )
     support = result.structure.support
     if support is not None and not support.supported and result.S.shape[1] > 1:
         yield (

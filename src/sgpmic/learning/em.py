@@ -44,7 +44,8 @@ from sgpmic.model.bound import (
     mapping_weights,
     sums,
 )
-from sgpmic.model.e_step import e_step, responsibilities
+from sgpmic.model.e_step import e_step, expected_cells, responsibilities
+from sgpmic.model.gaps import count_groups, with_cells
 from sgpmic.model.mixture import (
     Conjugate,
     Mixture,
@@ -93,6 +94,7 @@ class State(NamedTuple):
     jitter: Array
     #: 1 for each of the kernels' parameters, 0 for a bias or white part that is left out.
     present: Kernel
+    cells: Array | None = None  # (N, P) posterior means of missing cells, 0 for observed ones
 
     @property
     def mappings(self) -> Mappings:
@@ -238,7 +240,9 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
 @compiled(static_argnames="options")
 def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
-    settled, count = settle(_in_place(state, rows), rows, limits, options, limits.e_steps)
+    begun = _update_cells(_in_place(state, rows), rows, options)
+    rows = with_cells(rows, begun.cells)
+    settled, count = settle(begun, rows, limits, options, limits.e_steps)
     step = _maximise(settled, rows, limits, options)
     new = _in_place(step.state, rows)
     info = RoundInfo(
@@ -256,6 +260,21 @@ def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tupl
     return new, info
 
 
+def _update_cells(state: State, rows: Rows, options: Options) -> State:
+    """Return the state with the posterior of missing cells that is best for q(F)."""
+    if state.cells is None:
+        return state
+    cells = expected_cells(
+        state.mappings,
+        state.parameters.X,
+        mapping_weights(state.S, rows, shared=options.shared),
+        with_cells(rows, state.cells),
+        jitter=state.jitter,
+        spread=state.parameters.spread,
+    )
+    return state._replace(cells=cells)
+
+
 def _in_place(state: State, rows: Rows) -> State:
     """Return the state with X and S beside their rows and the rest on every device."""
     if rows.mesh is None:
@@ -268,7 +287,8 @@ def _in_place(state: State, rows: Rows) -> State:
     parameters = placed.parameters._replace(
         X=beside(X), log_spread=None if log_spread is None else beside(log_spread)
     )
-    return placed._replace(parameters=parameters, S=beside(state.S))
+    cells = None if state.cells is None else beside(state.cells)
+    return placed._replace(parameters=parameters, S=beside(state.S), cells=cells)
 
 
 class StartArrays(NamedTuple):
@@ -281,6 +301,7 @@ class StartArrays(NamedTuple):
     beta: Array
     pseudo_counts: Array  # (M,), 0 for padding
     jitter: Array
+    cells: Array | None = None  # (N, P) first values of missing cells
 
 
 @compiled(static_argnames="options")
@@ -290,7 +311,7 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
     X is standardised unless unit covariances fix its scale, and Z, which lives in the same space,
     with it.
     """
-    X, Z, S, kernels, beta, pseudo_counts, jitter = start
+    X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
     if options.covariance_type != "unit":
         X, mean, scale = standardise(X, weight)
@@ -317,7 +338,7 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
     parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_spread)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     jitters = jnp.full(n_mappings, jitter, X.dtype)
-    return _in_place(State(parameters, S, mixture, conjugate, jitters, present), rows)
+    return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
 
 
 class LastEStep(NamedTuple):
@@ -325,7 +346,7 @@ class LastEStep(NamedTuple):
 
     S: Array  # (N, M)
     posterior: Posterior
-    A_inverse: Array  # (G, U, U)
+    A_inverse: Array  # (G, U, U), or (G, C, U, U) of C groups of features
     jitter: Array  # the largest relative jitter it needed
     sizes: Array  # (M,) rows whose most probable cluster each is
     masses: Array  # (M,) sums of the responsibilities
@@ -335,6 +356,7 @@ class LastEStep(NamedTuple):
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
     mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    rows = with_cells(rows, state.cells)
     prior = prior_of(state.mixture, state.conjugate, rows, options)
     S, jitter = e_step(
         mappings,
@@ -348,12 +370,15 @@ def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     )
     T = mapping_weights(S, rows, shared=options.shared)
     factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
+    inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
+    if rows.groups is not None:
+        inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(
         S,
-        make_posterior(mappings, factors, state.mixture, rows.n_features),
-        jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse),
+        make_posterior(mappings, factors, state.mixture, rows),
+        inverses,
         jnp.max(factors.jitter),
         jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),
         jnp.sum(S, axis=0),

@@ -17,6 +17,7 @@ from scipy.spatial import KDTree
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning import projection
+from sgpmic.learning.completion import FactorModel, fit_factors
 from sgpmic.learning.reference import Reference
 from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Mixture
@@ -58,6 +59,21 @@ class Assessment(NamedTuple):
     unusual: NDArray[np.bool_]
 
 
+class Imputation(NamedTuple):
+    """Rows without gaps.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_samples, n_features)
+        The rows, with the expectations of missing values in their places.
+    std : ndarray of shape (n_samples, n_features)
+        The standard deviations of those, 0 for values that were there.
+    """
+
+    values: Floats
+    std: Floats
+
+
 @dataclass
 class Predictor:
     """What a learned model answers with."""
@@ -67,19 +83,38 @@ class Predictor:
     X: Floats  # (N, Q) latent points of the training rows
     S: Floats  # (N, M) their responsibilities
     reference: Reference
-    A_inverse: Floats  # (G, U, U)
+    A_inverse: Floats  # (G, U, U), or (G, C, U, U) of C groups of features
     jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
     strength: float = 1.0  # of the reference's votes
     spread: Floats | None = None  # (N, Q) standard deviations of uncertain latent points
+    seen: Any = None  # (P,) whether any training row had the feature; None for all
+
+    def __post_init__(self) -> None:
+        if self.seen is None:
+            self.seen = np.ones(len(self.units.offset), dtype=bool)
+
+    def known_features(self, Y: Floats) -> Floats:
+        """Return rows without the features that no training row had."""
+        return Y if self.seen.all() else np.where(self.seen, Y, np.nan)
+
+    def _restored(self, Y: Floats) -> Floats:
+        """Return rows in the units of the data, NaN where nothing is known of a feature."""
+        return self.known_features(self.units.restore(Y))
 
     @cached_property
     def _padded(self) -> Posterior:
         """The posterior in a shape that it shares with other models, compiled programs too."""
         return pad_posterior(self.posterior)
 
-    def _reduced(self, Y: Floats) -> Floats:
+    def _reduced(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
-        return pad(self.units.reduce(Y), (len(Y), self._padded.mean_weights.shape[2]))
+        shape = (len(Y), self._padded.mean_weights.shape[2])
+        values = self.units.reduce(Y)
+        observed = ~np.isnan(values)
+        if observed.all():
+            return projection.Cells(pad(values, shape))
+        filled = np.where(observed, values, 0.0)
+        return projection.Cells(pad(filled, shape), pad(observed.astype(np.float64), shape))
 
     @property
     def _n_clusters(self) -> int:
@@ -96,7 +131,7 @@ class Predictor:
             X[new], S[new] = found.X, found.memberships[:, : self._n_clusters]
         return X, S
 
-    def _project(self, Y: Floats, reduced: Floats) -> projection.Projection:
+    def _project(self, Y: Floats, reduced: projection.Cells) -> projection.Projection:
         starts, votes = self.reference.neighbours(Y)
         votes = pad(votes, (len(Y), len(self._padded.mixture.weights)))
         return projection.project(self._padded, self.strength, starts, votes, reduced)
@@ -107,7 +142,7 @@ class Predictor:
         reduced = self._reduced(Y)
         found = self._project(Y, reduced)
         log_density = projection.log_evidence(self._padded, found.X, reduced)
-        log_density += self.units.log_volume
+        log_density += self.units.log_volumes(Y)
         known = self.reference.lookup(Y)
         seen = known >= 0
         X, S = found.X.copy(), found.memberships[:, : self._n_clusters].copy()
@@ -120,7 +155,7 @@ class Predictor:
         reduced = self._reduced(Y)
         # Also for training rows: their fitted points maximise the bound, not this density.
         points = self._project(Y, reduced).X
-        return projection.log_evidence(self._padded, points, reduced) + self.units.log_volume
+        return projection.log_evidence(self._padded, points, reduced) + self.units.log_volumes(Y)
 
     @with_numerics
     def left_out_log_density(self, Y: Floats) -> Floats:
@@ -138,7 +173,7 @@ class Predictor:
             self.reference.neighbours(Y, skip=1).starts,  # the nearest is the row itself
             self._reduced(Y),
         )
-        return found + self.units.log_volume
+        return found + self.units.log_volumes(Y)
 
     @cached_property
     def unusual_below(self) -> float:
@@ -158,9 +193,40 @@ class Predictor:
         mean, _, shares = projection.moments_at(self._padded, X)
         P = len(self.units.offset)
         if len(mean) == 1:
-            return self.units.restore(mean[0, :, :P])
+            return self._restored(mean[0, :, :P])
         shares = shares[:, : self._n_clusters]
-        return self.units.restore(np.einsum("nm,mnp->np", shares, mean[:, :, :P]))
+        return self._restored(np.einsum("nm,mnp->np", shares, mean[:, :, :P]))
+
+    @with_numerics
+    def impute(self, Y: Floats) -> Imputation:
+        """Return rows with expectations of their missing cells, and how sure they are."""
+        missing = np.isnan(Y)
+        values, std = Y.copy(), np.zeros_like(Y)
+        rows = np.flatnonzero(missing.any(axis=1))
+        if not len(rows):
+            return Imputation(values, std)
+        X, S = self.place(Y[rows])
+        fitted = self._fitted_at(X, S)
+        left_over, variance = self._residual_factors.expected(self.units.reduce(Y[rows]) - fitted)
+        expected = self._restored(fitted + left_over)
+        deviations = self.known_features(np.sqrt(variance) * self.units.scale)
+        values[rows] = np.where(missing[rows], expected, Y[rows])
+        std[rows] = np.where(missing[rows], deviations, 0.0)
+        return Imputation(values, std)
+
+    def _fitted_at(self, X: Floats, S: Floats) -> Floats:
+        """Return what the mappings say at rows' latent points, scaled, for their memberships."""
+        mean = projection.moments_at(self._padded, X)[0][:, :, : len(self.units.offset)]
+        if len(mean) == 1:
+            return np.asarray(mean[0], np.float64)
+        return np.einsum("nm,mnp->np", S, mean)
+
+    @cached_property
+    def _residual_factors(self) -> FactorModel:
+        """A model of what the mapping leaves over of the training rows."""
+        rows = self.reference.rows
+        known = self.reference.lookup(rows)
+        return fit_factors(self.units.reduce(rows) - self._fitted_at(self.X[known], self.S[known]))
 
     @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
@@ -179,7 +245,7 @@ class Predictor:
         noise = rng.standard_normal((n_samples, len(self.units.offset)))
         drawn = mean[mapping, np.arange(n_samples), : noise.shape[1]]
         drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
-        return self.units.restore(drawn), labels
+        return self._restored(drawn), labels
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
         """Return latent points of a cluster, drawn between those of its training rows."""
@@ -212,10 +278,13 @@ def pad_posterior(posterior: Posterior) -> Posterior:
     """Return a posterior for more features and clusters, none of which make a difference."""
     G, U, P = posterior.mean_weights.shape
     mean_weights = pad(posterior.mean_weights, (G, U, padded_features(P, 0)))
+    groups = posterior.groups
+    if groups is not None:
+        groups = pad(groups, (len(groups), mean_weights.shape[2]))
     mixture = posterior.mixture
     if G == 1:
         mixture = pad_mixture(mixture, padded_clusters(len(mixture.weights), 0))
-    return posterior._replace(mean_weights=mean_weights, mixture=mixture)
+    return posterior._replace(mean_weights=mean_weights, mixture=mixture, groups=groups)
 
 
 def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:

@@ -46,14 +46,23 @@ class Projection(NamedTuple):
     memberships: Floats  # (B, M)
 
 
-def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> Array:
-    return jax.nn.logsumexp(log_joints(posterior, prior, x[None], y[None])[0])
+class Cells(NamedTuple):
+    """Rows (B, P), or one (P,), centred and scaled as a posterior's, and which cells they have."""
+
+    values: Array  # 0 for missing cells
+    observed: Array | None = None  # 1 for the cells that rows have; None where they have all
 
 
-def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Array) -> Array:
+def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
+    row: Cells = jax.tree.map(lambda leaf: leaf[None], y)
+    return jax.nn.logsumexp(log_joints(posterior, prior, x[None], *row)[0])
+
+
+def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> Array:
     """Return the latent point of one row, from the best of its starts (k, Q)."""
-    repeated = jnp.broadcast_to(y, (starts.shape[0], y.shape[0]))
-    values = jax.nn.logsumexp(log_joints(posterior, prior, starts, repeated), axis=1)
+    k = starts.shape[0]
+    repeated: Cells = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, leaf.shape[0])), y)
+    values = jax.nn.logsumexp(log_joints(posterior, prior, starts, *repeated), axis=1)
     best = starts[jnp.argmax(values)]
     loss = partial(_negative_log_joint, posterior, prior, y)
     result = scg.minimise(jax.value_and_grad(loss), best, max_steps=STEPS)
@@ -63,21 +72,21 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Array) -> 
 
 @compiled()
 def _project_block(
-    posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Array
+    posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Cells
 ) -> tuple[Array, Array]:
-    """Project a block: candidates (B, k, Q), votes (B, M), Y (B, P)."""
+    """Project a block: candidates (B, k, Q), votes (B, M), rows Y."""
     prior = factor_mixture(posterior.mixture)
     X = jax.vmap(partial(_find, posterior, prior))(candidates, Y)
     # The E-step of a row with votes; equal votes of strength 1 are none.
-    log_p = jnp.log(votes) + log_joints(posterior, prior, X, Y) / strength
+    log_p = jnp.log(votes) + log_joints(posterior, prior, X, *Y) / strength
     return X, jax.nn.softmax(log_p, axis=1)
 
 
-def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Array, x: Array) -> Array:
+def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Cells, x: Array) -> Array:
     return -_log_joint(posterior, prior, x, y)
 
 
-def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> Array:
+def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
     """Return −∇² log p(y, x) at a row's point, (Q, Q)."""
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
     loss = partial(_negative_log_joint, posterior, prior, y)
@@ -86,22 +95,22 @@ def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Array) -> 
 
 
 @compiled()
-def _peaks(posterior: Posterior, X: Array, Y: Array) -> tuple[Array, Array]:
+def _peaks(posterior: Posterior, X: Array, Y: Cells) -> tuple[Array, Array]:
     """Return log p(y, x) and its curvature at every row's point."""
     prior = factor_mixture(posterior.mixture)
-    joints = jax.nn.logsumexp(log_joints(posterior, prior, X, Y), axis=1)
+    joints = jax.nn.logsumexp(log_joints(posterior, prior, X, *Y), axis=1)
     return joints, jax.vmap(partial(_curvature, posterior, prior))(X, Y)
 
 
 @compiled()
 def _peaks_left_out(
-    posterior: Posterior, A_inverse: Array, fitted: Array, T: Array, candidates: Array, Y: Array
+    posterior: Posterior, A_inverse: Array, fitted: Array, T: Array, candidates: Array, Y: Cells
 ) -> tuple[Array, Array]:
     """Return the same for rows that were fitted, each projected as if it had not been."""
     prior = factor_mixture(posterior.mixture)
 
-    def one(x: Array, s: Array, starts: Array, y: Array) -> tuple[Array, Array]:
-        without = left_out(posterior, A_inverse, x, s, y)
+    def one(x: Array, s: Array, starts: Array, y: Cells) -> tuple[Array, Array]:
+        without = left_out(posterior, A_inverse, x, s, *y)
         found = _find(without, prior, starts, y)
         return _log_joint(without, prior, found, y), _curvature(without, prior, found, y)
 
@@ -116,22 +125,23 @@ def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
     return *mapping_moments(posterior, X), shares
 
 
-def _in_blocks(function: Callable[..., Any], *by_row: Floats) -> Any:
+def _in_blocks(function: Callable[..., Any], *by_row: Any) -> Any:
     """Return a function's results for all rows, which it gets in blocks of one size.
 
-    ``by_row`` and the arrays that the function returns have one entry for each row.
+    The arrays in ``by_row`` and those that the function returns have one entry for each row.
     """
-    n_rows = len(by_row[0])
+    n_rows = len(jax.tree.leaves(by_row)[0])
     found = []
     for first in range(0, n_rows, BLOCK):
         block = slice(first, min(first + BLOCK, n_rows))
-        results = function(*(pad_rows(array[block], BLOCK) for array in by_row))
+        part = jax.tree.map(lambda array, block=block: pad_rows(array[block], BLOCK), by_row)
+        results = function(*part)
         found.append([np.asarray(result)[: block.stop - first] for result in results])
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 def project(
-    posterior: Posterior, strength: float, candidates: Floats, votes: Floats, Y: Floats
+    posterior: Posterior, strength: float, candidates: Floats, votes: Floats, Y: Cells
 ) -> Projection:
     """Find the latent points and memberships of rows.
 
@@ -144,27 +154,27 @@ def project(
         Where to start; the most likely one is taken.
     votes : ndarray of shape (n_samples, n_clusters)
         What the rows' neighbours say of their clusters.
-    Y : ndarray of shape (n_samples, n_features)
+    Y : Cells
         Rows, centred and scaled as the posterior's.
     """
     project_block = partial(_project_block, posterior, np.float64(strength))
     return Projection(*_in_blocks(project_block, candidates, votes, Y))
 
 
-def log_evidence(posterior: Posterior, X: Floats, Y: Floats) -> Floats:
+def log_evidence(posterior: Posterior, X: Floats, Y: Cells) -> Floats:
     """Return the Laplace approximation of log p(y) around the rows' latent points X."""
     return _laplace(posterior, *_in_blocks(partial(_peaks, posterior), X, Y))
 
 
 def log_evidence_left_out(
-    posterior: Posterior, A_inverse: Floats, X: Floats, T: Floats, candidates: Floats, Y: Floats
+    posterior: Posterior, A_inverse: Floats, X: Floats, T: Floats, candidates: Floats, Y: Cells
 ) -> Floats:
     """Return the same for training rows, of the model without the row.
 
     Parameters
     ----------
     posterior : Posterior
-    A_inverse : ndarray of shape (G, U, U)
+    A_inverse : ndarray of shape (G, U, U) or (G, C, U, U)
     X : ndarray of shape (n_samples, n_components)
         The rows' latent points when the model was learned.
     T : ndarray of shape (n_samples, G)
@@ -177,14 +187,17 @@ def log_evidence_left_out(
 
 
 def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean (G, N, P), variance (G, N) and p(m | x) (N, M) at latent points."""
+    """Return mean (G, N, P), variance (G, N) and p(m | x) (N, M) at latent points.
+
+    Where features are observed in groups of rows, the variance is (G, N, P).
+    """
 
     def rows_first(x: Floats) -> tuple[Floats, Floats, Floats]:
         mean, variance, shares = map(np.asarray, _moments(posterior, x))
-        return mean.swapaxes(0, 1), variance.T, shares
+        return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
 
     mean, variance, shares = _in_blocks(rows_first, X)
-    return mean.swapaxes(0, 1), variance.T, shares
+    return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
 
 
 def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats:

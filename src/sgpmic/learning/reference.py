@@ -2,19 +2,22 @@
 
 A row that was trained on has its place already: it is recognised by a fingerprint of its values
 and gets its fitted coordinates and memberships. Any other row starts from the latent points of
-its nearest neighbours among (a sample of) the training rows.
+its nearest neighbours among (a sample of) the training rows. Where there are gaps, neighbours are
+found with the expectations of missing cells (:mod:`sgpmic.learning.completion`).
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from sgpmic.learning.completion import FactorModel, fit_factors
 from sgpmic.learning.points import falling_weights
 
 Floats = NDArray[np.float64]
@@ -28,7 +31,8 @@ NEIGHBOURS = 5
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     """Return 64 bits that identify every row's values."""
     # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
-    rows = np.ascontiguousarray(Y, dtype=np.float64) + 0.0
+    # All missing cells are one NaN.
+    rows = np.ascontiguousarray(np.where(np.isnan(Y), np.nan, Y), dtype=np.float64) + 0.0
     digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
@@ -52,16 +56,25 @@ class Reference:
     scale: Floats  # (P,) what features are divided by to be compared
     _tree: KDTree | None = None
 
+    @cached_property
+    def _factors(self) -> FactorModel:
+        return fit_factors(self.rows / self.scale)
+
+    def complete(self, Y: Floats) -> Floats:
+        """Return rows as they are compared: scaled, and with expectations of missing cells."""
+        scaled = Y / self.scale
+        return self._factors.complete(scaled) if np.isnan(scaled).any() else scaled
+
     def neighbours(self, Y: Floats, skip: int = 0) -> Neighbours:
         """Return what the nearest training rows say of rows.
 
         ``skip`` so many of the nearest, if there are others.
         """
         if self._tree is None:
-            self._tree = KDTree(self.rows / self.scale)
+            self._tree = KDTree(self.complete(self.rows))
         last = min(skip + NEIGHBOURS, len(self.rows))
         first = min(skip, last - 1)
-        distances, nearest = self._tree.query(Y / self.scale, k=np.arange(first + 1, last + 1))
+        distances, nearest = self._tree.query(self.complete(Y), k=np.arange(first + 1, last + 1))
         weights = falling_weights(distances, 1.0)
         return Neighbours(
             self.points[nearest], np.einsum("nk,nkm->nm", weights, self.votes[nearest])

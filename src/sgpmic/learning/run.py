@@ -19,6 +19,7 @@ from sgpmic._runtime import double_precision, with_numerics
 from sgpmic.kernels import RBF, Kernel, stack
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import Parameters, StartArrays, State, first_state, last_e_step
+from sgpmic.learning.gaps import complete_rows, features_seen, has_gaps, with_gaps
 from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.progress import print_progress
@@ -223,8 +224,11 @@ def run(
     """
     start = settings.start
     units = measure_units(Y, group, settings.scale)
+    gaps = has_gaps(Y, group)
+    # What needs whole rows gets them; the model sees the table as it is.
+    whole = complete_rows(Y, group, units) if gaps else Y
     structure = examine(
-        Y,
+        whole,
         group,
         units,
         support=settings.committee is not None and settings.n_clusters != 1,
@@ -235,9 +239,10 @@ def run(
         settings = replace(settings, n_clusters=structure.clusters.chosen)
     if structure.dimensions is not None:
         settings = replace(settings, n_components=structure.dimensions.chosen)
-    n_components = count_components(settings.n_components, units, Y, group)
+    n_components = count_components(settings.n_components, units, whole, group)
     with double_precision():
         rows = group.lay_out_rows(Y, settings.computation.block_size, units.reduce)
+        rows = with_gaps(rows, Y, group) if gaps else rows
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
     loop = Loop(
         rows,
@@ -248,7 +253,9 @@ def run(
         settings.computation.batch_size,
         int(settings.max_iter),
         float(settings.tol),
-        group.n_rows * units.log_volume,
+        group.n_rows * units.log_volume
+        if not gaps
+        else float(group.total(np.sum(units.log_volumes(Y) * np.ones(len(Y))))),
         callbacks,
     )
     n_retries = 0
@@ -260,12 +267,12 @@ def run(
     starts = plan_starts(start.embedding, start.memberships, start.n_init + n_retries, random_state)
     if previous is not None:
         starts = [PlannedStart("last fit", "last fit", starts[0].seed)]
-    first = _FirstStates(settings, Y, units, n_components, loop, previous)
+    first = _FirstStates(settings, Y, whole, units, n_components, loop, previous)
     starts, outcomes = first.resume(starts, checkpoint)
     vote = None
     if settings.committee is not None and isinstance(start.memberships, str):
         vote = vote_on(
-            Y,
+            whole,
             group,
             units,
             settings.committee,
@@ -309,6 +316,7 @@ class _FirstStates:
 
     settings: FitSettings
     Y: Floats
+    whole: Floats  # Y with expectations of missing cells
     units: Units
     n_components: int
     loop: Loop
@@ -334,7 +342,7 @@ class _FirstStates:
             return self._continue(self.previous), ()
         settings, group = self.settings, self.loop.group
         values = start_values(
-            self.Y,
+            self.whole,
             group,
             start,
             settings.start,
@@ -367,8 +375,17 @@ class _FirstStates:
             pad(beta, ()),
             pad(self.settings.pseudo_counts(n_rows), (n_clusters,)),
             pad(self.settings.em.jitter, ()),
+            self._cells(),
         )
         return first_state(arrays, loop.rows, loop.limits, loop.options)
+
+    def _cells(self) -> Any:
+        """Return the first values of missing cells, laid out, where these have a posterior."""
+        rows = self.loop.rows
+        if rows.missing is None:
+            return None
+        values = pad(self.units.reduce(self.whole), (len(self.Y), rows.Y.shape[1]))
+        return self.loop.group.lay_out(values, rows) * rows.missing
 
     @with_numerics
     def _continue(self, state: State) -> State:
@@ -384,6 +401,7 @@ class _FirstStates:
             mixture=pad_mixture(state.mixture, n_clusters),
             conjugate=Conjugate(pseudo_counts, state.conjugate.scale),
             jitter=pad(np.full(settings.n_mappings, settings.em.jitter), (settings.n_mappings,)),
+            cells=self._cells(),
         )
 
     def _lay_out(self, parameters: Parameters) -> Parameters:
@@ -406,7 +424,10 @@ class _FirstStates:
             return starts, []
         kernel = self.settings.kernel.for_dimensions(self.n_components)
         template = state_template(
-            kernel, self.settings.n_mappings, variational=self.loop.options.variational
+            kernel,
+            self.settings.n_mappings,
+            variational=self.loop.options.variational,
+            cells=self.loop.rows.missing is not None,
         )
         snapshot = checkpoint.load(template)
         if snapshot is None:
@@ -416,7 +437,10 @@ class _FirstStates:
             with double_precision():
                 S = self.loop.group.lay_out(np.asarray(state.S), self.loop.rows)
                 parameters = self._lay_out(state.parameters)
-            outcome.state = state._replace(parameters=parameters, S=S)
+                cells: Any = state.cells
+                if cells is not None:
+                    cells = self.loop.group.lay_out(np.asarray(cells), self.loop.rows)
+            outcome.state = state._replace(parameters=parameters, S=S, cells=cells)
         seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
         return seeded, snapshot.outcomes
 
@@ -527,6 +551,7 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
         mean_weights=sort_mappings(posterior.mean_weights)[:, :, :P],
         precision_loss=sort_mappings(posterior.precision_loss),
         mixture=mixture,
+        groups=None if posterior.groups is None else posterior.groups[:, :P],
     )
     votes = np.ones_like(S) if first.votes is None else first.votes[:, order]
     spread = None if log_spread is None else np.exp(log_spread)
@@ -544,6 +569,7 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
         float(last.jitter),
         1.0 if loop.rows.strength is None else float(loop.rows.strength),
         known[4],
+        features_seen(first.Y, group),
     )
     parameters = state.parameters
     state = State(

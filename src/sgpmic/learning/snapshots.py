@@ -52,13 +52,27 @@ class CheckpointWriter(Protocol):
         """Return the snapshot that was kept, None if there is none."""
 
 
-def state_template(kernel: Kernel, n_processes: int, *, variational: bool = False) -> State:
-    """Return a state without arrays, for its structure: what leaves are put back into."""
+def state_template(
+    kernel: Kernel, n_mappings: int, *, variational: bool = False, cells: bool = False
+) -> State:
+    """Return a state without arrays, for its structure: what leaves are put back into.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    n_mappings : int
+    variational : bool
+        Whether latent points are uncertain.
+    cells : bool
+        Whether missing cells have posteriors.
+    """
     nothing: Any = np.zeros(0)
     log_spread = nothing if variational else None
-    parameters = Parameters(nothing, nothing, stack([kernel] * n_processes), nothing, log_spread)
+    parameters = Parameters(nothing, nothing, stack([kernel] * n_mappings), nothing, log_spread)
     mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
-    return State(parameters, nothing, mixture, conjugate, nothing, parameters.log_kernels)
+    present = parameters.log_kernels
+    means = nothing if cells else None
+    return State(parameters, nothing, mixture, conjugate, nothing, present, means)
 
 
 def state_leaves(state: State) -> list[np.ndarray]:

@@ -59,6 +59,14 @@ class Units(NamedTuple):
             return -len(self.offset) * math.log(self.scale[0])
         return -float(np.log(self.scale).sum())
 
+    def log_volumes(self, Y: Floats) -> float | Floats:
+        """Return the same for rows with gaps, of which only what they have counts."""
+        observed = ~np.isnan(Y)
+        if observed.all():
+            return self.log_volume
+        volumes: Floats = -(observed @ np.log(self.scale))
+        return volumes
+
     @property
     def kernel_factor(self) -> float:
         """What turns a kernel in the units of the data into one of the model, for one scale."""
@@ -71,37 +79,41 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
     Parameters
     ----------
     Y : ndarray of shape (n_own, n_features)
-        The rows of this process.
+        The rows of this process; NaN for missing cells, which are left out.
     group : ProcessGroup
     scale : {'auto', 'each', 'one', 'none'}
     """
     empty = np.full(Y.shape[1], -np.inf)
-    highest, lowest = empty, empty
+    highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
     for part in _parts(Y):
-        highest = np.maximum(highest, part.max(axis=0))
-        lowest = np.maximum(lowest, -part.min(axis=0))
+        highest = np.fmax(highest, np.fmax.reduce(part, axis=0))
+        lowest = np.fmax(lowest, -np.fmin.reduce(part, axis=0))
+        counts += np.sum(~np.isnan(part), axis=0)
     highest, lowest = group.largest(highest), -group.largest(lowest)
+    counts = group.total(counts)
+    seen = counts > 0  # a feature that no row has is 0 everywhere
+    highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)
+    counts = np.maximum(counts, 1.0)
+    sums = np.sum if (counts == group.n_rows).all() else np.nansum  # which makes a copy
     size = float(np.maximum(np.abs(highest), np.abs(lowest)).max())
     if not (size == 0.0 or _SMALLEST_DATA <= size <= _LARGEST_DATA):
         raise ValueError(
             f"The largest value of the data is {size:.3g} in size, too close to the ends of what "
             "float64 can square: multiply the data by a number that brings it near 1."
         )
-    offset = group.total(Y.sum(axis=0)) / group.n_rows
-    squares = sum(
-        (np.sum((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1])
-    )
-    variances = group.total(squares) / group.n_rows
+    offset = group.total(sums(Y, axis=0)) / counts
+    squares = sum((sums((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1]))
+    variances = group.total(squares) / counts
     kind = scale
     if kind == "auto":
         kind = "one" if of_one_unit(highest - lowest) else "each"
     scales = np.ones(Y.shape[1])
     if kind == "one":
-        scales[:] = _divisor(np.sqrt(variances.mean()), size)
+        scales[:] = _divisor(np.sqrt(variances[seen].mean()), size)
     elif kind == "each":
         sizes = np.maximum(np.abs(highest), np.abs(lowest))
         scales = _divisor(np.sqrt(variances), sizes)
-    mean_variance = float(np.mean(variances / scales**2))
+    mean_variance = float(np.mean((variances / scales**2)[seen]))
     return Units(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 

@@ -16,14 +16,23 @@ all clusters G = 1 and every row has weight 1 in it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from sgpmic.kernels import Kernel
 from sgpmic.model.collapsed import Factors, collapsed_term, factorise
 from sgpmic.model.components import map_components
+from sgpmic.model.gaps import (
+    by_group,
+    count_groups,
+    features_by_group,
+    group_weights,
+    only_own_features,
+)
 from sgpmic.model.mixture import (
     LatentPrior,
     distance_from_votes,
@@ -68,12 +77,21 @@ def sums(
 ) -> tuple[Array, Array]:
     """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows.
 
+    Where a table has gaps, of every mapping and group of features (:mod:`sgpmic.model.gaps`).
     With a ``spread``, their expectations over latent points that are uncertain
     (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
     """
-    if spread is not None:
-        return expected_sums(mappings.kernels, mappings.Z, X, spread, T, rows)
-    return statistics(mappings.kernels, mappings.Z, X, T, rows.Y, rows.mesh, rows.gpu_memory)
+    kernels, Z, _ = mappings
+
+    def sums_of(kernels: Kernel, T: Array, Y: Array) -> tuple[Array, Array]:
+        if spread is not None:
+            return expected_sums(kernels, Z, X, spread, T, replace(rows, Y=Y))
+        return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory)
+
+    phi, psi = sums_of(kernels, T, rows.Y)
+    if rows.groups is not None:
+        phi, _ = sums_of(by_group(kernels, count_groups(rows)), group_weights(T, rows), rows.Y[:, :0])
+    return phi, only_own_features(psi, rows)
 
 
 def data_term(
@@ -98,12 +116,14 @@ def data_term(
     spread : array of shape (N, Q) or None
         The standard deviations of uncertain latent points: the bound then has its trace term.
     """
+    both = sums(mappings, X, T, rows, spread)
     if spread is None:
-        return data_from_sums(mappings, *sums(mappings, X, T, rows), T, rows, jitter)
-    kernels, Z, beta = mappings
-    both = expected_sums(kernels, Z, X, spread, T, rows)
+        return data_from_sums(mappings, *both, T, rows, jitter)
     data = data_from_sums(mappings, *both, T, rows, jitter, trace=True)
-    return data - 0.5 * beta * rows.n_features * expected_diagonal(kernels, X, spread, T)
+    half = 0.5 * mappings.beta * rows.n_features
+    if rows.groups is not None:
+        half, T = 0.5 * mappings.beta, T * (rows.groups.observed @ rows.groups.sizes)[:, None]
+    return data - half * expected_diagonal(mappings.kernels, X, spread, T)
 
 
 def data_from_sums(
@@ -122,20 +142,24 @@ def data_from_sums(
     """
     kernels, Z, beta = mappings
 
-    def one(component: tuple[Kernel, Array, Array, Array]) -> Array:
-        kernel, phi_m, psi_m, level = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, rows.n_features, trace)
+    def one(component: tuple[Kernel, Array, Array, Array, Array]) -> Array:
+        kernel, phi_m, psi_m, level, n_features = component
+        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, n_features, trace)
 
-    collapsed = jnp.sum(map_components(one, (kernels, phi, psi, _levels(jitter, phi))))
+    kernels, levels = by_group((kernels, _levels(jitter, T.shape[1], phi)), count_groups(rows))
+    components = (kernels, phi, psi, levels, features_by_group(T.shape[1], rows))
+    collapsed = jnp.sum(map_components(one, components))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
     normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
+    if rows.n_observed is not None:
+        normaliser = 0.5 * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass * rows.n_observed)
     return normaliser - 0.5 * beta * squares + collapsed
 
 
-def _levels(jitter: Array | float, phi: Array) -> Array:
+def _levels(jitter: Array | float, n_mappings: int, phi: Array) -> Array:
     """Return the jitter of each mapping."""
-    return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), phi.shape[:1])
+    return jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), (n_mappings,))
 
 
 def add_latent(
@@ -163,12 +187,14 @@ def add_latent(
 
 
 def factorise_all(mappings: Mappings, phi: Array, psi: Array, jitter: Array | float) -> Factors:
-    """Return the factors of q(F) for every mapping from the sums Φ and Ψ."""
+    """Return the factors of q(F) for every mapping (and group of features) from Φ and Ψ."""
     kernels, Z, beta = mappings
+    G = jax.tree.leaves(kernels)[0].shape[0]
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
-    factors: Factors = map_components(one, (kernels, phi, psi, _levels(jitter, phi)))
+    kernels, levels = by_group((kernels, _levels(jitter, G, phi)), len(phi) // G)
+    factors: Factors = map_components(one, (kernels, phi, psi, levels))
     return factors

@@ -35,8 +35,9 @@ from jax import Array
 from sgpmic.kernels import cross
 from sgpmic.model.bound import Mappings, factorise_all, sums
 from sgpmic.model.collapsed import Factors
+from sgpmic.model.gaps import by_group, count_groups, features_by_group, over_groups
 from sgpmic.model.mixture import LatentPrior, log_densities
-from sgpmic.model.row_pass.sums import of_rows
+from sgpmic.model.row_pass.sums import fitted_values, of_rows
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import mean_over_points
 
@@ -44,20 +45,25 @@ from sgpmic.model.uncertain import mean_over_points
 def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
     kernels, Z, beta = mappings
-    normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi))
+    G = jax.tree.leaves(kernels)[0].shape[0]
+    n_features = features_by_group(G, rows)
 
     def of_one(component: Any, x: Array, y: Array, Z: Array) -> Array:
-        kernel, f, constant, precision, n_features = component
+        kernel, f, constant, precision, n_features, *own = component
         K = cross(kernel, Z, x)  # (U, n)
         residual = y - f.alpha.T @ K  # y − f̄
+        if own:  # of a group of features
+            residual = residual * own[0][:, None]
         whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
         spread = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
         return constant - 0.5 * precision * spread
 
-    G = factors.alpha.shape[0]
-    numbers = (jnp.full(G, number) for number in (normaliser, beta, rows.n_features))
-    components = (kernels, factors, *numbers)
-    return of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
+    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
+    numbers = (normaliser, jnp.full(n_features.shape, beta), n_features)
+    own = () if rows.groups is None else (jnp.tile(rows.groups.features, (G, 1)),)
+    components = (by_group(kernels, count_groups(rows)), factors, *numbers, *own)
+    found = of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
+    return over_groups(found, rows)
 
 
 def uncertain_log_likelihoods(
@@ -71,17 +77,50 @@ def uncertain_log_likelihoods(
         whitened = L_inverse @ cross(kernel, Z, x)  # its squares sum to kᵀK_uu⁻¹k
         return factor * (kernel.diagonal(x) - jnp.sum(whitened**2, axis=0))
 
-    half = jnp.broadcast_to(0.5 * beta * rows.n_features, factors.jitter.shape)
-    components = (kernels, factors.L_inverse, half)
+    half = 0.5 * beta * features_by_group(jax.tree.leaves(kernels)[0].shape[0], rows)
+    components = (by_group(kernels, count_groups(rows)), factors.L_inverse, half)
 
     def of_points(points: Array) -> Array:
         likelihoods = expected_log_likelihoods(mappings, factors, points, rows)
-        return likelihoods - of_rows(
-            left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory
-        )
+        unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
+        return likelihoods - over_groups(unknown, rows)
 
     likelihoods: Array = mean_over_points(of_points, X, spread)
     return likelihoods
+
+
+def expected_cells(
+    mappings: Mappings,
+    X: Array,
+    T: Array,
+    rows: Rows,
+    *,
+    jitter: Array,
+    spread: Array | None = None,
+) -> Array:
+    """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
+
+    Parameters
+    ----------
+    mappings : Mappings
+    X : array of shape (N, Q)
+    T : array of shape (N, G)
+        Weights of the rows in the mappings.
+    rows : Rows
+        With the means as they were so far (:func:`sgpmic.model.gaps.with_cells`).
+    jitter, spread
+        As in :func:`e_step`.
+    """
+    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
+
+    def at(points: Array) -> Array:
+        kernels, Z, _ = mappings
+        return fitted_values(
+            kernels, factors.alpha, Z, points, T, rows.Y, rows.mesh, rows.gpu_memory
+        )
+
+    values: Array = at(X) if spread is None else mean_over_points(at, X, spread)
+    return values * rows.missing
 
 
 def log_votes(votes: Array, weight: Array) -> Array:
@@ -133,4 +172,5 @@ def e_step(
         log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
     else:
         log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, spread, rows)
-    return responsibilities(log_p, rows), factors.jitter
+    jitter = jnp.max(factors.jitter.reshape(len(jitter), -1), axis=1)
+    return responsibilities(log_p, rows), jitter

@@ -24,8 +24,10 @@ A row that was fitted has shaped the mapping and is described better than a new 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -33,7 +35,9 @@ from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Mappings
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.components import loop_components
+from sgpmic.model.gaps import count_groups
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
+from sgpmic.model.rows import Rows
 
 #: A leverage is less than 1 but for rounding.
 MOST_LEVERAGE = 1.0 - 1e-6
@@ -44,45 +48,77 @@ class Posterior(NamedTuple):
 
     mappings: Mappings
     mean_weights: Array  # (G, U, P): A⁻¹W
-    precision_loss: Array  # (G, U, U): K_uu⁻¹ − A⁻¹, how the data have reduced the variance
+    #: (G, U, U) K_uu⁻¹ − A⁻¹, how the data have reduced the variance; (G, C, U, U) where features
+    #: are observed in C groups of rows.
+    precision_loss: Array
     mixture: Mixture
     n_features: Array  # P, without padding
+    groups: Array | None = None  # (C, P): 1 for the features of a group
 
 
 def make_posterior(
-    mappings: Mappings, factors: Factors, mixture: Mixture, n_features: Array
+    mappings: Mappings, factors: Factors, mixture: Mixture, rows: Rows
 ) -> Posterior:
     """Return the posterior from the factors of q(F)."""
 
     def loss(f: Factors) -> Array:
         return f.L_inverse.T @ f.L_inverse - f.R_inverse.T @ f.R_inverse
 
-    return Posterior(mappings, factors.alpha, loop_components(loss, factors), mixture, n_features)
+    weights, losses = factors.alpha, loop_components(loss, factors)
+    if rows.groups is None:
+        return Posterior(mappings, weights, losses, mixture, rows.n_features)
+    C = count_groups(rows)
+    # Of a group, the weights of all features but its own are 0.
+    weights = jnp.sum(weights.reshape(-1, C, *weights.shape[1:]), axis=1)
+    losses = losses.reshape(-1, C, *losses.shape[1:])
+    return Posterior(mappings, weights, losses, mixture, rows.n_features, rows.groups.features)
 
 
-def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Array) -> Posterior:
+def left_out(
+    posterior: Posterior,
+    A_inverse: Array,
+    x: Array,
+    s: Array,
+    y: Array,
+    observed: Array | None = None,
+) -> Posterior:
     """Return the posterior of all fitted rows but one, for the same parameters.
 
     Parameters
     ----------
     posterior : Posterior
-    A_inverse : array of shape (G, U, U)
+    A_inverse : array of shape (G, U, U), or (G, C, U, U)
     x : array of shape (Q,)
         The row's latent point when it was fitted.
     s : array of shape (G,)
         Its weight in every mapping.
     y : array of shape (P,)
+    observed : array of shape (P,) or None
+        1 for the features that the row has; None for all.
     """
     kernels, Z, beta = posterior.mappings
 
-    def one(component: tuple[Kernel, Array, Array, Array, Array]) -> tuple[Array, Array]:
-        kernel, weights, precision_loss, inverse, s_m = component
+    def of_one(kernel: Kernel, weights: Array, inverse: Array, s_m: Array) -> tuple[Array, Array]:
+        """Return what the weights and the precision lose, of features in the same rows."""
         k = cross(kernel, x[None], Z)[0]
         a = inverse @ k
         h = jnp.minimum(beta * s_m * (k @ a), MOST_LEVERAGE)
         share = beta * s_m / (1.0 - h)
         residual = y - k @ weights
-        return weights - share * jnp.outer(a, residual), precision_loss - share * jnp.outer(a, a)
+        if observed is not None:
+            residual = residual * observed
+        return share * jnp.outer(a, residual), share * jnp.outer(a, a)
+
+    def one(component: tuple[Kernel, Array, Array, Array, Array]) -> tuple[Array, Array]:
+        kernel, weights, precision_loss, inverse, s_m = component
+        if posterior.groups is None:
+            by_weights, by_loss = of_one(kernel, weights, inverse, s_m)
+        else:
+            # A row has all features of a group or none.
+            has = jnp.max(posterior.groups * observed, axis=1)
+            parts, by_loss = jax.vmap(partial(of_one, kernel, weights))(inverse, s_m * has)
+            by_weights = jnp.einsum("cup,cp->up", parts, posterior.groups)
+        return weights - by_weights, precision_loss - by_loss
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss, A_inverse, s)
     weights, precision_loss = loop_components(one, components)
@@ -90,12 +126,20 @@ def left_out(posterior: Posterior, A_inverse: Array, x: Array, s: Array, y: Arra
 
 
 def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
-    """Return mean (G, B, P) and variance (G, B) of every mapping at the points X (B, Q)."""
+    """Return mean (G, B, P) and variance (G, B) of every mapping at the points X (B, Q).
+
+    Where features are observed in groups of rows, variances are (G, B, P), of every feature.
+    """
     kernels, Z, _ = posterior.mappings
 
     def one(component: tuple[Kernel, Array, Array]) -> tuple[Array, Array]:
         kernel, weights, precision_loss = component
         K = cross(kernel, X, Z)  # (B, U)
+        if posterior.groups is not None:
+            by_group = jnp.einsum("bu,cuv,bv->bc", K, precision_loss, K)
+            explained = by_group @ posterior.groups  # (B, P)
+            unknown = jnp.maximum(kernel.diagonal(X)[:, None] - explained, 0.0)
+            return K @ weights, unknown
         explained = jnp.sum((K @ precision_loss) * K, axis=1)
         # A difference of nearly equal numbers: rounding must not make it negative.
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
@@ -105,11 +149,22 @@ def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
     return moments
 
 
-def log_joints(posterior: Posterior, prior: LatentPrior, X: Array, Y: Array) -> Array:
-    """Return the logarithms of the summands of p(y, x), shape (B, M)."""
-    P = posterior.n_features
+def log_joints(
+    posterior: Posterior, prior: LatentPrior, X: Array, Y: Array, observed: Array | None = None
+) -> Array:
+    """Return the logarithms of the summands of p(y, x), shape (B, M).
+
+    ``observed`` (B, P) is 1 for the cells that rows have, None where they have all.
+    """
     mean, variance = mapping_moments(posterior, X)
     total = variance + 1.0 / posterior.mappings.beta
-    squares = jnp.sum((Y - mean) ** 2, axis=2)
-    likelihood = -0.5 * (P * jnp.log(2.0 * math.pi * total) + squares / total)  # (G, B)
+    if observed is None and posterior.groups is None:
+        P = posterior.n_features
+        squares = jnp.sum((Y - mean) ** 2, axis=2)
+        likelihood = -0.5 * (P * jnp.log(2.0 * math.pi * total) + squares / total)  # (G, B)
+    else:
+        total = total if posterior.groups is not None else total[:, :, None]
+        cells = jnp.log(2.0 * math.pi * total) + (Y - mean) ** 2 / total
+        has = jnp.arange(Y.shape[1]) < posterior.n_features if observed is None else observed
+        likelihood = -0.5 * jnp.sum(jnp.where(has > 0, cells, 0.0), axis=2)
     return prior.log_weights + log_densities(prior, X) + likelihood.T  # G = 1 broadcasts

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from sgpmic._runtime import default_device
+from sgpmic.model.gaps import Groups
 
 #: Rows in a block on a CPU: a block's kernel matrix then stays in the second-level cache. Not
 #: 1024, which puts the entries of a column into the same few places of the first-level cache.
@@ -43,7 +44,17 @@ LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("Y", "weight", "norm2", "n_features", "votes", "strength"),
+    data_fields=(
+        "Y",
+        "weight",
+        "norm2",
+        "n_features",
+        "votes",
+        "strength",
+        "groups",
+        "missing",
+        "n_observed",
+    ),
     meta_fields=("mesh", "gpu_memory"),
 )
 @dataclass(frozen=True)
@@ -67,6 +78,12 @@ class Rows:
     #: strongly it counts (:mod:`sgpmic.model.e_step`).
     votes: Array | None = None
     strength: Any = None
+    #: Of a table with gaps (:mod:`sgpmic.model.gaps`), whose missing cells are 0 in Y: features
+    #: that are observed together, or, of very many such groups, (N, P) 1 for missing cells; and
+    #: (N,) how many cells a row has.
+    groups: Groups | None = None
+    missing: Array | None = None
+    n_observed: Array | None = None
 
     @property
     def n_padded(self) -> int:
@@ -147,14 +164,15 @@ def fill_blocks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the arrays Y, weight and norm2 of :class:`Rows` for a table (N, P), padded.
 
-    ``reduce`` is applied to the rows of a block at a time.
+    ``reduce`` is applied to the rows of a block at a time. Missing cells (NaN) become 0.
     """
     N, P = Y.shape
     # Straight into place: with ten million rows every copy of the table on the way would count.
     blocked = _aligned_zeros((n_blocks, n_features, size))
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
-        blocked[number, :P, : len(part)] = reduce(part).T
+        values = reduce(part).T
+        blocked[number, :P, : len(part)] = np.where(np.isnan(values), 0.0, values)
     weight = np.zeros(n_blocks * size)
     weight[:N] = 1.0
     norm2 = np.einsum("bpn,bpn->bn", blocked, blocked)
@@ -170,7 +188,46 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
     # Not jnp.asarray, which copies.
     arrays = fill_blocks(Y, *shape, padded_features(P, N))
     values, weight, norm2 = map(jax.device_put, arrays)
-    return Rows(values, weight, norm2, np.float64(P), gpu_memory=gpu_memory)
+    rows = Rows(values, weight, norm2, np.float64(P), gpu_memory=gpu_memory)
+    missing = np.isnan(Y)
+    if not missing.any():
+        return rows
+    groups = group_features(column_patterns(missing), missing, values.shape[1])
+    observed = jax.device_put(pad_rows(groups.observed, rows.n_padded))
+    n_observed = jax.device_put(pad_rows(np.sum(~missing, axis=1), rows.n_padded))
+    return replace(
+        rows,
+        groups=Groups(jax.device_put(groups.features), observed),
+        n_observed=n_observed.astype(values.dtype),
+    )
+
+
+def column_patterns(missing: np.ndarray) -> np.ndarray:
+    """Return a number for every feature (P,), the same for features missing in the same rows."""
+    packed = np.packbits(missing, axis=0)
+    numbers: np.ndarray = np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
+    return numbers
+
+
+def group_features(patterns: np.ndarray, missing: np.ndarray, n_features: int) -> Groups:
+    """Return the groups of features of some rows, without padding of the rows.
+
+    Parameters
+    ----------
+    patterns : ndarray of shape (P,)
+        Numbers that are equal for features of one group.
+    missing : ndarray of shape (N, P)
+        True for missing cells.
+    n_features : int
+        The number of features with padding. The number of groups is padded too: groups without
+        features add nothing.
+    """
+    _, first, number = np.unique(patterns, return_index=True, return_inverse=True)
+    C = round_up(len(first), 2)
+    features = np.zeros((C, n_features))
+    features[number.reshape(-1), np.arange(len(patterns))] = 1.0
+    observed = pad(1.0 - missing[:, first], (len(missing), C))
+    return Groups(features, observed)  # type: ignore[arg-type]
 
 
 def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:

@@ -188,6 +188,8 @@ def _by_row(state: State) -> dict[str, Any]:
     arrays = {"X": parameters.X, "S": state.S}
     if parameters.log_spread is not None:
         arrays["log_spread"] = parameters.log_spread
+    if state.cells is not None:
+        arrays["cells"] = state.cells
     return arrays
 
 
@@ -196,7 +198,9 @@ def _with_rows(state: State, by_row: Mapping[str, Any]) -> State:
     parameters = state.parameters._replace(
         X=by_row["X"], log_spread=by_row.get("log_spread", state.parameters.log_spread)
     )
-    return state._replace(parameters=parameters, S=by_row["S"])
+    return state._replace(
+        parameters=parameters, S=by_row["S"], cells=by_row.get("cells", state.cells)
+    )
 
 
 def _describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:

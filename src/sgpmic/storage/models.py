@@ -131,9 +131,12 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         "strength": predictor.strength,
         "reference.keys": reference.keys,
         "reference.order": reference.order,
+        "features_seen": predictor.seen,
     }
     if predictor.spread is not None:
         arrays["embedding_std"] = predictor.spread
+    if posterior.groups is not None:
+        arrays["groups"] = posterior.groups
     for name, value in posterior.mappings.kernels.parameters().items():
         arrays[f"kernel.{name}"] = value
     return {name: np.asarray(array) for name, array in arrays.items()}
@@ -162,12 +165,16 @@ def _predictor_from_arrays(
         "reference.keys": (N,),
         "reference.order": (N,),
         "scale": (P,),
+        "features_seen": (P,),
         "mean_variance": (),
         "beta": (),
         "jitter": (),
     }
     if "embedding_std" in arrays:
         shapes["embedding_std"] = (N, Q)
+    if "groups" in arrays:
+        C = len(arrays["groups"])
+        shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, not {shape}")
@@ -182,6 +189,7 @@ def _predictor_from_arrays(
             arrays["precision_loss"],
             Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
             pad(float(P), ()),
+            arrays.get("groups"),
         ),
         arrays["embedding"],
         arrays["memberships"],
@@ -197,6 +205,7 @@ def _predictor_from_arrays(
         float(arrays["jitter"]),
         float(arrays["strength"]),
         arrays.get("embedding_std"),
+        arrays["features_seen"].astype(bool),
     )
 
 

@@ -242,9 +242,50 @@ def of_rows(
     return result
 
 
+def fitted_values(
+    kernels: Kernel,
+    weights: Array,
+    Z: Array,
+    X: Array,
+    T: Array,
+    Y: Array,
+    mesh: Mesh | None = None,
+    gpu_memory: int = 0,
+) -> Array:
+    """Return Σ_m t_nm f̄_m(x_n) of every row, (N, P), in the same parts as the sums.
+
+    Parameters
+    ----------
+    weights : array of shape (G, U, P)
+        A⁻¹W of every mapping.
+    kernels, Z, X, T, Y, mesh, gpu_memory
+        As in :func:`statistics`; of Y only the shape counts.
+    """
+
+    def of_own_rows(
+        kernels: Kernel, weights: Array, Z: Array, X: Array, T: Array, Y: Array
+    ) -> Array:
+        def of_part(part: Part) -> Array:
+            def add(total: Array, component: tuple[Kernel, Array, Array]) -> tuple[Array, None]:
+                kernel, own, t = component
+                return total + t[:, None] * (cross(kernel, part.x, Z) @ own), None
+
+            zero = jnp.zeros((len(part.x), weights.shape[2]), X.dtype)
+            return lax.scan(add, zero, (kernels, weights, part.T.T))[0]
+
+        values: Array = lax.map(of_part, _split(X, T, Y, Z.shape[0], gpu_memory)[1])
+        return values.reshape(-1, values.shape[-1])
+
+    everywhere = on_own_rows(
+        of_own_rows, mesh, by_row=(False, False, False, True, True, True), results=True
+    )
+    result: Array = everywhere(kernels, weights, Z, X, T, Y)
+    return result
+
+
 def _of_parts(function: Callable[..., Array], components: Any, parts: Part) -> Array:
     def of_part(part: Part) -> Array:
-        y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], -1)
+        y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], len(part.x))
         return map_components(lambda component: function(component, part.x, y), components).T
 
     if len(parts.x) == 1:

@@ -1,0 +1,131 @@
+r"""Rows with gaps, as methods that need whole rows see them: by what is expected of the rest.
+
+The model integrates missing cells out (:mod:`sgpmic.model.gaps`). What comes before it does not:
+a neighbour graph, k-means or a committee compare rows cell by cell. They are given the expectation
+of every missing cell under a factor model of the table,
+
+.. math:: y_n = \mu + W z_n + \varepsilon_n, \qquad z_n \sim N(0, I), \quad
+          \varepsilon_{nd} \sim N(0, \psi_d),
+
+which is learned from the cells that are there, by variational Bayesian PCA (Ilin and Raiko, 2010):
+W has a posterior and a prior that switches off the factors that the table does not ask for. Without
+it a table with many gaps has more parameters than cells. The same model, of what the mapping
+leaves over, fills in cells for users (:meth:`sgpmic.SGPMIC.impute`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Factors, at most, and how many rows there have to be for each.
+MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4
+#: Rows that the model is learned from, at most.
+MOST_ROWS = 2000
+#: Rounds of learning, at most, and the relative change of the noise that ends it.
+_ROUNDS, _TOLERANCE = 100, 1e-3
+#: Numbers in the largest array of a part of the rows.
+_PART = 1 << 22
+
+
+class FactorModel(NamedTuple):
+    """A normal distribution of rows: mean (P,), loadings W (P, r) and noise ψ (P,)."""
+
+    mean: Floats
+    loadings: Floats
+    noise: Floats
+
+    def expected(self, Y: Floats) -> tuple[Floats, Floats]:
+        """Return the mean and the variance of every cell given the cells that its row has.
+
+        Of a cell that is there they are its value's and its noise's share that the others leave.
+        """
+        P, r = self.loadings.shape
+        products = _squared(self.loadings / np.sqrt(self.noise)[:, None])
+        mean, variance = np.empty_like(Y), np.empty_like(Y)
+        step = max(1, _PART // max(r * r, P))
+        for first in range(0, len(Y), step):
+            part = slice(first, first + step)
+            has = ~np.isnan(Y[part])
+            deviation = np.where(has, Y[part] - self.mean, 0.0) / self.noise
+            precision = (has @ products).reshape(-1, r, r) + np.eye(r)
+            covariance = np.linalg.inv(precision)
+            z = np.einsum("nij,nj->ni", covariance, deviation @ self.loadings)
+            mean[part] = self.mean + z @ self.loadings.T
+            unknown = covariance.reshape(-1, r * r) @ _squared(self.loadings).T
+            variance[part] = self.noise + unknown
+        return mean, variance
+
+    def complete(self, Y: Floats) -> Floats:
+        """Return rows with the expectations of their missing cells."""
+        missing = np.isnan(Y)
+        if not missing.any():
+            return Y
+        completed = Y.copy()
+        rows = missing.any(axis=1)
+        completed[rows] = np.where(missing[rows], self.expected(Y[rows])[0], Y[rows])
+        return completed
+
+
+def _squared(vectors: Floats) -> Floats:
+    """Return v vᵀ of every row, as one row each."""
+    products: Floats = vectors[:, :, None] * vectors[:, None, :]
+    return products.reshape(len(vectors), -1)
+
+
+def fit_factors(Y: Floats) -> FactorModel:
+    """Learn a factor model of rows (N, P) with gaps (NaN), which should be of one scale.
+
+    Of more than :data:`MOST_ROWS` rows, as many, evenly spread. A column without any cell has mean
+    0.
+    """
+    if len(Y) > MOST_ROWS:
+        Y = Y[np.linspace(0, len(Y) - 1, MOST_ROWS).astype(np.int64)]
+    N, P = Y.shape
+    has = (~np.isnan(Y)).astype(np.float64)
+    counts = np.maximum(has.sum(axis=0), 1.0)
+    values = np.where(has > 0, Y, 0.0)
+    mean = values.sum(axis=0) / counts
+    centred = has * (values - mean)
+    n_cells = max(float(has.sum()), 1.0)
+    total = float(np.sum(centred**2)) / n_cells
+    r = max(1, min(P - 1, N // _ROWS_PER_FACTOR, MOST_FACTORS))
+    if total == 0.0 or P == 1:
+        return FactorModel(mean, np.zeros((P, 1)), np.full(P, max(total, np.finfo(float).tiny)))
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    W = (axes[:r].T * sizes[:r]) / np.sqrt(N)
+    noise = max(total - float(np.sum(sizes[:r] ** 2)) / n_cells, 1e-3 * total)
+    W_covariance = np.zeros((P, r * r))
+    prior = np.full(r, 1e-3 / total)
+    for _ in range(_ROUNDS):
+        # q(z_n), then q(w_d), each the best for the other.
+        z_covariance = _inverses(has @ (_squared(W) + W_covariance) / noise + np.eye(r).ravel())
+        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centred @ W) / noise
+        products = has.T @ (_squared(z) + z_covariance)
+        W_covariance = noise * _inverses(products + noise * np.diag(prior).ravel())
+        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centred.T @ z) / noise
+        fitted = has * (z @ W.T)
+        mean = (values - fitted).sum(axis=0) / counts
+        centred = has * (values - mean)
+        # What is unknown about z and W makes the rest look smaller than it is.
+        unknown = z_covariance @ (_squared(W) + W_covariance).T + _squared(z) @ W_covariance.T
+        previous, noise = noise, float(np.sum((centred - fitted) ** 2 + has * unknown)) / n_cells
+        noise = max(noise, 1e-9 * total)
+        # Of a factor with small loadings the prior says that it is not there.
+        spread = np.einsum("pii->i", W_covariance.reshape(P, r, r))
+        prior = P / (np.sum(W**2, axis=0) + spread)
+        if abs(noise - previous) <= _TOLERANCE * previous:
+            break
+    unexplained = noise + np.einsum("pii->p", W_covariance.reshape(P, r, r))
+    return FactorModel(mean, W, unexplained)
+
+
+def _inverses(matrices: Floats) -> Floats:
+    """Return the inverses of symmetric matrices, each given, and returned, as one row."""
+    r = round(matrices.shape[1] ** 0.5)
+    inverses: Floats = np.linalg.inv(matrices.reshape(-1, r, r))
+    return inverses.reshape(len(matrices), -1)

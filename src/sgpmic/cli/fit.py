@@ -19,7 +19,7 @@ from sgpmic.cli.columns import show_columns
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
-from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit
+from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> Enco
     data = read_for_fit(job, table, asked)
     job.do(check)
     job.do(lambda: job.meet(data.values))
+    job.do(lambda: refuse_empty_rows(str(table), data.values, data.ids, job.group.first))
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     show_columns(data)

@@ -124,14 +124,10 @@ class _NewRows:
         self.model = model
         self.n_rows = reader.n_rows
         self.notes: set[str] = set()
+        self._done = 0
         self._reader = reader
         self._features = features
         self._present = present
-
-    def _refused(self, first: int, error: ValueError) -> TableError:
-        """Return why rows cannot be answered for, with their place."""
-        place = f", in rows from {first + 1} on" if first else ""
-        return TableError(f"{self._reader.path}{place}: {' '.join(str(error).split())}")
 
     def blocks(self, texts: list[str]) -> Iterator[tuple[dict[str, Any], list[list[str]]]]:
         """Yield what the model says of some rows, and their columns of text."""
@@ -140,27 +136,30 @@ class _NewRows:
             for block in self._reader.blocks(self._present, texts, _BLOCK):
                 values = np.full((len(block.values), len(self._features)), np.nan)
                 values[:, places] = block.values
-                yield self._answers(values), block.texts
+                yield self._answers(values, values), block.texts
             return
         from sgpmic.tables.reader import column_words
 
         names = list(dict.fromkeys([*self._present, *texts]))
         for table in self._reader.raw_blocks(names, _BLOCK):
             words = [column_words(table.column(name)) for name in texts]
-            yield self._answers(self._typed(table.select(self._present))), words
+            yield self._answers(*self._encoded(table.select(self._present))), words
 
-    def _typed(self, table: Any) -> Any:
-        from sgpmic.cli.reading import word_columns
-        from sgpmic.tables.plain_numbers import with_plain_numbers
+    def _encoded(self, table: Any) -> tuple[Any, Any]:
+        """Return columns as the model takes them, and what its encoder makes of them."""
+        from sgpmic.cli.reading import encode_rows, typed_columns
 
         encoder = self.model.encoder_
         assert encoder is not None
-        return with_plain_numbers(table, word_columns(encoder))
+        return typed_columns(encoder, table), encode_rows(encoder, table, self._reader.path)[0]
 
-    def _answers(self, rows: Any) -> dict[str, Any]:
-        """Return what the model says of new rows."""
+    def _answers(self, rows: Any, values: Any) -> dict[str, Any]:
+        """Return what the model says of new rows, of which ``values`` are the numbers."""
+        from sgpmic.cli.reading import refuse_empty_rows
         from sgpmic.exceptions import SGPMICWarning
 
+        refuse_empty_rows(self._reader.path, values, None, self._done)
+        self._done += len(values)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             found = self.model.assess(rows)
@@ -168,7 +167,7 @@ class _NewRows:
         self.notes |= {
             str(w.message)
             for w in said
-            if issubclass(w.category, SGPMICWarning) and "The table has no column" not in str(w)
+            if issubclass(w.category, SGPMICWarning) and "has no column" not in str(w.message)
         }
         return {
             **model_columns(found.labels, found.memberships, found.embedding),

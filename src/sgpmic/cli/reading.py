@@ -9,6 +9,7 @@ tells the others.
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgpmic.tables.errors import TableError, list_names
+from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.reader import (
     Table,
     TableReader,
@@ -30,9 +31,12 @@ from sgpmic.tables.reader import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from sgpmic.cli.job import CommandJob
     from sgpmic.tables.encoder import Column, TableEncoder
+
+    Floats = NDArray[np.float64]
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
@@ -224,9 +228,20 @@ def _fit_encoder(path: str, table: pa.Table, choice: Choice) -> TableEncoder:
         wanted = [name for name in taken if name not in choice.kinds] + choice.log
         if sorted(wanted) != sorted(taken):
             encoder = TableEncoder(kinds=choice.kinds, log=wanted).fit(table)
-    except (TableError, ValueError) as error:
-        raise TableError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise TableError(f"{path}: {error}{_remedy(error)}") from None
     return encoder
+
+
+def _remedy(error: ValueError) -> str:
+    """Return what to type, for columns that are wrong."""
+    columns = error.columns if isinstance(error, TableError) else ()
+    if not columns:
+        return ""
+    names = shlex.quote(",".join(columns))
+    if len(columns) == 1:
+        return f" (--category {names}), or leave it out (--drop {names})"
+    return f"; on the command line: --category, --number, …, or leave them out with --drop {names}"
 
 
 def _encode(
@@ -284,27 +299,50 @@ def read_again(
 def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Any, list[str]]:
     """Return rows as numbers, and what was strange about their cells."""
     from sgpmic.exceptions import SGPMICWarning
-    from sgpmic.tables.plain_numbers import with_plain_numbers
 
-    words = word_columns(encoder)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            values = encoder.transform(with_plain_numbers(columns, words))
+            values = encoder.transform(typed_columns(encoder, columns))
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
     return values, [str(w.message) for w in said if issubclass(w.category, SGPMICWarning)]
 
 
-def word_columns(encoder: TableEncoder) -> list[str]:
-    """Return the columns whose cells are words, also if they look like numbers."""
+def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
+    """Return columns with plain numbers as numbers, but for those that are read as words."""
     from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
+    from sgpmic.tables.plain_numbers import with_plain_numbers
 
-    return [
+    words = [
         column.name
         for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
         if not isinstance(encoding, NumberEncoding | YesNoEncoding)
     ]
+    return with_plain_numbers(columns, words)
+
+
+def refuse_empty_rows(path: str, values: Floats, ids: list[str] | None, first: int) -> None:
+    """Raise for rows in which nothing is known, by their names or their numbers from 1.
+
+    Parameters
+    ----------
+    path : str
+    values : ndarray of shape (n_rows, n_features)
+    ids : list of str or None
+    first : int
+        The number of rows before these.
+    """
+    empty = np.flatnonzero(np.isnan(values).all(axis=1))
+    if not len(empty):
+        return
+    names = [str(first + row + 1) if ids is None else quote(ids[row]) for row in empty[:5]]
+    more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+    rows, have = ("row", "has") if len(empty) == 1 else ("rows", "have")
+    raise TableError(
+        f"{path}: {rows} {', '.join(names)}{more} {have} no value in any column that is used; "
+        f"remove {'it' if len(empty) == 1 else 'them'}"
+    )
 
 
 def _is_plain(encoder: TableEncoder) -> bool:

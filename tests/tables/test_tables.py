@@ -454,3 +454,9 @@ def test_columns_in_the_order_asked_for(tmp_path: Path) -> None:
 def test_names_without_their_endings() -> None:
     names = ("a/new.rows.csv", "new.rows.TSV.gz", "new.rows.parquet", "new.rows.npz", "new.rows")
     assert {without_ending(name) for name in names} == {"new.rows"}
+
+
+def test_a_first_line_with_fractions_is_a_row() -> None:
+    assert not layout.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n").has_header
+    assert layout.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n").has_header
+    assert layout.find_layout(b"name,x\nPeru,1.5\n").has_header

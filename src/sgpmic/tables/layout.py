@@ -58,10 +58,16 @@ def find_layout(start: bytes) -> Layout:
     cells = split_record(_records(start, delimiter, 1)[0], delimiter)
     decimals = ".," if delimiter != b"," else "."
     numbers = [_as_number(cell, decimals) for cell in cells]
-    if any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers):
+    words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
+    # Years and codes may be names of columns, but hardly ever 5.1.
+    if words and not any(_has_fraction(number) for number in numbers):
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
         return Layout(delimiter, tuple(names), has_header=True)
     return Layout(delimiter, numbered_names(len(cells)), has_header=False)
+
+
+def _has_fraction(number: float | None) -> bool:
+    return number is not None and math.isfinite(number) and not number.is_integer()
 
 
 def split_record(record: bytes, delimiter: bytes) -> list[str]:

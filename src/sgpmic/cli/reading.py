@@ -264,7 +264,7 @@ def _encode(
         encoder = _fit_encoder(path, raw.columns, choice)
     values, notes = encode_rows(encoder, raw.columns, path)
     listing = _listing(reader, choice, encoder.columns_)
-    judged_by = None if job.is_alone else encoder.columns_[0].n_rows
+    judged_by = None if job.is_alone else _judges(encoder)
     used = tuple(column.name for column in encoder.columns_ if column.features)
     return EncodedTable(
         values,
@@ -369,7 +369,7 @@ def _read_plain(
     used = [column.name for column in first if column.features]
     if not job.is_alone or first[0].n_rows < SAMPLE_ROWS:
         data = read_table(reader.path, columns=used, **selection)
-        judged_by = None if job.is_alone else first[0].n_rows
+        judged_by = None if job.is_alone else _judges(encoder)
         return _plain_table(data, _listing(reader, choice, first), judged_by)
     # What was constant, or a copy, in the first rows only, is looked at again.
     again = ("constant", "copy", "empty")
@@ -385,6 +385,12 @@ def _read_plain(
         data = replace(data, values=values, names=tuple(names[place] for place in kept))
     listing = _listing(reader, choice, list(found.values()))
     return _plain_table(data, listing, min(SAMPLE_ROWS, len(data.values)))
+
+
+def _judges(encoder: TableEncoder) -> int | None:
+    """Return the number of rows that columns were judged by, None for all."""
+    n_rows = encoder.columns_[0].n_rows
+    return n_rows if n_rows >= SAMPLE_ROWS else None
 
 
 def _judge_values(path: str, data: Table, choice: Choice) -> TableEncoder:

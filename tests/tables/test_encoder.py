@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.preprocessing import OneHotEncoder
@@ -312,8 +313,6 @@ def test_a_table_with_nothing_to_learn_from(table: dict[str, Any]) -> None:
 
 def test_tables_that_are_none() -> None:
     with pytest.raises(TypeError, match="sparse"):
-        from scipy.sparse import csr_array
-
         TableEncoder().fit(csr_array(np.eye(3)))
     with pytest.raises(TableError, match="equally long"):
         TableEncoder().fit({"a": [1, 2], "b": [1, 2, 3]})

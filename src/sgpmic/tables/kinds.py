@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -408,9 +409,7 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
 def _if_constant(cells: Cells, decision: Decision) -> Decision:
     if decision.wrong or decision.kind in ("empty", "id") or cells.sort == "other":
         return decision
-    kept = tuple(map(key, decision.order))
-    levels, codes = read_levels(cells, kept)
-    different = np.unique(codes[codes >= 0])
+    different: NDArray[Any]
     if decision.kind in ("number", "whole", "date", "yes_no"):
         # As values: "1.0" and "1" are one, and 999 may be none.
         values = values_of(cells, decision)
@@ -418,6 +417,8 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
         different = np.unique(values[~np.isnan(values)])
         same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
     else:
+        levels, codes = read_levels(cells, tuple(map(key, decision.order)))
+        different = np.unique(codes[codes >= 0])
         same = len({key(levels[i]) for i in different}) < 2
     if not len(different):
         return replace(decision, kind="empty", because="no cell has a value")

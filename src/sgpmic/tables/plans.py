@@ -90,13 +90,16 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     """Return a column with its cells read."""
     values: Floats = np.empty(0)
     order = tuple(map(key, decision.order))
-    levels, codes = read_levels(cells, order)
-    levels, codes = _merge_spellings(levels, codes)
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
         read = values_of(cells, decision)
         assert not isinstance(read, Bad)  # else it would be wrong
         values = read
-    elif decision.kind == "ordered":
+    if len(np.unique(values)) > _MOST_RENAMED:
+        # Words for so many values would take long, and nobody asks for them.
+        return Plan(name, cells, decision, declared, values, (), np.full(len(values), -1))
+    levels, codes = read_levels(cells, order)
+    levels, codes = _merge_spellings(levels, codes)
+    if decision.kind == "ordered":
         places = {level: float(i) for i, level in enumerate(order)}
         table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
         values = table[codes]
@@ -136,7 +139,9 @@ def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
         else:
             warned = plans[j].decision.warn(f"almost a copy of {original}")
             done[j] = replace(plans[j], decision=warned)
-    few = [j for j, plan in enumerate(done) if plan.is_kept and len(plan.levels) <= _MOST_RENAMED]
+    few = [
+        j for j, plan in enumerate(done) if plan.is_kept and 0 < len(plan.levels) <= _MOST_RENAMED
+    ]
     for j, original_place in zip(few, find_renamed([done[j].codes for j in few]), strict=True):
         if original_place is None:
             continue

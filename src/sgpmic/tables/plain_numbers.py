@@ -23,13 +23,12 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     text : collection of str
         Columns that stay as they are, because they are known to be something else.
     """
-    for place, name in enumerate(table.column_names):
-        column = table.column(place)
+    columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
+    for name, column in columns.items():
         if name not in text and pa.types.is_string(column.type):
             numbers = _plain_numbers(column)
-            if numbers is not None:
-                table = table.set_column(place, name, numbers)
-    return table
+            columns[name] = column if numbers is None else numbers
+    return pa.table(columns)
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:

@@ -53,6 +53,9 @@ class PlotsMixin:
     ) -> Axes:
         """Draw which features set the clusters apart, as effect sizes (Cohen's d).
 
+        Of models with an encoder, which columns and levels do: the effect of a level is Cohen's h
+        of its share in the cluster and elsewhere.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
@@ -73,12 +76,14 @@ class PlotsMixin:
             reference = self._predictor.reference
             values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
         else:
-            values = np.asarray(X, dtype=np.float64)
+            encoder = self.encoder_
+            values = np.asarray(X, dtype=np.float64) if encoder is None else encoder.transform(X)
             labels = self.predict(X)
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = [f"feature {i}" for i in range(self.n_features_in_)]
-        return picture.draw_profiles(values, labels, names, int(self.n_clusters), n_features, axes)
+        table = picture.profile_table(self.encoder_, values, labels, names, self.n_clusters_)
+        return picture.draw_profiles(*table, n_features, axes)
 
 
 def _ready(model: Any) -> Any:

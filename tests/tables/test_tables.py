@@ -460,3 +460,8 @@ def test_a_first_line_with_fractions_is_a_row() -> None:
     assert not layout.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n").has_header
     assert layout.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n").has_header
     assert layout.find_layout(b"name,x\nPeru,1.5\n").has_header
+
+
+def test_spaces_within_words_are_no_delimiter() -> None:
+    assert layout.find_layout(b"a b,c d\n0 %,1 %\n2 %,1 %\n").delimiter == b","
+    assert layout.find_layout(b"a b c\n1,5 2,5 3,5\n1,5 2,5 3,0\n").delimiter == b" "

@@ -35,9 +35,10 @@ from sgpmic.learning.constraints import (
 )
 from sgpmic.learning.em import State
 from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
+from sgpmic.learning.imputation import Imputation
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.predictor import Assessment, Imputation, Predictor
+from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.learning.units import SCALES
@@ -441,7 +442,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
         self._keep(result)
-        for category, sentence in advice(result, settings, getattr(self, "feature_names_in_", None)):
+        for category, sentence in advice(
+            result, settings, getattr(self, "feature_names_in_", None)
+        ):
             # Past the method that chooses the device, to the line of the user's that called it.
             warnings.warn(sentence, category, stacklevel=3)
         return self
@@ -719,8 +722,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def impute(self, X: ArrayLike) -> Imputation:
         """Return rows with the expectations of their missing values, and how sure they are.
 
-        What the mapping says at a row's latent point, and what the row's other values, with what
-        the mapping leaves over of the training rows, say beyond it.
+        From what the mapping says at a row's latent point, what the row's other values say through
+        the table's correlations, and what similar rows have
+        (:mod:`sgpmic.learning.imputation`).
 
         Parameters
         ----------

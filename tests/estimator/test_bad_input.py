@@ -26,7 +26,7 @@ Fit = Callable[..., SGPMIC]
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda Y: np.where(np.eye(*Y.shape), np.nan, Y), "contains NaN"),
+        (lambda Y: np.full_like(Y, np.nan), "no value at all"),
         (lambda Y: np.where(np.eye(*Y.shape), np.inf, Y), "contains infinity"),
         (lambda Y: Y[:0], "0 sample"),
         (lambda Y: Y[:1], "1 sample"),

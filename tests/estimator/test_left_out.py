@@ -37,7 +37,7 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, ma
             mappings = jax.tree.map(jnp.asarray, posterior.mappings)
             phi, psi = sums(mappings, jnp.asarray(predictor.X), jnp.asarray(without), rows)
             factors = factorise_all(mappings, phi, psi, predictor.jitter)
-            expected = make_posterior(mappings, factors, posterior.mixture, rows.n_features)
+            expected = make_posterior(mappings, factors, posterior.mixture, rows)
             found = left_out(posterior, predictor.A_inverse, predictor.X[n], S[n], Y[n])
             for ours, theirs in zip(found[1:3], expected[1:3], strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())

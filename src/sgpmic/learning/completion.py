@@ -89,7 +89,7 @@ def fit_factors(Y: Floats) -> FactorModel:
     has = (~np.isnan(Y)).astype(np.float64)
     counts = np.maximum(has.sum(axis=0), 1.0)
     values = np.where(has > 0, Y, 0.0)
-    mean = values.sum(axis=0) / counts
+    mean: Floats = values.sum(axis=0) / counts
     centred = has * (values - mean)
     n_cells = max(float(has.sum()), 1.0)
     total = float(np.sum(centred**2)) / n_cells
@@ -127,5 +127,5 @@ def fit_factors(Y: Floats) -> FactorModel:
 def _inverses(matrices: Floats) -> Floats:
     """Return the inverses of symmetric matrices, each given, and returned, as one row."""
     r = round(matrices.shape[1] ** 0.5)
-    inverses: Floats = np.linalg.inv(matrices.reshape(-1, r, r))
-    return inverses.reshape(len(matrices), -1)
+    inverses = np.linalg.inv(matrices.reshape(-1, r, r))
+    return np.asarray(inverses.reshape(len(matrices), -1), np.float64)

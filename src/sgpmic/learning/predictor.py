@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning import projection
-from sgpmic.learning.completion import FactorModel, fit_factors
+from sgpmic.learning.imputation import Imputation, Imputer, learn_imputer
 from sgpmic.learning.reference import Reference
 from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Mixture
@@ -59,21 +59,6 @@ class Assessment(NamedTuple):
     unusual: NDArray[np.bool_]
 
 
-class Imputation(NamedTuple):
-    """Rows without gaps.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_samples, n_features)
-        The rows, with the expectations of missing values in their places.
-    std : ndarray of shape (n_samples, n_features)
-        The standard deviations of those, 0 for values that were there.
-    """
-
-    values: Floats
-    std: Floats
-
-
 @dataclass
 class Predictor:
     """What a learned model answers with."""
@@ -108,8 +93,8 @@ class Predictor:
 
     def _reduced(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
-        shape = (len(Y), self._padded.mean_weights.shape[2])
         values = self.units.reduce(Y)
+        shape = (len(Y), self._padded.mean_weights.shape[2])
         observed = ~np.isnan(values)
         if observed.all():
             return projection.Cells(pad(values, shape))
@@ -190,12 +175,15 @@ class Predictor:
     @with_numerics
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows, in the units of the data, at latent points."""
+        return self._restored(self._mapped(X))
+
+    def _mapped(self, X: Floats) -> Floats:
+        """Return what the mappings say at latent points, scaled."""
         mean, _, shares = projection.moments_at(self._padded, X)
         P = len(self.units.offset)
         if len(mean) == 1:
-            return self._restored(mean[0, :, :P])
-        shares = shares[:, : self._n_clusters]
-        return self._restored(np.einsum("nm,mnp->np", shares, mean[:, :, :P]))
+            return np.asarray(mean[0, :, :P])
+        return np.einsum("nm,mnp->np", shares[:, : self._n_clusters], mean[:, :, :P])
 
     @with_numerics
     def impute(self, Y: Floats) -> Imputation:
@@ -205,28 +193,39 @@ class Predictor:
         rows = np.flatnonzero(missing.any(axis=1))
         if not len(rows):
             return Imputation(values, std)
-        X, S = self.place(Y[rows])
-        fitted = self._fitted_at(X, S)
-        left_over, variance = self._residual_factors.expected(self.units.reduce(Y[rows]) - fitted)
-        expected = self._restored(fitted + left_over)
-        deviations = self.known_features(np.sqrt(variance) * self.units.scale)
-        values[rows] = np.where(missing[rows], expected, Y[rows])
-        std[rows] = np.where(missing[rows], deviations, 0.0)
+        reduced = self.units.reduce(Y[rows])
+        mean, deviation = self._imputer.expected(reduced, self._mapped(self.place(Y[rows])[0]))
+        values[rows] = np.where(missing[rows], self._restored(mean), Y[rows])
+        deviation = self.known_features(deviation * self.units.scale)
+        std[rows] = np.where(missing[rows], deviation, 0.0)
         return Imputation(values, std)
 
-    def _fitted_at(self, X: Floats, S: Floats) -> Floats:
-        """Return what the mappings say at rows' latent points, scaled, for their memberships."""
-        mean = projection.moments_at(self._padded, X)[0][:, :, : len(self.units.offset)]
-        if len(mean) == 1:
-            return np.asarray(mean[0], np.float64)
-        return np.einsum("nm,mnp->np", S, mean)
-
     @cached_property
-    def _residual_factors(self) -> FactorModel:
-        """A model of what the mapping leaves over of the training rows."""
+    def _imputer(self) -> Imputer:
         rows = self.reference.rows
-        known = self.reference.lookup(rows)
-        return fit_factors(self.units.reduce(rows) - self._fitted_at(self.X[known], self.S[known]))
+
+        def left_out_means(numbers: NDArray[np.int64], shown: Floats) -> Floats:
+            return self._left_out_means(rows[numbers], self.units.restore(shown))
+
+        return learn_imputer(self.units.reduce(rows), left_out_means)
+
+    def _left_out_means(self, Y: Floats, shown: Floats) -> Floats:
+        """Return what the mapping without them says of training rows, scaled.
+
+        They are placed by ``shown``, the rows with or without some of their cells.
+        """
+        known = self.reference.lookup(Y)
+        T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
+        mean: Floats = projection.means_left_out(
+            self._padded,
+            self.A_inverse,
+            self.X[known],
+            T,
+            self.reference.neighbours(shown, skip=1).starts,
+            self._reduced(Y),
+            self._reduced(shown),
+        )
+        return mean[:, : len(self.units.offset)]
 
     @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:

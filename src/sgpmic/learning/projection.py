@@ -118,6 +118,29 @@ def _peaks_left_out(
 
 
 @compiled()
+def _means_left_out(
+    posterior: Posterior,
+    A_inverse: Array,
+    fitted: Array,
+    T: Array,
+    candidates: Array,
+    Y: Cells,
+    shown: Cells,
+) -> tuple[Array]:
+    """Return what the mapping without a row says of it, placed by the cells that are shown."""
+    prior = factor_mixture(posterior.mixture)
+
+    def one(x: Array, s: Array, starts: Array, y: Cells, part: Cells) -> Array:
+        without = left_out(posterior, A_inverse, x, s, *y)
+        found = _find(without, prior, starts, part)[None]
+        shares = jax.nn.softmax(log_densities(prior, found) + prior.log_weights, axis=1)[0]
+        mean = mapping_moments(without, found)[0][:, 0]  # (G, P)
+        return mean[0] if len(mean) == 1 else shares @ mean
+
+    return (jax.vmap(one)(fitted, T, candidates, Y, shown),)
+
+
+@compiled()
 def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
     """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
     prior = factor_mixture(posterior.mixture)
@@ -184,6 +207,29 @@ def log_evidence_left_out(
     """
     peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
     return _laplace(posterior, *peaks)
+
+
+def means_left_out(
+    posterior: Posterior,
+    A_inverse: Floats,
+    X: Floats,
+    T: Floats,
+    candidates: Floats,
+    Y: Cells,
+    shown: Cells,
+) -> Floats:
+    """Return the expected cells (N, P) of training rows, by the mapping without the row.
+
+    Parameters
+    ----------
+    posterior, A_inverse, X, T, candidates, Y
+        As in :func:`log_evidence_left_out`.
+    shown : Cells
+        What of the rows is used to place them.
+    """
+    function = partial(_means_left_out, posterior, A_inverse)
+    means: Floats = _in_blocks(function, X, T, candidates, Y, shown)[0]
+    return means
 
 
 def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:

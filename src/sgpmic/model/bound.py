@@ -90,7 +90,9 @@ def sums(
 
     phi, psi = sums_of(kernels, T, rows.Y)
     if rows.groups is not None:
-        phi, _ = sums_of(by_group(kernels, count_groups(rows)), group_weights(T, rows), rows.Y[:, :0])
+        phi, _ = sums_of(
+            by_group(kernels, count_groups(rows)), group_weights(T, rows), rows.Y[:, :0]
+        )
     return phi, only_own_features(psi, rows)
 
 

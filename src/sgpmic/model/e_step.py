@@ -120,6 +120,7 @@ def expected_cells(
         )
 
     values: Array = at(X) if spread is None else mean_over_points(at, X, spread)
+    assert rows.missing is not None  # for the type checker: there are such cells
     return values * rows.missing
 
 

@@ -7,19 +7,20 @@ its own over the rows that have it,
 .. math:: \Phi_{md} = \sum_n s_{nm} o_{nd}\, k_n k_n^\top, \qquad
           \Psi_{md} = \sum_n s_{nm} o_{nd}\, k_n y_{nd},
 
-with :math:`o_{nd} = 1` where row n has feature d. Features that are observed in the same rows share
-their :math:`\Phi`: what counts is the number C of different columns of o, the *groups*. The sums
-of a group are those of a mapping whose rows are weighted by :math:`s_{nm} o_{nc}`, so that they come
-from the one pass over the rows; mapping m and group c stand at place m C + c wherever an axis
-has an entry for both. With a group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}` every other
-formula of :mod:`sgpmic.model.bound` and :mod:`sgpmic.model.e_step` stands as it is.
+with :math:`o_{nd} = 1` where row n has feature d. Features that are observed in the same rows
+share their :math:`\Phi`: what counts is the number C of different columns of o, the *groups*. The
+sums of a group are those of a mapping whose rows are weighted by :math:`s_{nm} o_{nc}`, so that
+they come from the one pass over the rows; mapping m and group c stand at place m C + c wherever an
+axis has an entry for both. With a group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}` every
+other formula of :mod:`sgpmic.model.bound` and :mod:`sgpmic.model.e_step` stands as it is.
 
 **Many groups.** That takes C times as long as a complete table. Beyond a few groups, missing cells
 have a posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, with q(F) held fixed best at
 :math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. With it a cell adds to the bound what an observed
 one of the value :math:`\mu_{nd}` would add, but for its normaliser: its variance and its entropy
-cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below the exact
-one by half of what is unknown about the functions, in units of the noise, at the missing cells.
+cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below the
+exact one by half of what is unknown about the functions, in units of the noise, at the missing
+cells.
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ class Posterior(NamedTuple):
     groups: Array | None = None  # (C, P): 1 for the features of a group
 
 
-def make_posterior(
-    mappings: Mappings, factors: Factors, mixture: Mixture, rows: Rows
-) -> Posterior:
+def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture, rows: Rows) -> Posterior:
     """Return the posterior from the factors of q(F)."""
 
     def loss(f: Factors) -> Array:
@@ -115,7 +113,9 @@ def left_out(
             by_weights, by_loss = of_one(kernel, weights, inverse, s_m)
         else:
             # A row has all features of a group or none.
-            has = jnp.max(posterior.groups * observed, axis=1)
+            has = jnp.ones(len(inverse))
+            if observed is not None:
+                has = jnp.max(posterior.groups * observed, axis=1)
             parts, by_loss = jax.vmap(partial(of_one, kernel, weights))(inverse, s_m * has)
             by_weights = jnp.einsum("cup,cp->up", parts, posterior.groups)
         return weights - by_weights, precision_loss - by_loss

@@ -193,7 +193,7 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
     if not missing.any():
         return rows
     groups = group_features(column_patterns(missing), missing, values.shape[1])
-    observed = jax.device_put(pad_rows(groups.observed, rows.n_padded))
+    observed = jax.device_put(pad_rows(np.asarray(groups.observed), rows.n_padded))
     n_observed = jax.device_put(pad_rows(np.sum(~missing, axis=1), rows.n_padded))
     return replace(
         rows,

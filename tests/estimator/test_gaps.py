@@ -1,0 +1,191 @@
+"""Tables with missing values: fit, answers for rows, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+from tests.estimator.conftest import QUICK
+from tests.estimator.test_checkpoint import Interrupted, same, stop_at
+
+from sgpmic import SGPMIC, Committee
+from sgpmic.exceptions import EmptyFeatureWarning
+from sgpmic.learning import gaps
+
+Floats = np.ndarray
+TRUTH = np.repeat([0, 1, 2], 20)
+
+#: Few groups of features, or posteriors of cells.
+both_ways = pytest.mark.parametrize("most_groups", [100, 0], ids=["exact", "posteriors"])
+
+
+@pytest.fixture(scope="module")
+def holes() -> Floats:
+    """Return three blobs in four dimensions with a fifth of the cells missing."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
+    Y = np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centres])
+    missing = rng.random(Y.shape) < 0.2
+    missing[missing.all(axis=1), 0] = False
+    return np.where(missing, np.nan, Y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most_groups"),
+    [
+        ({}, 100),
+        ({"mapping": "per_cluster"}, 100),
+        ({"latent": "variational", "n_components": 1}, 100),
+        ({"mapping": "per_cluster"}, 0),
+        ({"latent": "variational", "n_components": 1}, 0),
+    ],
+)
+def test_clusters_are_found_and_the_bound_rises(
+    holes: Floats,
+    settings: dict[str, Any],
+    most_groups: int,
+    quick_fit: Callable[..., SGPMIC],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
+    model = quick_fit(holes, tol=0.0, **settings)
+    assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
+    bounds = np.stack([model.history_["bound_after_e"], model.history_["bound"]], axis=1)
+    assert (np.diff(bounds.ravel()) >= -1e-6).all()
+    np.testing.assert_array_equal(model.predict(holes), model.labels_)
+    np.testing.assert_array_equal(model.transform(holes), model.embedding_)
+
+
+def test_the_committee_votes_on_rows_with_gaps(holes: Floats) -> None:
+    settings = QUICK | {"committee": Committee(own_fits=False)}
+    model = SGPMIC(3).set_params(**settings).fit(holes)
+    assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
+    assert len(model.committee_) > 4
+    assert np.isfinite(model.memberships_).all()
+
+
+def test_new_rows_may_have_gaps_whatever_was_fitted(fitted: SGPMIC, table: Floats) -> None:
+    rows = table[::7] + 0.1
+    rows[:, 2] = np.nan
+    labels = fitted.predict(rows)
+    assert adjusted_rand_score(TRUTH[::7], labels) > 0.9
+    for answer in (fitted.transform(rows), fitted.score_samples(rows), *fitted.assess(rows)):
+        assert np.isfinite(answer).all()
+    # One by one they get the same answers.
+    alone = np.concatenate([fitted.transform(row[None]) for row in rows])
+    np.testing.assert_array_equal(alone, fitted.transform(rows))
+
+
+def test_a_density_of_part_of_a_row_is_its_own(fitted: SGPMIC, table: Floats) -> None:
+    """Integrating over the missing value gives the density of what is there."""
+    row = table[3] + 0.05
+    part = row.copy()
+    part[1] = np.nan
+    grid = np.linspace(row[1] - 15.0, row[1] + 15.0, 600)
+    rows = np.tile(row, (len(grid), 1))
+    rows[:, 1] = grid
+    integral = np.trapezoid(np.exp(fitted.score_samples(rows)), grid)
+    # Latent points are integrated out by Laplace's approximation, for every row by itself.
+    assert fitted.score_samples(part[None])[0] == pytest.approx(np.log(integral), abs=0.5)
+
+
+@both_ways
+def test_imputed_values_and_their_uncertainty(
+    holes: Floats, most_groups: int, quick_fit: Callable[..., SGPMIC], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
+    model = quick_fit(holes)
+    values, std = model.impute(holes)
+    missing = np.isnan(holes)
+    np.testing.assert_array_equal(values[~missing], holes[~missing])
+    assert np.isfinite(values).all()
+    assert (std[missing] > 0).all()
+    assert not std[~missing].any()
+    # Against the means of the blobs, which nobody told; rows with one value left are hard.
+    means = np.array([np.nanmean(holes[k == TRUTH], axis=0) for k in range(3)])[TRUTH]
+    error = np.mean((values - means)[missing] ** 2)
+    assert error < 0.3 * np.mean((np.nanmean(holes, axis=0) - means)[missing] ** 2)
+    assert 0.5 < std[missing].mean() < 2.5
+    whole = np.arange(8.0).reshape(2, 4)
+    np.testing.assert_array_equal(model.impute(whole).values, whole)
+
+
+def test_units_do_not_matter_to_imputed_values(
+    holes: Floats, quick_fit: Callable[..., SGPMIC]
+) -> None:
+    units = np.array([1.0, 1024.0, 1.0 / 64, 1.0])
+    first = quick_fit(holes, scale="each").impute(holes)
+    second = quick_fit(holes * units, scale="each").impute(holes * units)
+    np.testing.assert_allclose(second.values, first.values * units, rtol=1e-6)
+    np.testing.assert_allclose(second.std, first.std * units, rtol=1e-6)
+
+
+def test_a_file_holds_a_model_of_a_table_with_gaps(
+    holes: Floats, tmp_path: Path, quick_fit: Callable[..., SGPMIC]
+) -> None:
+    model = quick_fit(holes)
+    model.save(tmp_path / "m.sgpmic")
+    loaded = SGPMIC.load(tmp_path / "m.sgpmic")
+    rows = np.where(np.arange(4) == 1, np.nan, holes[:9] + 0.2)
+    rows = rows[~np.isnan(rows).all(axis=1)]
+    for name in ("predict_proba", "transform", "score_samples"):
+        np.testing.assert_array_equal(getattr(loaded, name)(rows), getattr(model, name)(rows))
+    np.testing.assert_array_equal(loaded.impute(rows).values, model.impute(rows).values)
+    assert loaded.unusual_below_ == model.unusual_below_
+
+
+@both_ways
+def test_an_interrupted_fit_resumes_to_the_same(
+    holes: Floats, most_groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
+    settings = QUICK | {"max_iter": 4, "tol": 0.0, "n_clusters": 3}
+    straight = SGPMIC().set_params(**settings).fit(holes)
+    settings |= {"computation__checkpoint": tmp_path / "c"}
+    with pytest.raises(Interrupted):
+        SGPMIC().set_params(**settings, em__callbacks=[stop_at(0, 2)]).fit(holes)
+    same(straight, SGPMIC().set_params(**settings).fit(holes))
+
+
+def test_rows_without_any_value_are_refused(fitted: SGPMIC, table: Floats) -> None:
+    Y = table.copy()
+    Y[[4, 17]] = np.nan
+    with pytest.raises(ValueError, match=r"2 rows have no value at all .*4, 17"):
+        SGPMIC(3).fit(Y)
+    with pytest.raises(ValueError, match="1 row has no value at all"):
+        fitted.predict(Y[4:6])
+
+
+def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) -> None:
+    more = np.insert(table, 2, np.nan, axis=1)
+    with pytest.warns(EmptyFeatureWarning, match="left out: 2"):
+        model = SGPMIC(3).set_params(**QUICK).fit(more)
+    assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
+    # Values that it never saw make no difference.
+    rows = np.insert(table[::9] + 0.1, 2, 7.0, axis=1)
+    without = np.where(np.arange(5) == 2, np.nan, rows)
+    np.testing.assert_array_equal(model.predict_proba(rows), model.predict_proba(without))
+    drawn = model.inverse_transform(model.embedding_[:3])
+    assert np.isnan(drawn[:, 2]).all()
+    assert np.isfinite(np.delete(drawn, 2, axis=1)).all()
+    model.save(tmp_path / "m.sgpmic")
+    loaded = SGPMIC.load(tmp_path / "m.sgpmic")
+    np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
+
+
+def test_batches_are_of_complete_tables(holes: Floats) -> None:
+    with pytest.raises(ValueError, match="batch_size works on tables without missing values"):
+        SGPMIC(3).set_params(**(QUICK | {"computation__batch_size": 30})).fit(holes)
+
+
+def test_a_warm_start_from_a_table_with_gaps(
+    holes: Floats, quick_fit: Callable[..., SGPMIC], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_GROUPS", 0)
+    model = quick_fit(holes, start__warm_start=True)
+    before = model.lower_bound_
+    assert model.fit(holes).lower_bound_ >= before - 1e-6

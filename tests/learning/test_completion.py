@@ -1,0 +1,108 @@
+"""Expectations of missing cells: the factor model, and what users are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sgpmic.learning import completion
+from sgpmic.learning.completion import FactorModel, fit_factors
+from sgpmic.learning.imputation import learn_imputer
+
+
+def low_rank(n_rows: int = 300, noise: float = 0.1, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    scores, loadings = rng.normal(size=(n_rows, 2)), rng.normal(size=(2, 8))
+    return scores @ loadings + noise * rng.normal(size=(n_rows, 8)) + rng.normal(size=8)
+
+
+def holes(Y: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
+    missing = np.random.default_rng(seed).random(Y.shape) < share
+    missing[missing.all(axis=1), 0] = False
+    return np.where(missing, np.nan, Y)
+
+
+def test_expectations_are_those_of_a_conditional_normal_distribution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "_PART", 100)  # several parts
+    rng = np.random.default_rng(0)
+    model = FactorModel(rng.normal(size=5), rng.normal(size=(5, 2)), rng.uniform(0.2, 1.0, 5))
+    covariance = model.loadings @ model.loadings.T + np.diag(model.noise)
+    Y = holes(rng.normal(size=(40, 5)), 0.4)
+    mean, variance = model.expected(Y)
+    for row, row_mean, row_variance in zip(Y, mean, variance, strict=True):
+        has = ~np.isnan(row)
+        gain = np.linalg.solve(covariance[np.ix_(has, has)], covariance[np.ix_(has, ~has)]).T
+        expected = model.mean[~has] + gain @ (row[has] - model.mean[has])
+        left = covariance[np.ix_(~has, ~has)] - gain @ covariance[np.ix_(has, ~has)]
+        np.testing.assert_allclose(row_mean[~has], expected, atol=1e-12)
+        np.testing.assert_allclose(row_variance[~has], np.diag(left), atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_cells_of_a_table_with_two_factors_are_found(share: float) -> None:
+    Y = low_rank()
+    with_holes = holes(Y, share)
+    model = fit_factors(with_holes)
+    completed = model.complete(with_holes)
+    missing = np.isnan(with_holes)
+    np.testing.assert_array_equal(completed[~missing], Y[~missing])
+    error = np.sqrt(np.mean((completed - Y)[missing] ** 2))
+    # With half of the cells gone, some rows have too few left to tell both scores.
+    assert error < (0.2 if share < 0.3 else 0.7)
+    _, variance = model.expected(with_holes)
+    standard = ((completed - Y) / np.sqrt(variance))[missing]
+    assert np.mean(np.abs(standard) < 1.645) == pytest.approx(0.9, abs=0.05)
+
+
+def test_noise_is_not_taken_for_factors() -> None:
+    """Cells of noise are best guessed by their means, however few rows there are."""
+    noise = np.random.default_rng(0).normal(size=(60, 10))
+    Y = holes(noise, 0.3)
+    missing = np.isnan(Y)
+    by_mean = np.mean((np.nanmean(Y, axis=0) - noise)[missing] ** 2)
+    by_factors = np.mean((fit_factors(Y).complete(Y) - noise)[missing] ** 2)
+    assert by_factors < 1.15 * by_mean
+
+
+def test_odd_tables_have_expectations_too() -> None:
+    empty = np.full((5, 2), np.nan)
+    empty[:, 0] = np.arange(5.0)
+    for Y in (np.zeros((4, 3)), np.arange(4.0)[:, None], empty, np.full((3, 2), np.nan)):
+        model = fit_factors(Y)
+        assert np.isfinite(model.complete(Y)).all()
+
+
+def test_more_rows_than_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "MOST_ROWS", 100)
+    Y = low_rank()
+    with_holes = holes(Y, 0.2)
+    error = (fit_factors(with_holes).complete(with_holes) - Y)[np.isnan(with_holes)]
+    assert np.sqrt(np.mean(error**2)) < 0.3
+
+
+def test_the_imputer_trusts_what_predicts_hidden_cells() -> None:
+    """A mapping that knows the truth gets all the weight, one that knows nothing hardly any."""
+    Y = holes(low_rank(noise=0.8), 0.2)
+    truth = low_rank(noise=0.0)
+    knows = learn_imputer(Y, lambda numbers, shown: truth[numbers])
+    assert knows.weights[0] > 0.8
+    rng = np.random.default_rng(0)
+    guesses = learn_imputer(Y, lambda numbers, shown: 3.0 * rng.normal(size=shown.shape))
+    assert guesses.weights[0] < 0.1
+    for imputer in (knows, guesses):
+        assert imputer.weights.sum() == pytest.approx(1.0)
+        assert (imputer.weights >= 0).all()
+
+
+def test_similar_rows_say_what_factors_cannot() -> None:
+    """On a curve, cells are not linear in each other."""
+    t = np.random.default_rng(0).uniform(0, 2 * np.pi, 400)
+    Y = np.column_stack([np.cos(t), np.sin(t), np.cos(2 * t), np.sin(2 * t), np.cos(3 * t)])
+    with_holes = holes(Y, 0.2)
+    imputer = learn_imputer(with_holes, lambda numbers, shown: np.zeros_like(shown))
+    missing = np.isnan(with_holes)
+    mean, _ = imputer.expected(with_holes, np.zeros_like(Y))
+    linear = imputer.factors.complete(with_holes)
+    assert np.mean((mean - Y)[missing] ** 2) < 0.75 * np.mean((linear - Y)[missing] ** 2)

@@ -83,17 +83,7 @@ def fit(
         **({} if committee else {"committee": None}),
     }
     settings = {"as_published": as_published}
-    asked = Asked(
-        columns=columns or [],
-        drop=drop or [],
-        ids=id_column or [],
-        label=label_column,
-        number=number or [],
-        category=category or [],
-        ordered=ordered or [],
-        date=date or [],
-        log=log or [],
-    )
+    asked = Asked(columns, drop, id_column, label_column, number, category, ordered, date, log)
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     folder = RunFolder(out)

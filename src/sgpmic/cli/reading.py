@@ -12,7 +12,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ SAMPLE_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user says of columns: lists as they were given, also with commas.
+    """What a user says of columns: lists as they were given, also with commas, or None.
 
     Attributes
     ----------
@@ -59,15 +59,15 @@ class Asked:
         Columns to take the logarithms of.
     """
 
-    columns: list[str] = field(default_factory=list)
-    drop: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+    drop: list[str] | None = None
+    ids: list[str] | None = None
     label: str | None = None
-    number: list[str] = field(default_factory=list)
-    category: list[str] = field(default_factory=list)
-    ordered: list[str] = field(default_factory=list)
-    date: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
+    number: list[str] | None = None
+    category: list[str] | None = None
+    ordered: list[str] | None = None
+    date: list[str] | None = None
+    log: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
     return Choice(features, id_column, asked.label, kinds, log, others)
 
 
-def _split(values: Sequence[str], reader: TableReader) -> list[str]:
+def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
     """Return names of columns, given one by one or with commas; a name may have commas itself."""
     found: list[str] = []
-    for value in values:
+    for value in values or ():
         parts = [value] if value in reader.names else [part.strip() for part in value.split(",")]
         found += [part for part in parts if part]
     return found

@@ -8,7 +8,8 @@ columns as they have to have them: k-prototypes and k-means standardised numbers
 categories as well), Gower's distance the numbers as they are. `--quick` leaves SGPMIC out.
 
 "FAMD" is the encoder as it is; in "variance 1" the indicators of every category are divided by one
-number more, so that they have a variance of 1 together, as one number has.
+number more, so that they have a variance of 1 together, as one number has. "factors" are the
+principal components of the table with the weights of FAMD, as many as a parallel analysis finds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Generator = np.random.Generator
 Table = tuple[pd.DataFrame, Labels]
+#: Probabilities of levels, not yet adding up to 1: a row for every cluster.
+Rows = Sequence[Sequence[float]]
 
 
 # ----------------------------------------------------------------------------------- the tables
@@ -53,7 +56,7 @@ def groups(rng: Generator, n: int, shares: list[float]) -> Labels:
     return np.sort(rng.choice(len(shares), n, p=shares))
 
 
-def drawn(rng: Generator, labels: Labels, levels: list[str], rows: list[list[float]]) -> list[str]:
+def drawn(rng: Generator, labels: Labels, levels: list[str], rows: Rows) -> list[str]:
     """Draw a level for every row, with the probabilities of its cluster."""
     return [str(rng.choice(levels, p=np.asarray(rows[k]) / np.sum(rows[k]))) for k in labels]
 
@@ -145,10 +148,10 @@ def adult_like(rng: Generator, n: int) -> Table:
     labels = groups(rng, n, [0.22, 0.35, 0.28, 0.15])
     age = rng.normal(np.asarray([22, 40, 43, 68])[labels], np.asarray([3, 9, 9, 5])[labels])
     hours = rng.normal(np.asarray([22, 41, 46, 12])[labels], np.asarray([8, 4, 7, 8])[labels])
-    work = [[16, 1, 1, 2], [14, 2, 3, 1], [9, 4, 6, 1], [4, 3, 2, 11]]
-    school = [[5, 14, 1, 0.2], [13, 5, 1, 0.2], [1, 4, 10, 5], [9, 5, 4, 1]]
-    married = [[18, 1, 1, 0.1], [4, 13, 3, 0.2], [4, 14, 2, 0.2], [1, 9, 4, 6]]
-    jobs = [[8, 6, 4, 1, 1], [3, 2, 5, 9, 1], [1, 3, 1, 1, 14], [4, 4, 4, 4, 4]]
+    work: Rows = [[16, 1, 1, 2], [14, 2, 3, 1], [9, 4, 6, 1], [4, 3, 2, 11]]
+    school: Rows = [[5, 14, 1, 0.2], [13, 5, 1, 0.2], [1, 4, 10, 5], [9, 5, 4, 1]]
+    married: Rows = [[18, 1, 1, 0.1], [4, 13, 3, 0.2], [4, 14, 2, 0.2], [1, 9, 4, 6]]
+    jobs: Rows = [[8, 6, 4, 1, 1], [3, 2, 5, 9, 1], [1, 3, 1, 1, 14], [4, 4, 4, 4, 4]]
     table = {
         "age": np.round(np.clip(age, 17, 90)),
         "work": drawn(rng, labels, ["private", "state", "own business", "none at all"], work),
@@ -247,9 +250,31 @@ def sgpmic(
     return np.asarray(SGPMIC(k, scale=scale, random_state=seed, **parameters).fit_predict(Y))
 
 
+def sgpmic_on_factors(table: pd.DataFrame, k: int, seed: int) -> Labels:
+    """Fit to the factors that vary more than those of 20 tables with every column shuffled."""
+    encoder = TableEncoder().fit(table)
+    if not encoder.has_categories_:
+        return sgpmic(table, k, seed)
+    Y = encoder.transform(table)
+    Y = Y - Y.mean(axis=0)
+    left, singular, _ = np.linalg.svd(Y, full_matrices=False)
+    rng = np.random.default_rng(seed)
+    chance = []
+    for _ in range(20):
+        shuffled = Y.copy()
+        for j in np.unique(encoder.source_):
+            own = encoder.source_ == j
+            shuffled[:, own] = shuffled[rng.permutation(len(Y))][:, own]
+        chance.append(np.linalg.svd(shuffled, compute_uv=False))
+    number = max(2, int(np.argmax(singular <= np.quantile(chance, 0.95, axis=0))))
+    factors = (left * singular)[:, :number]
+    return np.asarray(SGPMIC(k, scale="one", random_state=seed).fit_predict(factors))
+
+
 METHODS: dict[str, Callable[[pd.DataFrame, int, int], Labels]] = {
     "SGPMIC, FAMD": sgpmic,
     "SGPMIC, variance 1": lambda table, k, seed: sgpmic(table, k, seed, "variance 1"),
+    "SGPMIC, factors": sgpmic_on_factors,
     "k-prototypes": k_prototypes,
     "Gower, average": gower_average,
     "one-hot, k-means": one_hot_k_means,

@@ -237,6 +237,10 @@ def test_numbers_that_stand_for_missing_cells() -> None:
         column = column_of([*ages, *sentinel])
         assert column.n_missing == 0
         assert f"{sentinel[0]} (" in (column.warning or "")
+    # Four times the range away: said, not done.
+    column = column_of([*range(0, 201, 5), 999, 999])
+    assert column.n_missing == 0
+    assert "999 (2 cells)" in (column.warning or "")
     assert column_of([*ages, 1000, 1000]).warning is None
     assert column_of([*range(0, 900, 40), 999, 999]).warning is None
 
@@ -256,6 +260,13 @@ def test_what_is_wrong_with_a_column(cells: list[Any], match: str) -> None:
         TableEncoder().fit({"x": cells})
     encoder = TableEncoder(drop=["x"]).fit({"x": cells, "filler": FILLER[: len(cells)]})
     assert encoder.columns_[0].becomes == "left out: dropped"
+
+
+@pytest.mark.parametrize("cells", [["1,5", "2,5"], ["31/12/2024", "30/12/2024"], ["low", "high"]])
+def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
+    column, dropped = column_of(cells), column_of(cells, drop=["x"])
+    assert dropped.becomes == "left out: dropped"
+    assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
 def test_one_error_names_all_columns_that_are_wrong() -> None:

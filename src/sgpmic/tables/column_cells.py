@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,8 @@ class Cells:
         The index of every cell's text, -1 for an empty cell.
     order : tuple of str or None
         The levels from low to high where the type carries them.
+    memo : dict
+        What was read already: reading text takes long, and is asked for several times.
     """
 
     sort: str
@@ -51,6 +53,7 @@ class Cells:
     texts: tuple[str, ...]
     codes: Codes
     order: tuple[str, ...] | None = None
+    memo: dict[Any, Floats | Bad] = field(default_factory=dict, compare=False, repr=False)
 
 
 def cells_of(column: pa.Array) -> Cells:
@@ -115,7 +118,25 @@ def read_numbers(cells: Cells, decimal: str = ".") -> Floats | Bad:
         return cells.values
     if cells.sort != "text":
         return _not_text(cells)
-    return _read(cells, lambda text: number_text.parse_number(text, decimal))
+    if ("number", decimal) not in cells.memo:
+        fast = _cast(cells) if decimal == "." else None
+        cells.memo["number", decimal] = (
+            _read(cells, lambda text: number_text.parse_number(text, decimal))
+            if fast is None
+            else fast
+        )
+    return cells.memo["number", decimal]
+
+
+def _cast(cells: Cells) -> Floats | None:
+    """Return plain numbers fast, None where there are others."""
+    missing = [text.lower() in MISSING_IN_NUMBERS for text in cells.texts]
+    words = [None if gap else text for text, gap in zip(cells.texts, missing, strict=True)]
+    try:
+        values = pc.cast(pa.array(words, pa.string()), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    return np.append(values.to_numpy(zero_copy_only=False), np.nan)[cells.codes]
 
 
 def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
@@ -135,7 +156,11 @@ def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
         days = np.asarray(found)
         bad = np.flatnonzero(np.isnan(days) & ~np.isnan(cells.values))
         return days if not len(bad) else _bad_values(cells, bad)
-    return _read(cells, parse) if cells.sort == "text" else _not_text(cells)
+    if cells.sort != "text":
+        return _not_text(cells)
+    if ("date", day_first) not in cells.memo:
+        cells.memo["date", day_first] = _read(cells, parse)
+    return cells.memo["date", day_first]
 
 
 def read_times(cells: Cells) -> Floats | Bad:

@@ -16,6 +16,7 @@ _EXACTLY = 1e-9
 _ALMOST = 0.999
 # Pairs of more columns than these are not looked at, they would take long.
 _MOST_COLUMNS = 300
+_MOST_ROWS = 5000
 
 
 def find_linear(columns: Sequence[Floats]) -> list[tuple[int, bool] | None]:
@@ -51,7 +52,7 @@ def find_linear(columns: Sequence[Floats]) -> list[tuple[int, bool] | None]:
         if j != root:
             found[j] = (root, True)
     if len(columns) <= _MOST_COLUMNS:
-        _find_almost(forms, columns, found)
+        _find_almost(columns, found)
     return found
 
 
@@ -79,12 +80,12 @@ def find_renamed(columns: Sequence[NDArray[np.int64]]) -> list[int | None]:
     return found
 
 
-def _find_almost(
-    forms: Sequence[Floats], columns: Sequence[Floats], found: list[tuple[int, bool] | None]
-) -> None:
-    stacked = np.asarray(forms)
+def _find_almost(columns: Sequence[Floats], found: list[tuple[int, bool] | None]) -> None:
+    # Some of the rows tell it.
+    step = max(1, len(columns[0]) // _MOST_ROWS)
+    stacked = np.asarray([_standard_form(column[::step]) for column in columns])
     correlations = np.abs(stacked @ stacked.T)
-    for j in range(len(forms)):
+    for j in range(len(columns)):
         for i in range(j):
             is_new = found[i] is None and found[j] is None
             if is_new and correlations[i, j] >= _ALMOST and _same_gaps(columns[i], columns[j]):

@@ -19,7 +19,7 @@ from sgpmic.tables.column_cells import Bad, cells_of
 from sgpmic.tables.encodings import CategoryEncoding, DateEncoding, Encoding, encoding_from
 from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.frames import Frame, as_frame
-from sgpmic.tables.kinds import FOUND_KINDS, KINDS, Decision, decide, declared
+from sgpmic.tables.kinds import FOUND_KINDS, KINDS, decide, declared
 from sgpmic.tables.plans import Plan
 
 Floats = NDArray[np.float64]
@@ -217,7 +217,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if name in self.drop:
             # What is wrong with it does not matter any more.
             kind = "text" if decision.wrong else decision.kind
-            decision = Decision(kind, "dropped", order=decision.order)
+            decision = replace(decision, kind=kind, because="dropped", warnings=(), wrong="")
         return plans.make_plan(name, cells, decision, declared=name in kinds)
 
     def _log_rule(self, plan: Plan) -> str:
@@ -244,7 +244,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             isinstance(encoding, DateEncoding) and encoding.n_features > 1 for encoding in encodings
         )
         unit = plans.deviation_of if mixed else plans.one
-        wrong = []
+        wrong = [
+            (plan.name, "is to become its logarithm, and is no number: take it out of log")
+            for plan in found
+            if not isinstance(self.log, str | bool)
+            and plan.name in self.log
+            and not (plan.is_kept and plan.kind in ("number", "whole"))
+        ]
         for j, plan in enumerate(found):
             if not plan.is_kept or plan.kind == "category":
                 continue
@@ -261,7 +267,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 continue
             named = rule == "yes" and self.log is not True
             if named and getattr(encoding, "shift", None) is None:
-                wrong.append((plan.name, "has values below 0, which have no logarithm"))
+                wrong.append(
+                    (plan.name, "has values below 0, which have no logarithm: take it out of log")
+                )
             present = plan.values[~np.isnan(plan.values)]
             if rule == "auto" and plans.is_heavy_tailed(present):
                 offer = "has a long tail, and zeros; its logarithm may serve better"

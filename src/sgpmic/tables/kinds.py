@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,10 @@ _MOSTLY = 0.8
 _ALMOST_ALL = 0.95
 # The part of the cells that has to be of levels that are not rare.
 _CATEGORY_SHARE = 0.5
+# More different texts are no spellings of the levels of a scale.
+_MOST_LEVELS = 1000
+# So many texts tell whether it is worth to read all of them.
+_SOME = 500
 # Larger numbers overflow when a model squares them.
 _LARGEST = 1e100
 # The numbers that people write for "missing".
@@ -211,15 +215,16 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
     levels, codes = read_levels(cells)
     if cells.order is not None:
         return Decision("ordered", order=cells.order)
-    scale = find_scale([key(text) for text in cells.texts if key(text)])
-    scale = scale or find_scale([key(text) for text in _texts(cells)])
-    if scale:
-        return Decision("ordered", order=scale)
+    if len(cells.texts) <= _MOST_LEVELS:
+        scale = find_scale([key(text) for text in cells.texts if key(text)])
+        scale = scale or find_scale([key(text) for text in _texts(cells)])
+        if scale:
+            return Decision("ordered", order=scale)
     if not (codes >= 0).any():
         return Decision("empty", "no cell has a value")
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     present = [level for level, count in zip(levels, counts, strict=True) if count]
-    if is_yes_no([key(level) for level in present]):
+    if len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
         return Decision("yes_no")
     for found in (_as_number(name, cells, codes), _as_date(name, cells, codes)):
         if found is not None:
@@ -229,10 +234,14 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
 
 def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
     texts = _texts(cells)
-    decimal, open_question = number_text.find_decimal(texts)
-    numbers = read_numbers(cells, decimal)
     if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
         return None
+    if not _may_be(
+        texts, lambda text: any(number_text.parse_number(text, d) is not None for d in ".,")
+    ):
+        return None
+    decimal, open_question = number_text.find_decimal(texts)
+    numbers = read_numbers(cells, decimal)
     if isinstance(numbers, Bad):
         n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
@@ -254,8 +263,11 @@ def _several_units(texts: list[str]) -> str:
 
 def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
     texts = _texts(cells)
-    times = read_times(cells)
-    if not isinstance(times, Bad):
+    if not _may_be(
+        texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
+    ):
+        return None
+    if not isinstance(read_times(cells), Bad):
         return Decision("date", time_only=True)
     day_first, open_question = date_text.find_order(texts)
     days = read_dates(cells, day_first)
@@ -282,6 +294,12 @@ _BOTH_ORDERS = (
 
 def _is_any_date(text: str) -> bool:
     return any(date_text.parse_date(text, day_first) is not None for day_first in (True, False))
+
+
+def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
+    """Return whether half of some texts match: not all are read where they are something else."""
+    some = texts[:: max(1, len(texts) // _SOME)]
+    return 2 * sum(map(matches, some)) >= len(some)
 
 
 def _mostly(
@@ -411,7 +429,6 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
 def _if_constant(cells: Cells, decision: Decision) -> Decision:
     if decision.wrong or decision.kind in ("empty", "id") or cells.sort == "other":
         return decision
-    different: NDArray[Any]
     if decision.kind in ("number", "whole", "date", "yes_no"):
         # As values: "1.0" and "1" are one, and 999 may be none.
         values = values_of(cells, decision)
@@ -452,4 +469,4 @@ def _target_warning(name: str, cells: Cells, decision: Decision) -> str:
         return ""
     _, codes = read_levels(cells)
     n_levels = len(np.unique(codes[codes >= 0]))
-    return "almost surely a target: leave it out" if n_levels <= _MOST_CLASSES else ""
+    return "named like a target: leave it out if it is one" if n_levels <= _MOST_CLASSES else ""

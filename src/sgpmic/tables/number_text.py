@@ -74,6 +74,9 @@ def is_code(text: str) -> bool:
 
 def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
     """Return the decimal sign that most cells agree with, and whether the other does as well."""
+    # Without these nothing speaks for a comma.
+    if not any("," in text or text.count(".") > 1 for text in texts):
+        return ".", False
     fit = {sign: sum(parse_number(text, sign) is not None for text in texts) for sign in ".,"}
     decimal = "," if fit[","] > fit["."] else "."
     return decimal, fit["."] == fit[","] and any("," in text for text in texts)

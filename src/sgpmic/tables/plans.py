@@ -73,8 +73,9 @@ class Plan:
     @property
     def has_levels(self) -> bool:
         """Whether it has no unit of its own: the whole table is then brought to one."""
-        from_text = self.kind in ("yes_no", "ordered") and self.cells.sort != "number"
-        return self.is_kept and (self.kind in ("category", "ordered") or from_text)
+        # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
+        is_word = self.kind == "yes_no" and self.cells.sort != "number"
+        return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
         """Return this column, left out."""
@@ -93,11 +94,15 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
         read = values_of(cells, decision)
         assert not isinstance(read, Bad)  # else it would be wrong
+        different = np.unique(read[~np.isnan(read)])
+        # Many different numbers have no use for levels, which take long to write.
+        if len(different) > _MOST_RENAMED or cells.sort == "other":
+            codes = np.where(np.isnan(read), -1, 0)
+            return Plan(name, cells, decision, declared, read, (), codes)
         values = read
-    if len(np.unique(values)) > _MOST_RENAMED:
-        # Words for so many values would take long, and nobody asks for them.
-        return Plan(name, cells, decision, declared, values, (), np.full(len(values), -1))
     levels, codes = read_levels(cells, order)
+    if decision.kind in ("text", "id"):
+        return Plan(name, cells, decision, declared, values, levels, codes)
     levels, codes = _merge_spellings(levels, codes)
     if decision.kind == "ordered":
         places = {level: float(i) for i, level in enumerate(order)}
@@ -234,7 +239,7 @@ def _circle_size(days: Floats, period: float) -> float | None:
     return variance**0.5 if variance > _SPREAD else None
 
 
-def log_shift(values: Floats, rule: bool | str) -> float | None:
+def log_shift(values: Floats, rule: str) -> float | None:
     """Return what to add before the logarithm, or None for no logarithm.
 
     Parameters
@@ -325,7 +330,8 @@ def summary(plan: Plan) -> str:
         return " < ".join(map(_short, plan.decision.order))
     present = plan.values[~np.isnan(plan.values)] if len(plan.values) else plan.values
     if not len(present):
-        return f"{len(plan.levels)} different, such as {quote(plan.levels[0])}"
+        used = np.unique(plan.codes[plan.codes >= 0])
+        return f"{len(used)} different, such as {quote(plan.levels[used[0]])}" if len(used) else ""
     low, high = float(present.min()), float(present.max())
     if plan.kind == "date":
         words = _clock if plan.decision.time_only else date_words
@@ -359,6 +365,5 @@ def becomes(plan: Plan, encoding: Encoding | None) -> str:
         return "number, the place in the order"
     if isinstance(encoding, YesNoEncoding):
         return "number, 1 for yes and 0 for no"
-    if encoding.shift is None:  # type: ignore[attr-defined]
-        return "number, as it is"
-    return "number, its logarithm"
+    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
+    return "number, its logarithm" if has_logarithm else "number, as it is"

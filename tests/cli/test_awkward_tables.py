@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.helpers import cheaply, environment
+from tests.cli.helpers import cheaply, environment, here, said, sgpmic
 
 N = 24
 ROWS = range(N)
@@ -283,3 +283,24 @@ def test_a_table_that_is_refused(results: Any, name: str) -> None:
 def test_ids_targets_and_copies_are_named_in_notes(results: Any) -> None:
     for name, words in (("numbered rows", "an id"), ("a copy", "says the same as 'height'")):
         assert words in " ".join(results[name][1][1].split()).split("Note:")[1]
+
+
+def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
+    columns = {
+        "number": list(ROWS),
+        "name": [f"n{i}" for i in ROWS],
+        "height": [None if i % 5 == 0 else float(h) for i, h in enumerate(HEIGHT)],
+        "colour": [["red", "green"][g] for g in GROUP],
+    }
+    write_parquet(tmp_path / "t.parquet", columns)
+    words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 8)
+    done = sgpmic(*words, "--id", "name", "--processes", 2, "--out", tmp_path / "two")
+    assert done.returncode == 0, said(done)
+    alone = here(*words, "--id", "name", "--out", tmp_path / "one")
+    assert alone.exit_code == 0, alone.output
+    two, one = (json.loads((tmp_path / n / "run.json").read_text()) for n in ("two", "one"))
+    assert two["columns"] == one["columns"]
+    assert two["data"]["features"] == ["height", "colour"]
+    assert two["data"]["fingerprint"] == one["data"]["fingerprint"]
+    assert len(lines_of(tmp_path / "two" / "labels.csv")) == N + 1
+    assert "colour: red" in (tmp_path / "two" / "report.html").read_text()

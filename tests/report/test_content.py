@@ -351,6 +351,7 @@ class TestRunContent:
         model.history_ = {"bound": [1.0]}
         model.starts_ = [{"kept": False, "labels": iris.target}, {"kept": True}]
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
+        model.encoder_ = None
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])
         np.testing.assert_array_equal(content.labels, model.predict(iris.data))
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")

@@ -40,7 +40,7 @@ def show_columns(data: EncodedTable) -> None:
 
 
 def _row(column: dict[str, Any]) -> tuple[str, ...]:
-    n_missing = column["n_missing"]
+    n_missing = column["n_missing"] or 0
     share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
     return (
         _short(column["name"]),

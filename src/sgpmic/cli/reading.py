@@ -436,7 +436,6 @@ def _listing(
     n_rows = columns[0].n_rows
     for name, becomes in choice.others.items():
         kind = {"left out: names the rows": "id", "left out: dropped": "dropped"}
-        known[name] = asdict(
-            Column(name, kind.get(becomes, "label"), "", 0, n_rows, becomes, None, ())
-        )
+        column = Column(name, kind.get(becomes, "label"), "", 0, n_rows, becomes, None, ())
+        known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
     return [known[name] for name in reader.names if name in known]

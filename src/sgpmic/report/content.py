@@ -31,7 +31,7 @@ class RunContent:
         The columns of words.
     columns : list of dict
         Every column of the table and what became of it: ``name``, ``kind``, ``summary``,
-        ``n_missing``, ``n_rows``, ``becomes`` and ``warning``.
+        ``n_missing`` (None where it was not looked at), ``n_rows``, ``becomes`` and ``warning``.
     embedding : ndarray of shape (n_samples, n_components)
     memberships : ndarray of shape (n_samples, n_clusters)
     means, covariances, weights : ndarrays

@@ -68,7 +68,10 @@ def find_differences(content: RunContent, profiles: Profiles) -> list[list[Diffe
 
 
 def _value(content: RunContent, name: str, value: float) -> str:
-    return day(value) if name in content.dates else number(value, 3)
+    if name in content.dates:
+        return day(value)
+    # Whole thousands rather than powers of ten.
+    return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
 
 
 def _add_shares(

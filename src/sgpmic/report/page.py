@@ -279,7 +279,7 @@ def _columns(content: RunContent) -> list[dict[str, Any]]:
             "name": shorten(column["name"], 60) or "(no name)",
             "kind": kind_words(shorten(column["kind"], 30)),
             "summary": shorten(column["summary"], 120),
-            "missing": _missing_words(int(column["n_missing"]), int(column["n_rows"])),
+            "missing": together(_missing_words(column["n_missing"], int(column["n_rows"]))),
             "becomes": shorten(column["becomes"], 200),
             "used": not str(column["becomes"]).startswith("left out"),
             "warning": shorten(column["warning"] or "", 400),
@@ -288,7 +288,9 @@ def _columns(content: RunContent) -> list[dict[str, Any]]:
     ]
 
 
-def _missing_words(count: int, n_rows: int) -> str:
+def _missing_words(count: int | None, n_rows: int) -> str:
+    if count is None:  # nobody has looked
+        return ""
     return f"{count:,} ({percent(count / n_rows)})" if count else "none"
 
 

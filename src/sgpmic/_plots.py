@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
@@ -76,12 +75,11 @@ class PlotsMixin:
             reference = self._predictor.reference
             values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
         else:
-            encoder = self.encoder_
-            values = np.asarray(X, dtype=np.float64) if encoder is None else encoder.transform(X)
-            labels = self.predict(X)
+            values, labels = self._check_rows(X), self.predict(X)
         names = getattr(self, "feature_names_in_", None)
         if names is None:
-            names = [f"feature {i}" for i in range(self.n_features_in_)]
+            what = "feature" if self._reduction is None else "component"
+            names = [f"{what} {i}" for i in range(values.shape[1])]
         table = picture.profile_table(self.encoder_, values, labels, names, self.n_clusters_)
         return picture.draw_profiles(*table, n_features, axes)
 

@@ -676,8 +676,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of every row under the model.
 
-        The latent point of a row is integrated out by Laplace's approximation. Low values mark
-        rows that are unlike anything seen in fit.
+        A mixture of what the mapping says, with the latent point integrated out by Laplace's
+        approximation, and of normal distributions of the clusters' rows; how much each counts is
+        learned from training rows that are left out (:mod:`sgpmic.learning.cluster_normals`).
+        Low values mark rows that are unlike anything seen in fit.
 
         Parameters
         ----------

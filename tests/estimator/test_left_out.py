@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_iris, load_wine
+from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import scale
 from tests.estimator.conftest import QUICK
 
-from sgpmic import SGPMIC
+from sgpmic import SGPMIC, Committee
 from sgpmic._runtime import numerics
 from sgpmic.model.bound import factorise_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
@@ -50,7 +51,7 @@ def test_new_rows_look_like_rows_that_were_left_out() -> None:
     model = SGPMIC(3, random_state=0).fit(Y[~is_new])
     new = np.median(model.score_samples(Y[is_new]))
     seen = np.median(model.score_samples(Y[~is_new]))
-    left = np.median(model._predictor.left_out_log_density(Y[~is_new]))
+    left = np.median(model._predictor.left_out_log_density)
     assert new < seen
     assert abs(new - left) < abs(new - seen)
 
@@ -63,3 +64,12 @@ def test_a_model_from_a_file_knows_what_is_unusual(table: Floats, tmp_path: Path
     rows = np.concatenate([table[:5] + 0.1, table[:5] + 40.0])
     np.testing.assert_array_equal(loaded.unusual(rows), np.repeat([False, True], 5))
     np.testing.assert_array_equal(loaded.assess(rows).unusual, loaded.unusual(rows))
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine])
+def test_densities_of_new_rows_are_no_worse_than_a_mixture_s(load: Any) -> None:
+    Y = load().data
+    is_new = np.arange(len(Y)) % 4 == 0
+    model = SGPMIC(3, committee=Committee(own_fits=False), random_state=0).fit(Y[~is_new])
+    mixture = GaussianMixture(3, n_init=5, random_state=0).fit(Y[~is_new])
+    assert model.score(Y[is_new]) > mixture.score(Y[is_new]) - 0.1

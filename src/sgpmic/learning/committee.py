@@ -20,7 +20,7 @@ as the vote's own clusters touch: by twice the share of neighbours that lie in a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,6 +53,8 @@ _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
 #: Latent dimensions of the model's own short fits: two lose clusters.
 _OWN_DIMENSIONS = 5
 _MOST_MATCHINGS = 50
+#: The share of rows whose label has to follow from a known partition for a member not to vote.
+_REPEATED = 0.95
 
 #: A short fit of the model: rows, embedding, number of dimensions and memberships give labels.
 OwnFit = Callable[[Floats, str, int, Any], Ints]
@@ -109,6 +111,7 @@ def take_vote(
     n_clusters: int,
     random_state: np.random.RandomState,
     own_fit: OwnFit | None = None,
+    known: Sequence[Ints] = (),
 ) -> Vote | None:
     """Let all members cluster the rows and count their votes.
 
@@ -120,6 +123,8 @@ def take_vote(
     random_state : RandomState
     own_fit : callable or None
         A short fit of the model.
+    known : sequence of ndarrays of shape (n_samples,)
+        Partitions that say nothing new: members whose labels follow from one of them do not vote.
 
     Returns
     -------
@@ -135,6 +140,8 @@ def take_vote(
     partitions: dict[str, Ints] = {}
     for name, make in _members(Y, n_clusters, distances, neighbours, random_state):
         _try(partitions, name, make)
+    known = [partition[order] for partition in known]
+    partitions = _without(partitions, known)
     if own_fit is not None and partitions:
         for name, embedding, from_votes in (
             ("SGPMIC, PCA start", "pca", False),
@@ -145,11 +152,29 @@ def take_vote(
             start = count(partitions, n_clusters, neighbours).shares if from_votes else "fcm"
             n_dimensions = min(_OWN_DIMENSIONS, Y.shape[1])
             _try(partitions, name, partial(own_fit, Y, embedding, n_dimensions, start))
+    partitions = _without(partitions, known)
     if not partitions:
         return None
     vote = count(partitions, n_clusters, neighbours)
     members = tuple(member._replace(labels=member.labels[back]) for member in vote.members)
     return Vote(vote.shares[back], members, vote.cut)
+
+
+def _without(partitions: dict[str, Ints], known: Sequence[Ints]) -> dict[str, Ints]:
+    """Return the partitions that no known one tells, or all if each is told by one."""
+    kept = {
+        name: labels
+        for name, labels in partitions.items()
+        if all(_told_by(other, labels) < _REPEATED for other in known)
+    }
+    return kept or partitions
+
+
+def _told_by(known: Ints, labels: Ints) -> float:
+    """Return the share of rows that have the commonest label of their known part."""
+    table = np.zeros((known.max() + 1, labels.max() + 1))
+    np.add.at(table, (known, labels), 1.0)
+    return float(table.max(axis=1).sum() / len(labels))
 
 
 def nearest_others(Y: Floats) -> tuple[Floats, Ints]:

@@ -17,6 +17,14 @@ from scipy.spatial import KDTree
 from sgpmic._runtime import with_numerics
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning import projection
+from sgpmic.learning.cluster_normals import (
+    ClusterNormals,
+    best_share,
+    fit_normals,
+    left_out_log_density,
+    mixed,
+)
+from sgpmic.learning.completion import fit_factors
 from sgpmic.learning.imputation import Imputation, Imputer, learn_imputer
 from sgpmic.learning.reference import Reference
 from sgpmic.learning.units import Units
@@ -57,6 +65,14 @@ class Assessment(NamedTuple):
     embedding: Floats
     log_density: Floats
     unusual: NDArray[np.bool_]
+
+
+class _Densities(NamedTuple):
+    """What densities are made of besides the mapping."""
+
+    normals: ClusterNormals
+    mapping_share: float
+    left_out: Floats  # log densities of training rows, each left out
 
 
 @dataclass
@@ -126,8 +142,7 @@ class Predictor:
         """Return everything there is to say about rows, with every row projected once."""
         reduced = self._reduced(Y)
         found = self._project(Y, reduced)
-        log_density = projection.log_evidence(self._padded, found.X, reduced)
-        log_density += self.units.log_volumes(Y)
+        log_density = self._log_density_at(Y, found.X, reduced)
         known = self.reference.lookup(Y)
         seen = known >= 0
         X, S = found.X.copy(), found.memberships[:, : self._n_clusters].copy()
@@ -139,18 +154,41 @@ class Predictor:
         """Return log p(y) of rows in the units of the data, latent points integrated out."""
         reduced = self._reduced(Y)
         # Also for training rows: their fitted points maximise the bound, not this density.
-        points = self._project(Y, reduced).X
-        return projection.log_evidence(self._padded, points, reduced) + self.units.log_volumes(Y)
+        return self._log_density_at(Y, self._project(Y, reduced).X, reduced)
 
-    @with_numerics
-    def left_out_log_density(self, Y: Floats) -> Floats:
-        """Return log p(y) of training rows, each under the model of all the others.
+    def _log_density_at(self, Y: Floats, X: Floats, reduced: projection.Cells) -> Floats:
+        mapping = projection.log_evidence(self._padded, X, reduced)
+        normals = self._densities.normals.log_density(self.units.reduce(Y))
+        density = mixed(mapping, normals, self._densities.mapping_share)
+        return density + self.units.log_volumes(Y)
+
+    @cached_property
+    def _densities(self) -> _Densities:
+        """What the mapping and the clusters' normal distributions are worth beside each other.
+
+        Of training rows, each left out of both: with it in, it looks too ordinary.
+        """
+        rows = self.reference.rows
+        S, reduced = self.S[self.reference.lookup(rows)], self.units.reduce(rows)
+        factors = fit_factors(reduced) if np.isnan(reduced).any() else None
+        chosen = np.arange(len(rows))
+        if len(rows) > _MOST_ASSESSED:
+            chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
+            chosen.sort()
+        mapping = self._left_out_by_mapping(rows[chosen])
+        normals = left_out_log_density(reduced[chosen], S[chosen], factors)
+        share = best_share(mapping, normals)
+        left_out = mixed(mapping, normals, share) + self.units.log_volumes(rows[chosen])
+        return _Densities(fit_normals(reduced, S, factors), share, left_out)
+
+    def _left_out_by_mapping(self, Y: Floats) -> Floats:
+        """Return log p(y) of training rows by the mapping of all the others, scaled.
 
         For the same parameters: only what the row itself has told the mapping is taken out.
         """
         known = self.reference.lookup(Y)
         T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
-        found = projection.log_evidence_left_out(
+        return projection.log_evidence_left_out(
             self._padded,
             self.A_inverse,
             self.X[known],
@@ -158,19 +196,17 @@ class Predictor:
             self.reference.neighbours(Y, skip=1).starts,  # the nearest is the row itself
             self._reduced(Y),
         )
-        return found + self.units.log_volumes(Y)
 
-    @cached_property
+    @property
+    @with_numerics
+    def left_out_log_density(self) -> Floats:
+        """Log densities of training rows, or a sample of them, each left out."""
+        return self._densities.left_out
+
+    @property
     def unusual_below(self) -> float:
-        """The log density under which a row is unlike anything seen in fit.
-
-        From training rows, each taken out of the model first: with it, it looks too ordinary.
-        """
-        rows = self.reference.rows
-        if len(rows) > _MOST_ASSESSED:
-            chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
-            rows = rows[np.sort(chosen)]
-        return float(np.quantile(self.left_out_log_density(rows), UNUSUAL_SHARE))
+        """The log density under which a row is unlike anything seen in fit."""
+        return float(np.quantile(self.left_out_log_density, UNUSUAL_SHARE))
 
     @with_numerics
     def decode(self, X: Floats) -> Floats:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision, with_numerics
 from sgpmic.kernels import RBF, Kernel, stack
+from sgpmic.learning.categories import View, committee_view
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import Parameters, StartArrays, State, first_state, last_e_step
 from sgpmic.learning.gaps import complete_rows, features_seen, has_gaps, with_gaps
@@ -227,10 +228,13 @@ def run(
     gaps = has_gaps(Y, group)
     # What needs whole rows gets them; the model sees the table as it is.
     whole = complete_rows(Y, group, units) if gaps else Y
+    view = View(whole, units, has_categories=False)
+    if settings.committee is not None:
+        view = committee_view(Y, whole, units, group)
     structure = examine(
-        whole,
+        view.rows,
         group,
-        units,
+        view.units,
         support=settings.committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
         dimensions=settings.n_components == "auto",
@@ -272,13 +276,14 @@ def run(
     vote = None
     if settings.committee is not None and isinstance(start.memberships, str):
         vote = vote_on(
-            whole,
+            view.rows,
             group,
-            units,
+            view.units,
             settings.committee,
             settings.n_clusters,
             starts[0].seed,
             partial(_own_fit, settings),
+            Y if view.has_categories else None,
         )
     if vote is not None:
         first = first.with_votes(vote.shares)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,16 +91,22 @@ def examine(
     return Structure(found, number, choose_dimensions(sample) if dimensions else None)
 
 
-def choose_dimensions(Y: Floats) -> NumberOfDimensions:
+def choose_dimensions(
+    Y: Floats, together: Sequence[tuple[int, int]] | None = None
+) -> NumberOfDimensions:
     """Return the number of latent dimensions, by Horn's parallel analysis.
 
     A dimension counts as long as its principal component, and all before it, have more variance
     than 95 % of tables with the same features without correlations. A weak dimension behind
     strong ones may be missed.
+
+    ``together`` are first and last, that one not included, of features that are shuffled as one;
+    by default every feature by itself.
     """
     rng = np.random.RandomState(0)
+    parts = [(j, j + 1) for j in range(Y.shape[1])] if together is None else together
     shuffled = [
-        _variances(np.column_stack([rng.permutation(column) for column in Y.T]))
+        _variances(np.column_stack([rng.permutation(Y[:, first:last]) for first, last in parts]))
         for _ in range(_SHUFFLED)
     ]
     variance, noise = _variances(Y), np.quantile(shuffled, _QUANTILE, axis=0)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import numerics
+from sgpmic.learning.categories import find_categories
 from sgpmic.learning.committee import Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Committee
@@ -37,6 +38,7 @@ def vote_on(
     n_clusters: int,
     seed: int,
     own_fit: SeededFit,
+    mixed: Floats | None = None,
 ) -> Vote | None:
     """Return the committee's votes on this process's rows.
 
@@ -53,6 +55,8 @@ def vote_on(
     seed : int
     own_fit : callable
         A short fit of the model.
+    mixed : ndarray of shape (n_own, n_features) or None
+        The rows with their categories, where ``Y`` are their factors.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
@@ -62,7 +66,8 @@ def vote_on(
         numbers = np.sort(rng.choice(group.n_rows, committee.max_rows, replace=False))
     sample = units.reduce(group.rows_at(Y, numbers))
     fit = partial(_on_few_rows, partial(own_fit, seed), rng) if committee.own_fits else None
-    vote = take_vote(sample, n_clusters, rng, fit)
+    known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
+    vote = take_vote(sample, n_clusters, rng, fit, [category.levels for category in known])
     if vote is None:
         return None
     shares = group.agree(vote.shares)

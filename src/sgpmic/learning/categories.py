@@ -1,0 +1,128 @@
+"""Tables with categories, as a committee sees them: by their common factors.
+
+A category of a table stands in it as indicators, one for every level but for two levels (as
+:class:`sgpmic.TableEncoder` writes them). Rows then lie in separate heaps, one for every
+combination of levels, and splitting them by the levels of a single category cuts no neighbours
+apart: to a neighbour graph that looks like perfect clusters. What is meant by a cluster is what
+several columns have in common. So of a table with many categories the committee sees the principal
+factors (of the weights that factor analysis of mixed data gives, where the encoder has given them),
+as many as stand out from chance, and members whose clusters are nothing but levels of one category
+do not count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.learning.structure import MOST_ROWS, choose_dimensions
+from sgpmic.learning.units import Units
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: The share of a table's columns that have to be categories for it to be seen by its factors.
+_MANY = 0.25
+#: Levels of a category, at most.
+_MOST_LEVELS = 100
+#: Factors are at least so many.
+_LEAST_FACTORS = 2
+
+
+class Category(NamedTuple):
+    """A category: where its indicators begin, how many there are, and every row's level."""
+
+    first: int
+    n_features: int
+    levels: Ints
+
+
+def find_categories(Y: Floats) -> list[Category]:
+    """Return the categories of a table (N, P), NaN for missing cells.
+
+    A feature with two values is one by itself, unless it and those that follow it are indicators
+    of which every row has just one.
+    """
+    highs = [_is_high(column) for column in Y.T]
+    found = []
+    j = 0
+    while j < len(highs):
+        width = _run(highs, j)
+        if width:
+            block = np.stack([each for each in highs[j : j + width] if each is not None])
+            levels = block.argmax(axis=0) if width > 1 else np.maximum(block[0], 0)
+            found.append(Category(j, width, np.asarray(levels, np.int64)))
+        j += max(width, 1)
+    return found
+
+
+def _is_high(column: Floats) -> NDArray[np.int8] | None:
+    """Return 1 for the higher of two values, 0 for the lower, −1 for gaps; None for others."""
+    values = np.unique(column[~np.isnan(column)])
+    if len(values) != 2:
+        return None
+    return np.where(np.isnan(column), -1, column == values[1]).astype(np.int8)
+
+
+def _run(highs: list[NDArray[np.int8] | None], first: int) -> int:
+    """Return how many features from ``first`` on are one category; 0 for none."""
+    here = highs[first]
+    if here is None:
+        return 0
+    total = np.zeros(len(here), np.int64)
+    for width, column in enumerate(highs[first : first + _MOST_LEVELS], start=1):
+        if column is None or ((column < 0) != (here < 0)).any():
+            break
+        total += column > 0
+        if (total > 1).any():
+            break
+        if width > 1 and (total[here >= 0] == 1).all():
+            return width
+    return 1
+
+
+class View(NamedTuple):
+    """A table as a committee sees it."""
+
+    rows: Floats  # (n_own, r) this process's
+    units: Units
+    has_categories: bool
+
+
+def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) -> View:
+    """Return the table by its factors if many of its columns are categories, else as it is.
+
+    Parameters
+    ----------
+    Y, whole : ndarrays of shape (n_own, n_features)
+        This process's rows with their gaps, and with expectations of missing cells.
+    units : Units
+    group : ProcessGroup
+    """
+    numbers = np.arange(group.n_rows)
+    if len(numbers) > MOST_ROWS:
+        numbers = np.sort(np.random.RandomState(0).choice(len(numbers), MOST_ROWS, replace=False))
+    categories = find_categories(group.agree(group.rows_at(Y, numbers)))
+    others = Y.shape[1] - sum(category.n_features for category in categories)
+    if len(categories) < _MANY * (len(categories) + others) or Y.shape[1] <= _LEAST_FACTORS:
+        return View(whole, units, has_categories=False)
+    sample = group.agree(units.reduce(group.rows_at(whole, numbers)))
+    centre = sample.mean(axis=0)
+    _, _, axes = np.linalg.svd(sample - centre, full_matrices=False)
+    count = max(choose_dimensions(sample, _columns(categories, Y.shape[1])).chosen, _LEAST_FACTORS)
+    scores = (units.reduce(whole) - centre) @ group.agree(axes[:count]).T
+    as_they_are = Units(np.zeros(count), np.ones(count), "none", 1.0)
+    return View(scores, as_they_are, has_categories=True)
+
+
+def _columns(categories: list[Category], n_features: int) -> list[tuple[int, int]]:
+    """Return where every column of the user's table begins and ends among the features."""
+    begins = {category.first: category.n_features for category in categories}
+    columns, j = [], 0
+    while j < n_features:
+        columns.append((j, j + begins.get(j, 1)))
+        j = columns[-1][1]
+    return columns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
@@ -53,6 +52,9 @@ class PlotsMixin:
     ) -> Axes:
         """Draw which features set the clusters apart, as effect sizes (Cohen's d).
 
+        Of models with an encoder, which columns and levels do: the effect of a level is Cohen's h
+        of its share in the cluster and elsewhere.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
@@ -73,12 +75,13 @@ class PlotsMixin:
             reference = self._predictor.reference
             values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
         else:
-            values = np.asarray(X, dtype=np.float64)
-            labels = self.predict(X)
+            values, labels = self._check_rows(X), self.predict(X)
         names = getattr(self, "feature_names_in_", None)
         if names is None:
-            names = [f"feature {i}" for i in range(self.n_features_in_)]
-        return picture.draw_profiles(values, labels, names, int(self.n_clusters), n_features, axes)
+            what = "feature" if self._reduction is None else "component"
+            names = [f"{what} {i}" for i in range(values.shape[1])]
+        table = picture.profile_table(self.encoder_, values, labels, names, self.n_clusters_)
+        return picture.draw_profiles(*table, n_features, axes)
 
 
 def _ready(model: Any) -> Any:

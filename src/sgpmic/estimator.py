@@ -6,10 +6,11 @@ import os
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -41,11 +42,15 @@ from sgpmic.learning.points import view_axes
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.run import FitSettings, Result, run
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
+from sgpmic.learning.sparse import Reduction, fit_reduction
 from sgpmic.learning.units import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import Checkpoint, fit_marks
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
+
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
 
 Floats = NDArray[np.float64]
 
@@ -186,6 +191,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     units_ : Units
         How features were centred and scaled: a tuple with the fields ``offset`` and ``scale``,
         both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
+    encoder_ : TableEncoder or None
+        What turns rows of a user's table into features, in every method that takes rows: of models
+        that ``sgpmic fit`` wrote, where the table is more than plain numbers. None after ``fit``.
     n_features_in_ : int
         Number of features seen in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -386,10 +394,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features)
             The data (the paper's Y), in their own units. NaN stands for a missing value, which is
             integrated out. A row without any value is refused; a feature without any is left
-            out, with a warning.
+            out, with a warning. A sparse matrix of more than 100 features is reduced to 100 by a
+            truncated singular value decomposition first, which is part of the model
+            (:mod:`sgpmic.learning.sparse`); 'auto' then scales all by one number.
         y : Ignored
             Present for scikit-learn's conventions.
 
@@ -398,6 +408,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         settings = self.check_settings()
+        self.encoder_: TableEncoder | None = None
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
@@ -410,7 +421,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
             order="C",
             ensure_min_samples=least,
             ensure_all_finite="allow-nan",
+            accept_sparse="csr",
         )
+        self._reduction: Reduction | None = None
+        if issparse(Y):
+            if group is not None and group.n_processes > 1:
+                raise ValueError(
+                    "Sparse matrices are for one process: give every process an array."
+                )
+            self._reduction = fit_reduction(Y, check_random_state(self.random_state))
+            if self._reduction is not None and settings.scale == "auto":
+                # How much a singular vector varies says how much it matters.
+                settings = replace(settings, scale="one")
+            Y = self._dense(Y)
         group = ProcessGroup(len(Y)) if group is None else group
         n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
         refuse_empty_rows(Y, group.first, n_empty)
@@ -465,7 +488,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         kernel = settings.kernel.for_dimensions(self.n_components_)
         fits = (
             len(self.embedding_) == len(Y)
-            and self.n_features_in_ == len(self.units_.offset)
+            and Y.shape[1] == len(self.units_.offset)
             and (
                 settings.n_components == self.n_components_ or not _is_whole(settings.n_components)
             )
@@ -544,12 +567,28 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return self.fit(X).embedding_.copy()
 
+    def _dense(self, rows: Any) -> Floats:
+        """Return rows as the model takes them: those of a sparse matrix reduced, or made dense."""
+        if self._reduction is not None:
+            return self._reduction.reduce(rows)
+        dense: Floats = rows.toarray() if issparse(rows) else rows
+        return dense
+
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
+        if self.encoder_ is not None:
+            X = self.encoder_.transform(X)
         X = _unmasked(X)
-        Y: Floats = validate_data(
-            self, X, dtype=np.float64, order="C", reset=False, ensure_all_finite="allow-nan"
+        rows = validate_data(
+            self,
+            X,
+            dtype=np.float64,
+            order="C",
+            reset=False,
+            ensure_all_finite="allow-nan",
+            accept_sparse="csr",
         )
+        Y = self._dense(rows)
         Y = self._predictor.known_features(Y)
         refuse_empty_rows(Y)
         return Y
@@ -639,7 +678,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 f"X has {points.shape[1]} columns, but the latent space has "
                 f"{self.n_components_} dimensions."
             )
-        return self._predictor.decode(points)
+        rows = self._predictor.decode(points)
+        return rows if self._reduction is None else self._reduction.restore(rows)
 
     @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
@@ -718,7 +758,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         check_is_fitted(self)
         WholeNumber(1).check("n_samples", n_samples)
-        return self._predictor.draw(int(n_samples), check_random_state(self.random_state))
+        rng = check_random_state(self.random_state)
+        rows, labels = self._predictor.draw(int(n_samples), rng)
+        return rows if self._reduction is None else self._reduction.restore(rows), labels
 
     @on_chosen_device
     def impute(self, X: ArrayLike) -> Imputation:
@@ -749,6 +791,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -778,6 +821,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             support=self.support_,
             number_of_clusters=self.number_of_clusters_,
             number_of_dimensions=self.number_of_dimensions_,
+            encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
+            reduction=self._reduction,
         )
         save_model(path, stored)
 
@@ -799,6 +844,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
             for name in _STORED_ATTRIBUTES:
                 setattr(model, name, stored.attributes[name])
             model.check_settings()
+            model._reduction = stored.reduction
+            model.encoder_ = None
+            if stored.encoder is not None:
+                from sgpmic.tables.encoder import TableEncoder
+
+                model.encoder_ = TableEncoder.from_dict(stored.encoder)
+                if len(model.encoder_.source_) != model.n_features_in_:
+                    raise ValueError("its table encoder has another number of features")
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
         predictor = stored.predictor

@@ -159,16 +159,15 @@ def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
 BAD_TABLES = {
     "ragged": (b"a,b\n1,2\n3\n", ("line 3",)),
     "text": (
-        b"a,b\n1,2\n3,x\n",
-        ("line 3", "'b'", "correct it, or leave the column out with --drop b"),
+        b"a,b\n1,2\n2,3\n3,4\n4,5\n5,6\n6,x\n",
+        ("row 6", "'b'", "(--category b), or leave it out (--drop b)"),
     ),
-    "missing": (b"a,b\n1,2\n,4\n5,6\n", ("line 3", "'a'")),
     "encoding": ("a,b\n1,é\n".encode("latin-1"), ("line 2", "UTF-8")),
     "rubbish": (bytes(range(256)) * 20, ()),
     "duplicate": (b"a,a\n1,2\n3,4\n", ("'a'",)),
     "empty": (b"", ("empty",)),
     "header only": (b"a,b\n", ()),
-    "infinite": (b"a,b\n1,2\ninf,4\n", ("line 3", "'a'")),
+    "infinite": (b"a,b\n1,2\ninf,4\n", ("row 2", "'a'")),
 }
 
 
@@ -210,6 +209,10 @@ def test_no_permission(tmp_path: Path) -> None:
         (("--columns", "hieght"), "height"),
         (("--label", "nothing"), "nothing"),
         (("--drop", "height,width,depth"), "feature"),
+        (("--number", "height", "--category", "height"), "two things are asked of 'height'"),
+        (("--log", "height", "--drop", "height"), "two things are asked of 'height'"),
+        (("--date", "hieght"), "height"),
+        (("--columns", "width", "--log", "height"), "--columns leaves out 'height'"),
         (("-k", 61), "61"),
         (("--device", "tpu"), "--device tpu"),
         (("--out", "{file}"), "is a file"),

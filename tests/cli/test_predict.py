@@ -68,22 +68,38 @@ def test_fitted_rows_keep_their_labels(run: Path, tmp_path: Path) -> None:
 
 def test_columns_that_are_missing_are_named(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
-    path.write_text("height,breadth\n1,2\n")
+    path.write_text("hight,breadth\n1,2\n")
     words = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
-    assert "'width'" in words
-    assert "'depth'" in words
-    assert "'breadth'" in words
+    for name in ("'height'", "'width'", "'depth'", "'breadth'"):
+        assert name in words
     assert not (tmp_path / "o.csv").exists()
+    path.write_text("height,breadth\n1,2\n")
+    done = sgpmic("predict", run, path, "--out", tmp_path / "o.csv")
+    assert done.returncode == 0, said(done)
+    assert "has no column 'width', 'depth': taken as missing" in said(done)
+    model = SGPMIC.load(run / "model.sgpmic")
+    expected = model.predict_proba(np.array([[1.0, np.nan, np.nan]]))
+    found = [float(read_csv(tmp_path / "o.csv")[0][f"membership_{m}"]) for m in range(3)]
+    np.testing.assert_allclose(found, expected[0], rtol=1e-8, atol=1e-12)
 
 
-def test_a_bad_row_late_in_the_file_leaves_no_output(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("1,oops,3", ("line 20002", "'width'")),
+        (",NA,", ("row 20001 has no value",)),
+    ],
+)
+def test_a_bad_row_late_in_the_file_leaves_no_output(
+    run: Path, tmp_path: Path, last: str, words: tuple[str, ...]
+) -> None:
     path = tmp_path / "new.csv"
-    lines = ["height,width,depth", *["1,2,3"] * 20_000, "1,oops,3"]
+    lines = ["height,width,depth", *["1,2,3"] * 20_000, last]
     path.write_text("\n".join(lines) + "\n")
-    words = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
-    assert "line 20002" in words
-    assert "'width'" in words
-    assert "--drop" not in words, "predict has no such option"
+    sentence = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
+    for part in words:
+        assert part in sentence
+    assert "--drop" not in sentence, "predict has no such option"
     assert list(tmp_path.iterdir()) == [path]
 
 

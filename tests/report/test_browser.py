@@ -17,6 +17,7 @@ from tests.report.test_content import make_content
 
 from sgpmic.report import RunContent, render_report
 from sgpmic.report.words import shorten
+from sgpmic.tables.description import Levels
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
@@ -218,6 +219,48 @@ def test_recolouring(visit):
     assert "≤ 0.25" in text_of(driver, "colour-legend")
     assert len(set(colours("feature:1"))) > 60
     assert colours("cluster") == by_cluster
+
+
+def test_gaps_are_grey_and_levels_have_colours(visit):
+    values = np.stack([np.arange(90.0), np.full(90, np.nan)], axis=1)
+    values[7, 0] = np.nan
+    codes = np.arange(90) % 3 - 1
+    driver = visit(
+        three_clouds(
+            values=values,
+            feature_names=("size", "nothing"),
+            categories=(Levels("colour", ("red", "green"), codes),),
+        )
+    )
+    grey = driver.execute_script(
+        "return getComputedStyle(document.documentElement).getPropertyValue('--faded').trim()"
+    )
+    expected = [int(grey[k : k + 2], 16) for k in (1, 3, 5)]
+
+    def colours(key: str) -> list[list[int]]:
+        driver.execute_script(
+            "const s = document.getElementById('colour'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change'))",
+            key,
+        )
+        next_frame(driver)
+        return driver.execute_script(
+            "return [...Array(90).keys()].map((i) => sgpmicReport.colourOf(i).slice(0, 3))"
+        )
+
+    by_size = colours("feature:0")
+    assert [i for i, colour in enumerate(by_size) if colour == expected] == [7]
+    assert "1 missing" in text_of(driver, "colour-legend")
+    assert all(colour == expected for colour in colours("feature:1"))
+    by_level = colours("category:0")
+    assert [colour == expected for colour in by_level] == (codes < 0).tolist()
+    assert len({tuple(colour) for colour in by_level}) == 3
+    assert "(missing)" in text_of(driver, "colour-legend")
+    hover(driver, 7)
+    wait_for(lambda: "sample-7" in text_of(driver, "row-name"))
+    body = text_of(driver, "row-values")
+    assert "green" not in body.split("colour")[0]
+    assert "–" in body
 
 
 def test_colours_reach_the_canvas(visit):

@@ -26,6 +26,7 @@ from sgpmic.report.statistics import (
     log_gaussian,
     typical_rows,
 )
+from sgpmic.tables.description import Levels
 
 
 def make_content(n: int = 60, p: int = 3, M: int = 3, Q: int = 2, **more: Any) -> RunContent:
@@ -332,7 +333,9 @@ class TestRunContent:
             ("means", np.zeros((2, 2)), "means has shape"),
             ("feature_names", ("a",), "values has shape"),
             ("ids", ["a"], "ids has 1 entries for 60 rows"),
-            ("values", np.full((60, 3), np.nan), "not finite"),
+            ("values", np.full((60, 3), np.inf), "not finite"),
+            ("embedding", np.full((60, 2), np.nan), "not finite"),
+            ("categories", (Levels("kind", ("a",), np.zeros(5, int)),), "kind has 5 entries"),
         ],
     )
     def test_says_what_does_not_fit(self, name, value, words):
@@ -348,6 +351,7 @@ class TestRunContent:
         model.history_ = {"bound": [1.0]}
         model.starts_ = [{"kept": False, "labels": iris.target}, {"kept": True}]
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
+        model.encoder_ = None
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])
         np.testing.assert_array_equal(content.labels, model.predict(iris.data))
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")

@@ -34,7 +34,7 @@ def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed 
         table,
         clusters="3",
         out=out / "run",
-        id_column="flower",
+        id_column=["flower"],
         label_column="species",
         seed=seed,
         force=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import time
 import warnings
@@ -16,16 +15,17 @@ from rich.markup import escape
 from rich.table import Table as ScreenTable
 
 from sgpmic.cli import options as opt
-from sgpmic.cli.console import console, fail, listed
+from sgpmic.cli.columns import show_columns
+from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
+from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
 from sgpmic.cli.startup import interruptible
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     import sgpmic
     from sgpmic.cli.results import Fit
-    from sgpmic.tables.reader import Table
 
 
 def fit(
@@ -35,8 +35,13 @@ def fit(
     out: opt.OutFolder = Path("run"),
     columns: opt.Columns = None,
     drop: opt.Drop = None,
-    id_column: opt.IdColumn = None,
+    id_column: opt.IdColumns = None,
     label_column: opt.LabelColumn = None,
+    number: opt.Number = None,
+    category: opt.Category = None,
+    ordered: opt.Ordered = None,
+    date: opt.Date = None,
+    log: opt.Log = None,
     scale: opt.Scale = None,
     kernel: opt.Kernel = "rbf",
     latent: opt.Latent = "point",
@@ -54,6 +59,9 @@ def fit(
     force: opt.Force = False,
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
+
+    Columns may be numbers, categories, dates, ids; cells may be missing. What becomes of every
+    column is shown before anything is learned, and can be changed.
 
     Written to the folder: labels.csv (cluster, memberships, certainty and coordinates of every
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
@@ -76,21 +84,19 @@ def fit(
         **({} if committee else {"committee": None}),
     }
     settings = {"as_published": as_published}
-    selection = {
-        "columns": listed(columns),
-        "drop": listed(drop),
-        "id_column": id_column,
-        "label_column": label_column,
-    }
+    asked = Asked(columns, drop, id_column, label_column, number, category, ordered, date, log)
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     folder = RunFolder(out)
     began = time.perf_counter()
-    data = _read(job, table, selection, folder)
+    data = _read(job, table, asked, folder)
+    if scale is None and _is_mixed(data):
+        # The encoder has brought all columns to one unit already.
+        parameters["scale"] = "one"
     fingerprint = job.do(lambda: job.fingerprint(data.values))
     if resume and job.do(lambda: job.agree(folder.is_finished)):
-        asked = parameters | settings
-        job.do(lambda: _say_finished(folder, fingerprint, asked) if job.is_first else None)
+        wanted = parameters | settings
+        job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)
     else:
         model = job.do(lambda: _make_model(parameters, as_published, job))
         model.set_params(
@@ -111,28 +117,26 @@ def fit(
     job.wait()
 
 
-def _read(job: CommandJob, table: Path, selection: dict[str, Any], folder: RunFolder) -> Table:
-    """Return this process's rows of the table."""
+def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> EncodedTable:
+    """Return this process's rows of the table, and show what becomes of its columns."""
 
-    def read() -> Table:
-        from sgpmic.tables.reader import TableError, read_table
-
-        try:
-            data = read_table(table, **selection, share=job.share)
-        except TableError as error:
-            if error.column is None:
-                raise
-            advice = f"or leave the column out with --drop {shlex.quote(error.column)}"
-            raise TableError(f"{error}, {advice}") from None
+    def check() -> None:
         if folder.would_overwrite(table):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
-        return data
 
-    data = job.do(read)
+    data = read_for_fit(job, table, asked)
+    job.do(check)
     job.do(lambda: job.meet(data.values))
-    if data.names[0] == "feature_1" and table.suffix not in (".npy", ".npz"):
+    job.do(lambda: refuse_empty_rows(str(table), data.values, data.ids, job.group.first))
+    if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
+    show_columns(data)
     return data
+
+
+def _is_mixed(data: EncodedTable) -> bool:
+    """Return whether an encoder has brought columns of different kinds to one unit."""
+    return data.encoder is not None and data.encoder.has_categories_
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
@@ -170,7 +174,7 @@ def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) ->
 def _run(
     job: CommandJob,
     folder: RunFolder,
-    data: Table,
+    data: EncodedTable,
     model: sgpmic.SGPMIC,
     options: dict[str, Any],
     read_seconds: float,
@@ -178,7 +182,8 @@ def _run(
     """Learn, write the results and show them."""
     from sgpmic.cli.results import Fit, write_results
 
-    this = Fit(job, folder, data, model, options, seconds={"reading": read_seconds})
+    seconds = {"reading": read_seconds}
+    this = Fit(job, folder, data, model, options, notes=list(data.notes), seconds=seconds)
     try:
         with _terminated_as_interrupted(), job.watching(model):
             _learn(this)
@@ -244,11 +249,12 @@ _SCALED = {
     "each": "Every feature was divided by its own spread: their units differ.",
     "one": "All features were divided by one number: they are of one unit.",
     "none": "Features were not scaled.",
+    "mixed": "Columns were brought to one unit, so that none outweighs another.",
 }
 
 
 def _summarise(this: Fit) -> None:
-    job, model, data = this.job, this.model, this.data
+    job, model = this.job, this.model
     screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters_} clusters")
     for name in ("cluster", "rows", "weight", "mean certainty"):
         screen.add_column(name, justify="right")
@@ -259,16 +265,33 @@ def _summarise(this: Fit) -> None:
     console.print(screen)
     if model.support_ is not None:
         console.print(model.support_.sentence())
-    console.print(_SCALED[model.units_.kind])
-    if data.labels is not None and job.is_alone:
-        from sklearn.metrics import adjusted_rand_score
-
-        agreement = adjusted_rand_score(data.labels, model.labels_)
-        console.print(
-            f"Agreement with {escape(str(data.label_name))}, which was not used: adjusted Rand "
-            f"index {agreement:.2f}"
-        )
+    console.print(_SCALED["mixed" if _is_mixed(this.data) else model.units_.kind])
+    if this.comparison is not None and job.is_alone:
+        _show_comparison(this.comparison)
     for note in this.notes:
         console.print(f"[yellow]Note:[/] {escape(note)}")
     path = escape(str(this.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
+
+
+def _show_comparison(comparison: dict[str, Any]) -> None:
+    """Print how clusters go together with the label, which was not used."""
+    label = escape(str(comparison["label"]))
+    if comparison["kind"] == "classes":
+        console.print(
+            f"Agreement with {label}, which was not used: adjusted Rand index "
+            f"{comparison['adjusted_rand_index']:.2f}"
+        )
+        return
+    eta = comparison["eta_squared"]
+    console.print(
+        f"{label} is a continuous number, so it is not compared as classes; the clusters explain "
+        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
+    )
+    screen = ScreenTable()
+    for name in ("cluster", f"mean {label}", "standard deviation"):
+        screen.add_column(name, justify="right")
+    for m, summary in enumerate(comparison["clusters"]):
+        numbers = (summary["mean"], summary["standard_deviation"])
+        screen.add_row(str(m), *("–" if number is None else f"{number:.4g}" for number in numbers))
+    console.print(screen)

@@ -21,10 +21,10 @@ from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.parallel import Job
     from sgpmic.parallel.group import ProcessGroup, SharedTable
-    from sgpmic.tables.reader import Table
 
 _T = TypeVar("_T")
 
@@ -109,6 +109,15 @@ class CommandJob:
 
         return gathered(own)
 
+    def tell(self, text: str) -> str:
+        """Return the first process's text to all of them; others may give anything."""
+        own = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+        length = int(self._gather(np.array([len(own)]))[0, 0])
+        # Only numbers of one shape travel between processes.
+        padded = np.zeros(length, np.int64)
+        padded[: min(len(own), length)] = own[:length]
+        return self._gather(padded)[0].astype(np.uint8).tobytes().decode()
+
     def meet(self, values: np.ndarray) -> None:
         """Find out who has which rows; ``values`` are those of this process."""
         from sgpmic.parallel.group import ProcessGroup
@@ -158,7 +167,7 @@ class CommandJob:
         counts = np.bincount(model.labels_, minlength=model.n_clusters_).astype(np.float64)
         return [int(count) for count in self.group.total(counts)]
 
-    def sample(self, model: SGPMIC, data: Table) -> tuple[SGPMIC, Table]:
+    def sample(self, model: SGPMIC, data: EncodedTable) -> tuple[SGPMIC, EncodedTable]:
         """Return what the report shows: a sample of all processes' rows, or all of this one's."""
         if self.is_alone:
             return model, data

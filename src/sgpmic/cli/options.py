@@ -36,8 +36,30 @@ Columns = Annotated[
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", help="Columns to leave out, with commas.")
 ]
-IdColumn = Annotated[
-    str | None, typer.Option("--id", help="Column that names the rows; not used in fitting.")
+IdColumns = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="Column that names the rows; of several the first. Not fitted to."),
+]
+Number = Annotated[
+    list[str] | None,
+    typer.Option("--number", help="Columns that are numbers, as they are, with commas."),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option("--category", help="Columns that are categories, also if they hold numbers."),
+]
+Ordered = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ordered", help="Columns with levels in an order; the order too: 'size=small<mid<large'."
+    ),
+]
+Date = Annotated[
+    list[str] | None, typer.Option("--date", help="Columns that are dates or times, with commas.")
+]
+Log = Annotated[
+    list[str] | None,
+    typer.Option("--log", help="Columns of which the logarithm is taken, with commas."),
 ]
 LabelColumn = Annotated[
     str | None,

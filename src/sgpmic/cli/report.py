@@ -34,10 +34,10 @@ def report(
 
 def _draw(folder: RunFolder, table: Path | None) -> None:
     """Write the report of the run in a folder."""
+    from sgpmic.cli.reading import read_again
     from sgpmic.cli.results import write_report
     from sgpmic.parallel.group import ProcessGroup
     from sgpmic.storage.checkpoints import data_mark
-    from sgpmic.tables.reader import read_table
 
     model, record = load_run(folder)
     place = table if table is not None else Path(record["table"])
@@ -46,12 +46,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             f"The table {place} is not there any more; say with --table where it is."
         )
     known = record["data"]
-    data = read_table(
-        place,
-        columns=known["features"],
-        id_column=known["id"],
-        label_column=known["label"],
-    )
+    data = read_again(place, known["features"], known["id"], known["label"], encoder=model.encoder_)
     if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
             f"{place} has changed since it was fitted; name the table as it was with --table, "
@@ -83,13 +78,17 @@ def info(
 
 def _facts(model: SGPMIC) -> dict[str, str]:
     names = [str(name) for name in getattr(model, "feature_names_in_", ())]
-    shown = f": {', '.join(names[:8])}" if names else ""
-    if len(names) > 8:
-        shown += " …"
+    columns = {}
+    if model.encoder_ is not None:
+        names = list(model.encoder_.get_feature_names_out())
+        columns["columns"] = _listed(
+            [column.name for column in model.encoder_.columns_ if column.features]
+        )
     settled = "settled" if model.converged_ else "had not settled"
     return {
         "rows fitted": str(len(model.labels_)),
-        "features": f"{model.n_features_in_}{shown}",
+        **columns,
+        "features": _listed(names) if names else str(model.n_features_in_),
         "latent dimensions": str(model.n_components_),
         "mapping": f"{model.mapping}, {len(model.inducing_)} inducing points",
         "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
@@ -97,3 +96,8 @@ def _facts(model: SGPMIC) -> dict[str, str]:
         "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
         "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {settled}",
     }
+
+
+def _listed(names: list[str]) -> str:
+    """Return a number of names, and the first of them."""
+    return f"{len(names)}: {', '.join(names[:8])}" + (" …" if len(names) > 8 else "")

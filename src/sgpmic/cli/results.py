@@ -17,6 +17,7 @@ from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
+    from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.tables.reader import Table
 
@@ -32,7 +33,7 @@ class Fit:
     job : CommandJob
         The processes that take part.
     folder : RunFolder
-    data : Table
+    data : EncodedTable
         This process's rows.
     model : SGPMIC
     options : dict
@@ -42,15 +43,18 @@ class Fit:
         What the user should know about the result.
     seconds : dict of str to float
         What took how long.
+    comparison : dict or None
+        How the clusters go together with the label.
     """
 
     job: CommandJob
     folder: RunFolder
-    data: Table
+    data: EncodedTable
     model: SGPMIC
     options: dict[str, Any]
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    comparison: dict[str, Any] | None = None
 
 
 def write_results(fit: Fit) -> None:
@@ -79,12 +83,49 @@ def write_results(fit: Fit) -> None:
         "learning": float(sum(learning.values())),
         "judging densities": time.perf_counter() - began,
     }
+    fit.comparison = _compare(model.labels_, model.n_clusters_, data)
     record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
     # Set after all that was computed from arrays without names.
-    model.feature_names_in_ = np.array(data.names, dtype=object)
+    if data.encoder is None:
+        model.feature_names_in_ = np.array(data.names, dtype=object)
+    model.encoder_ = data.encoder
     model.save(folder.new.model)
     write_report(folder.new.report, model, data, record)
     folder.finish(record)
+
+
+def _compare(
+    labels: NDArray[np.int64], n_clusters: int, data: EncodedTable
+) -> dict[str, Any] | None:
+    """Return how clusters go together with the label: as classes, or as a number."""
+    from sgpmic.report.statistics import confusion, continuous_labels, number_by_cluster
+
+    if data.labels is None:
+        return None
+    numbers = continuous_labels(data.labels)
+    if numbers is None:
+        found = confusion(labels, data.labels, n_clusters)
+        return {
+            "label": data.label_name,
+            "kind": "classes",
+            "adjusted_rand_index": found.ari,
+            "purity": found.purity,
+        }
+    summary = number_by_cluster(numbers, labels, n_clusters)
+    return {
+        "label": data.label_name,
+        "kind": "continuous",
+        "eta_squared": _or_none(summary.eta_squared),
+        "clusters": [
+            {"rows": int(count), "mean": _or_none(mean), "standard_deviation": _or_none(deviation)}
+            for count, mean, deviation in zip(*summary[:3], strict=True)
+        ],
+    }
+
+
+def _or_none(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
@@ -107,6 +148,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "label": data.label_name,
             "fingerprint": options["fingerprint"],
         },
+        "columns": data.columns,
         "settings": settings | {"as_published": options["as_published"]},
         "device": options["device"],
         "scaling": model.units_.kind,
@@ -121,6 +163,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "number_of_dimensions": model.number_of_dimensions_,
             "committee": model.committee_,
             "sizes": sizes,
+            "comparison": fit.comparison,
         },
         "warnings": fit.notes,
         "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
@@ -140,7 +183,8 @@ def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any])
         model,
         data.values,
         title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
-        feature_names=data.names,
+        feature_names=data.names if model.encoder_ is None else None,
+        columns=record["columns"],
         ids=data.ids,
         given_labels=data.labels,
         label_name=data.label_name or "",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.learning.points import view_axes
+from sgpmic.tables.description import Levels, describe
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +24,14 @@ class RunContent:
     title : str
     feature_names : tuple of str, one a column of ``values``
     values : ndarray of shape (n_samples, n_features)
-        The table, in its own units.
+        The columns of numbers, in their own units; NaN where missing.
+    dates : tuple of str
+        Those of the columns of numbers that are dates: days since 1970.
+    categories : tuple of Levels
+        The columns of words.
+    columns : list of dict
+        Every column of the table and what became of it: ``name``, ``kind``, ``summary``,
+        ``n_missing`` (None where it was not looked at), ``n_rows``, ``becomes`` and ``warning``.
     embedding : ndarray of shape (n_samples, n_components)
     memberships : ndarray of shape (n_samples, n_clusters)
     means, covariances, weights : ndarrays
@@ -59,6 +67,9 @@ class RunContent:
     means: Floats
     covariances: Floats
     weights: Floats
+    dates: tuple[str, ...] = ()
+    categories: tuple[Levels, ...] = ()
+    columns: list[dict[str, Any]] = field(default_factory=list)
     ids: list[str] | None = None
     given_labels: list[str] | None = None
     label_name: str = "given label"
@@ -86,12 +97,18 @@ class RunContent:
             found = np.shape(getattr(self, name))
             if found != shape:
                 raise ValueError(f"{name} has shape {found}, but {shape} fits the other arrays.")
-            if not np.isfinite(getattr(self, name)).all():
+            numbers = getattr(self, name)
+            if name == "values":  # NaN is a missing cell
+                numbers = np.nan_to_num(numbers, nan=0.0, posinf=np.inf, neginf=-np.inf)
+            if not np.isfinite(numbers).all():
                 raise ValueError(f"{name} has entries that are not finite.")
         for name in ("ids", "given_labels"):
             words = getattr(self, name)
             if words is not None and len(words) != n:
                 raise ValueError(f"{name} has {len(words)} entries for {n} rows.")
+        for levels in self.categories:
+            if len(levels.codes) != n:
+                raise ValueError(f"{levels.name} has {len(levels.codes)} entries for {n} rows.")
         if n == 0:
             raise ValueError("A report needs at least one row.")
 
@@ -135,7 +152,7 @@ def content_from_model(
     ----------
     model : SGPMIC
     values : ndarray of shape (n_samples, n_features)
-        What it was fitted on.
+        What it was fitted on; where the model has an encoder, what that made of the table.
     title : str
     feature_names : tuple of str or None
         None for those the model has seen, or "feature 0", ….
@@ -143,6 +160,10 @@ def content_from_model(
         Other fields of :class:`RunContent`: ids, given_labels, warnings, times, …
     """
     values = np.asarray(values, dtype=np.float64)
+    if model.encoder_ is not None:
+        described = describe(model.encoder_, values)
+        feature_names, values = described.names, described.numbers
+        more = {"categories": described.categories, "dates": described.dates} | more
     if feature_names is None:
         seen = getattr(model, "feature_names_in_", None)
         seen = [f"feature {j}" for j in range(values.shape[1])] if seen is None else seen

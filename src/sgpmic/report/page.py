@@ -24,7 +24,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
-from sgpmic.report.content import Ints, RunContent
+from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.latent_map import latent_map
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
 from sgpmic.report.picture import COLOURS
@@ -36,11 +37,14 @@ from sgpmic.report.statistics import (
     cluster_profiles,
     cluster_sizes,
     confusion,
+    continuous_labels,
     doubtful_rows,
+    number_by_cluster,
     typical_rows,
 )
 from sgpmic.report.words import (
     any_number,
+    day,
     duration,
     exact_percent,
     listing,
@@ -50,6 +54,7 @@ from sgpmic.report.words import (
     shorten,
     together,
 )
+from sgpmic.tables.description import Levels, kind_words
 
 #: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
 N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
@@ -57,8 +62,8 @@ N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
 #: Features in the table of doubtful rows, given labels in the confusion table.
 _DOUBTFUL_FEATURES, _CONFUSION_LABELS = 6, 20
 
-#: An effect smaller than this does not set a cluster apart (Cohen's "small").
-_SMALL_EFFECT = 0.2
+#: Columns in the table of columns.
+_MOST_COLUMNS = 200
 
 #: A row is called doubtful under this certainty.
 _DOUBT = 0.6
@@ -89,9 +94,11 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
     )
     doubtful = doubtful_rows(content.memberships, N_DOUBTFUL)
     shown = choose_shown(content, profiles, np.concatenate([doubtful, *typical]), max_rows)
-    compared = None
+    compared = measured = None
     if content.given_labels is not None:
-        compared = confusion(content.labels, content.given_labels, content.n_clusters)
+        measured = continuous_labels(content.given_labels)
+        if measured is None:
+            compared = confusion(content.labels, content.given_labels, content.n_clusters)
     script = _resource("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page: str = (
@@ -110,12 +117,15 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
             sizes=sizes.counts.tolist(),
             picture_words=_picture_words(content, sizes),
             notes=_picture_notes(content, shown),
-            cards=_cards(content, sizes, profiles, typical),
+            columns=_columns(content),
+            more_columns=max(len(content.columns) - _MOST_COLUMNS, 0),
+            cards=_cards(content, sizes, find_differences(content, profiles), typical),
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
             certain_words=together(_certain_words(content)),
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared),
+            measured=_measured_table(content, measured),
             starts=_starts(content),
             committee=_committee(content),
             numbers=number_chart(content.number_of_clusters),
@@ -152,8 +162,9 @@ def _colours(count: int, base: tuple[str, ...], lightness: Iterable[float]) -> l
 
 
 def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, list[str]]:
-    # Given labels share the colours; beyond a dozen they are grey, so no more are needed.
-    count = max(content.n_clusters, min(len(compared.names), 12) if compared else 0)
+    # Labels and levels share the colours; beyond a dozen they are grey, so no more are needed.
+    words = [len(compared.names) if compared else 0, *(len(c.levels) for c in content.categories)]
+    count = max(content.n_clusters, min(max(words), 12))
     return {
         "light": _colours(count, _LIGHT, (0.33, 0.45)),
         "dark": _colours(count, _DARK, (0.75, 0.6)),
@@ -168,15 +179,16 @@ def _row_name(content: RunContent, row: int, longest: int = 60) -> str:
 
 def _summary(content: RunContent, sizes: Sizes) -> list[str]:
     """Return the sentences of the first paragraph."""
-    n, p = content.values.shape
+    n, p = content.n_rows, len(content.feature_names) + len(content.categories)
     filled = [f"{c:,}" for c in sizes.counts if c]
     of = f"of {listing(filled)} rows"
     if len(filled) > 8:
         ordered = np.sort(sizes.counts[sizes.counts > 0])
         of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
+    noun = "column" if content.categories else "feature"
     sentences = [content.support] if content.support else []
     sentences.append(
-        f"{plural(n, 'row')} with {plural(p, 'feature')} {'was' if n == 1 else 'were'} grouped "
+        f"{plural(n, 'row')} with {plural(p, noun)} {'was' if n == 1 else 'were'} grouped "
         f"into {plural(len(filled), 'cluster')} {of} and placed in a latent space of "
         f"{plural(content.embedding.shape[1], 'dimension')}."
     )
@@ -260,12 +272,37 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
     return notes
 
 
+def _columns(content: RunContent) -> list[dict[str, Any]]:
+    """Return the table of columns."""
+    return [
+        {
+            "name": shorten(column["name"], 60) or "(no name)",
+            "kind": kind_words(shorten(column["kind"], 30)),
+            "summary": shorten(column["summary"], 120),
+            "missing": together(_missing_words(column["n_missing"], int(column["n_rows"]))),
+            "becomes": shorten(column["becomes"], 200),
+            "used": not str(column["becomes"]).startswith("left out"),
+            "warning": shorten(column["warning"] or "", 400),
+        }
+        for column in content.columns[:_MOST_COLUMNS]
+    ]
+
+
+def _missing_words(count: int | None, n_rows: int) -> str:
+    if count is None:  # nobody has looked
+        return ""
+    return f"{count:,} ({percent(count / n_rows)})" if count else "none"
+
+
 def _cards(
-    content: RunContent, sizes: Sizes, profiles: Profiles, typical: list[Ints]
+    content: RunContent,
+    sizes: Sizes,
+    differences: list[list[Difference]],
+    typical: list[Ints],
 ) -> list[dict[str, Any]]:
     """Return the cluster cards."""
     # One scale for the bars of all cards, so that they can be compared.
-    largest = float(abs(profiles.effects).max(initial=0.0))
+    largest = max((abs(one.effect) for mine in differences for one in mine), default=0.0)
     return [
         {
             "cluster": m,
@@ -273,33 +310,24 @@ def _cards(
             "share": float(sizes.shares[m]),
             "weight": float(content.weights[m]),
             "certainty": float(sizes.certainty[m]),
-            "features": _card_features(content, profiles, m, largest),
+            "features": [_card_line(one, largest) for one in differences[m][:N_FEATURES]],
             "typical": [(int(row), _row_name(content, int(row), 40)) for row in typical[m]],
         }
         for m in range(content.n_clusters)
     ]
 
 
-def _card_features(
-    content: RunContent, profiles: Profiles, m: int, largest: float
-) -> list[dict[str, Any]]:
-    features = []
-    for j in profiles.order[m, :N_FEATURES]:
-        effect = float(profiles.effects[m, j])
-        if abs(effect) < _SMALL_EFFECT:
-            break
-        limit = abs(effect) >= LARGEST_EFFECT
-        features.append(
-            {
-                "name": shorten(content.feature_names[j], 60),
-                "effect": ("beyond " if limit else "") + f"{effect:+.2f}".replace("-", "−"),
-                "low": effect < 0,
-                "bar": effect_bar(effect, largest),
-                "mean": number(float(profiles.means[m, j]), 3),
-                "outside": number(float(profiles.outside[m, j]), 3),
-            }
-        )
-    return features
+def _card_line(difference: Difference, largest: float) -> dict[str, Any]:
+    effect = difference.effect
+    limit = abs(effect) >= LARGEST_EFFECT
+    return {
+        "name": shortened(difference, 60),
+        "effect": ("beyond " if limit else "") + f"{effect:+.2f}".replace("-", "−"),
+        "low": effect < 0,
+        "bar": effect_bar(effect, largest),
+        "inside": together(difference.inside),
+        "outside": together(difference.outside),
+    }
 
 
 def _certain_words(content: RunContent) -> str:
@@ -317,6 +345,7 @@ def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict
     """Return the most doubtful rows with their two most probable clusters and some features."""
     strongest = abs(profiles.effects).max(axis=0, initial=0.0)
     features = np.argsort(-strongest, kind="stable")[:_DOUBTFUL_FEATURES]
+    categories = content.categories[: _DOUBTFUL_FEATURES - len(features) + 2]
     lines = []
     for row in rows:
         chances = content.memberships[row]
@@ -327,15 +356,28 @@ def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict
                 "name": _row_name(content, int(row)),
                 "given": None if content.given_labels is None else content.given_labels[row],
                 "clusters": [(int(m), float(chances[m])) for m in order],
-                "values": [number(float(content.values[row, j])) for j in features],
+                "values": [_cell(content, int(row), int(j)) for j in features],
+                "levels": [_level(column, int(row)) for column in categories],
             }
         )
     return {
         "features": [shorten(content.feature_names[j], 40) for j in features],
+        "categories": [shorten(column.name, 40) for column in categories],
         "lines": lines,
         "certain": bool(content.memberships[rows].max(axis=1).min() > 0.99),
-        "partial": len(features) < len(content.feature_names),
+        "partial": len(features) < len(content.feature_names)
+        or len(categories) < len(content.categories),
     }
+
+
+def _cell(content: RunContent, row: int, j: int) -> str:
+    value = float(content.values[row, j])
+    return day(value) if content.feature_names[j] in content.dates else number(value)
+
+
+def _level(column: Levels, row: int) -> str:
+    code = int(column.codes[row])
+    return "–" if code < 0 else shorten(column.levels[code], 40)
 
 
 def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
@@ -358,6 +400,20 @@ def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
         "totals": table.sum(axis=0).tolist(),
         "ari": f"{compared.ari:.3f}".replace("-", "−"),
         "purity": percent(compared.purity),
+    }
+
+
+def _measured_table(content: RunContent, values: Floats | None) -> dict[str, Any] | None:
+    """Return a label that is a continuous number, summarised in every cluster."""
+    if values is None:
+        return None
+    found = number_by_cluster(values, content.labels, content.n_clusters)
+    return {
+        "eta": number(round(found.eta_squared, 3), 3),
+        "lines": [
+            [f"{count:,}", number(float(mean)), number(float(deviation))]
+            for count, mean, deviation in zip(*found[:3], strict=True)
+        ],
     }
 
 

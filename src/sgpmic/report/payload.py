@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from sgpmic.report.content import Floats, Ints, RunContent
 from sgpmic.report.latent_map import LatentMap
-from sgpmic.report.statistics import Profiles, code_labels
+from sgpmic.report.statistics import Profiles, code_labels, continuous_labels
 from sgpmic.report.words import shorten
 
 #: More rows than this are drawn as a random sample of this many.
@@ -86,7 +87,8 @@ def choose_shown(content: RunContent, profiles: Profiles, must: Ints, limit: int
         features = np.sort(np.argsort(-strongest, kind="stable")[:most])
     numbers = len(rows) * len(features)
     size = abs(content.values[np.ix_(rows, features)])
-    fits_float = not numbers or (size.max() < 1e37 and size[size > 0].min(initial=1.0) > 1e-36)
+    size = size[size > 0]  # neither 0 nor missing
+    fits_float = size.max(initial=1.0) < 1e37 and size.min(initial=1.0) > 1e-36
     if 4 * numbers <= FLOAT_BYTES and fits_float:
         return Shown(rows, features, "float32")
     return Shown(rows, features, "uint16" if 2 * numbers <= STEP_BYTES else "uint8")
@@ -95,25 +97,50 @@ def choose_shown(content: RunContent, profiles: Profiles, must: Ints, limit: int
 def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
     """Return the columns of a table one after another, with what is needed to read them.
 
-    In steps, value = low + code · step. ``range`` holds the first and last percentile of every
-    column (its extremes where those are equal), the limits of its colour scale.
+    In steps, value = low + code · step, and the highest code stands for a missing value; in
+    float32 that is NaN. ``range`` holds the first and last percentile of every column (its extremes
+    where those are equal), the limits of its colour scale.
     """
     columns = values.T
-    low, high = columns.min(axis=1, initial=np.inf), columns.max(axis=1, initial=-np.inf)
-    limits = np.percentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
+    missing = np.asarray(np.isnan(columns))
+    nothing = np.asarray(missing.all(axis=1))
+    columns = np.where(nothing[:, None], 0.0, columns)
+    low = np.where(missing, np.inf, columns).min(axis=1, initial=np.inf)
+    high = np.where(missing, -np.inf, columns).max(axis=1, initial=-np.inf)
+    low[nothing] = high[nothing] = 0.0
+    limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
     narrow = limits[0] == limits[1]
     limits = np.where(narrow, np.stack([low, high]), limits)
     packed: dict[str, Any] = {"range": limits.T.tolist()}
     if values_type == "float32":
-        return packed | {"codes": pack(columns, "float32")}
-    steps = np.iinfo(values_type).max - 1
+        return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
+    last = np.iinfo(values_type).max
+    steps = last - 1
     step = high / steps - low / steps  # in two parts: the range itself may overflow
     scale = np.where(step > 0, step, 1.0)[:, None]
     codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
     return packed | {
-        "codes": pack(codes, values_type),
+        "codes": pack(np.where(missing, last, codes), values_type),
         "low": low.tolist(),
         "step": step.tolist(),
+        "missing": last,
+    }
+
+
+def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
+    """Return a column of words: its levels, the most frequent first, and every row's code.
+
+    Missing cells, with the code -1, become a level of their own at the end.
+    """
+    counts = np.bincount(codes[codes >= 0], minlength=len(names))
+    order = np.argsort(-counts, kind="stable")
+    places = np.append(np.argsort(order), len(names))  # the last one for -1
+    gaps = ["(missing)"] if (codes < 0).any() else []
+    kind = "uint8" if len(names) < 256 else "uint32"
+    return {
+        "name": shorten(name),
+        "names": [*(shorten(names[k]) for k in order), *gaps],
+        "codes": pack(places[codes], kind),
     }
 
 
@@ -151,23 +178,32 @@ def pack_map(drawn: LatentMap, rows: Ints) -> dict[str, Any]:
 def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`."""
     rows, features = shown.rows, shown.features
-    payload: dict[str, Any] = {
+    feature_names = content.feature_names
+    names = [shorten(feature_names[j]) for j in features]
+    values = content.values[np.ix_(rows, features)]
+    given = None
+    if content.given_labels is not None:
+        title = shorten(content.label_name) or "given label"
+        numbers = continuous_labels(content.given_labels)
+        if numbers is None:
+            labels, codes = code_labels(content.given_labels)
+            given = pack_levels(title, labels, codes[rows])
+        else:  # it has a scale of colours, as features have
+            names, values = [*names, title], np.column_stack([values, numbers[rows]])
+    return {
         "n": len(rows),
         "nClusters": content.n_clusters,
         "rows": None if len(rows) == content.n_rows else pack(rows, "uint32"),
         "ids": None if content.ids is None else [shorten(content.ids[i]) for i in rows],
         "map": pack_map(drawn, rows),
         "memberships": pack_memberships(content.memberships[rows]),
-        "features": [shorten(content.feature_names[j]) for j in features],
-        "values": pack_values(content.values[np.ix_(rows, features)], shown.values_type),
+        "features": names,
+        "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],
+        "values": pack_values(values, shown.values_type),
+        "categories": [
+            pack_levels(column.name, column.levels, column.codes[rows])
+            for column in content.categories[: max(1, MAX_BYTES // len(rows))]
+        ],
         "sizes": np.bincount(content.labels, minlength=content.n_clusters).tolist(),
-        "given": None,
+        "given": given,
     }
-    if content.given_labels is not None:
-        names, codes = code_labels(content.given_labels)
-        payload["given"] = {
-            "name": shorten(content.label_name) or "given label",
-            "names": [shorten(name) for name in names],
-            "codes": pack(codes[rows], "uint32"),
-        }
-    return payload

@@ -9,10 +9,13 @@ import numpy as np
 
 from sgpmic.report.content import Floats, Ints
 from sgpmic.report.latent_map import ellipse
-from sgpmic.report.statistics import cluster_profiles
+from sgpmic.report.statistics import cluster_profiles, level_shares
+from sgpmic.tables.description import describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from sgpmic.tables.encoder import TableEncoder
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, with a marker for each so
 # that the picture survives a black-and-white printer.
@@ -86,16 +89,34 @@ def draw_bound(model: Any, axes: Axes | None) -> Axes:
     return axes
 
 
-def draw_profiles(
+def profile_table(
+    encoder: TableEncoder | None,
     values: Floats,
     labels: Ints,
     names: Sequence[str],
     n_clusters: int,
-    n_features: int,
-    axes: Axes | None,
+) -> tuple[Floats, list[str]]:
+    """Return effect sizes of numbers and levels, (n_clusters, number of them), and their names."""
+    if encoder is None:
+        effects = cluster_profiles(values, labels, n_clusters).effects
+        return effects, [str(name) for name in names]
+    described = describe(encoder, values)
+    tables = [cluster_profiles(described.numbers, labels, n_clusters).effects]
+    found = list(described.names)
+    for column in described.categories:
+        shares = level_shares(column.codes, len(column.levels), labels, n_clusters)
+        # Of two levels one says it all.
+        first = 1 if len(column.levels) == 2 else 0
+        tables.append(shares.effects[:, first:])
+        found += [f"{column.name}: {level}" for level in column.levels[first:]]
+    return np.concatenate(tables, axis=1), found
+
+
+def draw_profiles(
+    effects: Floats, names: Sequence[str], n_features: int, axes: Axes | None
 ) -> Axes:
     """Draw how far every cluster is from all other rows: effect sizes, a row for each feature."""
-    effects = cluster_profiles(values, labels, n_clusters).effects
+    n_clusters = len(effects)
     shown = np.argsort(-np.abs(effects).max(axis=0), kind="stable")[:n_features]
     table = effects[:, shown].T
     axes = axes or _new_axes(2.6 + 0.75 * n_clusters, 1.3 + 0.32 * len(shown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import xlogy
 from sklearn.metrics import adjusted_rand_score
 
@@ -12,6 +13,9 @@ from sgpmic.report.content import Floats, Ints
 
 #: Effect sizes end here: a feature that is constant inside and outside a cluster would be infinite.
 LARGEST_EFFECT = 100.0
+
+# Whole numbers, and others, that differ more often than this are no classes.
+_MOST_CLASSES, _MOST_STEPS = 20, 10
 
 # Numbers handled at a time where a whole copy of the table would be too much.
 _BLOCK = 1 << 22
@@ -39,7 +43,7 @@ def cluster_sizes(memberships: Floats) -> Sizes:
 class Profiles(NamedTuple):
     """How clusters differ from the rest of the rows, feature by feature; all (M, p)."""
 
-    means: Floats  # NaN for clusters without rows
+    means: Floats  # NaN for clusters without values
     outside: Floats  # mean of all other rows; NaN where there are none
     effects: Floats  # Cohen's d, always finite
     order: Ints  # features by falling |d|
@@ -51,7 +55,7 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     The effect size is Cohen's :math:`d = (\bar y_{in} - \bar y_{out}) / s`, with the pooled
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and where one side has no rows, and
-    never beyond ±:data:`LARGEST_EFFECT`.
+    never beyond ±:data:`LARGEST_EFFECT`. Missing values (NaN) do not count.
 
     Parameters
     ----------
@@ -78,26 +82,28 @@ def _profile_columns(
     """Return means inside, means outside and effect sizes for a few columns."""
     # d does not depend on units. Columns are mapped to [0, 1], by halves so that no range
     # overflows, which makes constant columns exactly 0 and rounding errors comparable.
-    half = 0.5 * values
-    low = half.min(axis=0)
-    span = half.max(axis=0) - low
-    scaled = (half - low) / np.where(span > 0, span, 1.0)
-    inside = np.zeros((len(values), n_clusters))
-    inside[np.arange(len(values)), labels] = 1.0
-    counts = inside.sum(axis=0)[:, None]
-    rest = len(values) - counts
+    seen = np.isfinite(values)
+    half = 0.5 * np.where(seen, values, np.nan)
+    low = np.where(seen, half, np.inf).min(axis=0)
+    span = np.where(seen, half, -np.inf).max(axis=0) - low
+    low, span = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, span))
+    scaled = np.where(seen, half - low, 0.0) / np.where(span > 0, span, 1.0)
+    inside = _indicators(labels, n_clusters)
+    counts = inside.T @ seen
+    rest = counts.sum(axis=0) - counts
     # Moments about the column's mean: its size must not drown its spread.
-    centre = scaled.mean(axis=0)
-    scaled -= centre
+    n_seen = counts.sum(axis=0)
+    centre = scaled.sum(axis=0) / np.maximum(n_seen, 1)
+    scaled = np.where(seen, scaled - centre, 0.0)
     sums = inside.T @ scaled
     squares = inside.T @ (scaled * scaled)
     mean_in = sums / np.maximum(counts, 1)
     mean_out = (sums.sum(axis=0) - sums) / np.maximum(rest, 1)
     scatter = squares.sum(axis=0) - counts * mean_in**2 - rest * mean_out**2
-    deviation = np.sqrt(np.maximum(scatter, 0.0) / max(len(values) - 2, 1))
+    deviation = np.sqrt(np.maximum(scatter, 0.0) / np.maximum(n_seen - 2, 1))
     # The floor, a billionth of the range, keeps d finite and lets rounding errors count as 0.
     effects = (mean_in - mean_out) / np.maximum(deviation, 1e-9)
-    effects[np.broadcast_to((counts == 0) | (rest == 0), effects.shape)] = 0.0
+    effects[(counts == 0) | (rest == 0)] = 0.0
 
     def in_units(means: Floats, counts: Floats) -> Floats:
         return np.where(counts > 0, 2.0 * (low + span * (means + centre)), np.nan)
@@ -107,6 +113,137 @@ def _profile_columns(
         in_units(mean_out, rest),
         np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT),
     )
+
+
+def _indicators(labels: Ints, n_clusters: int) -> Floats:
+    inside = np.zeros((len(labels), n_clusters))
+    inside[np.arange(len(labels)), labels] = 1.0
+    return inside
+
+
+class Shares(NamedTuple):
+    """How often something holds inside clusters and elsewhere; all (M, k)."""
+
+    inside: Floats  # NaN where no row is observed
+    outside: Floats
+    effects: Floats  # Cohen's h, always finite
+
+
+def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Shares:
+    """Compare how often clusters and all other rows have every level of a category.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,)
+        The level of every row, -1 where it is missing: such rows do not count.
+    n_levels : int
+    labels : ndarray of shape (n_samples,)
+    n_clusters : int
+    """
+    table = np.zeros((n_clusters, n_levels))
+    seen = codes >= 0
+    np.add.at(table, (labels[seen], codes[seen]), 1.0)
+    return _compare_shares(table, table.sum(axis=1, keepdims=True))
+
+
+def missing_shares(missing: NDArray[np.bool_], labels: Ints, n_clusters: int) -> Shares:
+    """Compare how often cells are missing in clusters and in all other rows, column by column.
+
+    Parameters
+    ----------
+    missing : ndarray of bool, shape (n_samples, n_columns)
+    labels : ndarray of shape (n_samples,)
+    n_clusters : int
+    """
+    sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    return _compare_shares(_indicators(labels, n_clusters).T @ missing, sizes[:, None])
+
+
+def _compare_shares(counts: Floats, sizes: Floats) -> Shares:
+    r"""Return shares and Cohen's :math:`h = 2 \arcsin\sqrt p_{in} - 2 \arcsin\sqrt p_{out}`.
+
+    h is 0 where one side has no rows. It is at most π, and as large as Cohen's d is when it is
+    called small (0.2), medium (0.5) and large (0.8).
+    """
+    sizes = np.broadcast_to(sizes, counts.shape)
+    rest = sizes.sum(axis=0) - sizes
+    with np.errstate(invalid="ignore"):
+        inside = counts / sizes
+        outside = (counts.sum(axis=0) - counts) / rest
+    known = (sizes > 0) & (rest > 0)
+    # Rounding may leave a share just beyond 1.
+    roots = [np.sqrt(np.clip(np.where(known, share, 0.0), 0.0, 1.0)) for share in (inside, outside)]
+    return Shares(inside, outside, 2.0 * (np.arcsin(roots[0]) - np.arcsin(roots[1])))
+
+
+class NumberByCluster(NamedTuple):
+    """A number summarised in every cluster, and how much of it the clusters explain."""
+
+    counts: Ints  # rows with a value
+    means: Floats  # NaN without any
+    deviations: Floats  # standard deviations (n - 1); NaN with fewer than two
+    eta_squared: float  # the correlation ratio: share of the variance between clusters
+
+
+def continuous_labels(given: list[str]) -> Floats | None:
+    """Return labels as numbers where they are a continuous number rather than classes, else None.
+
+    Numbers are taken for a measurement where some are not whole and more than ten differ, or where
+    more than twenty whole ones differ and they do not simply count from 0 or 1, as codes of classes
+    do. Missing labels become NaN.
+
+    Parameters
+    ----------
+    given : list of str
+        Empty where missing.
+    """
+    different = {label for label in given if label}
+    try:
+        numbers = {label: float(label) for label in different}
+    except ValueError:
+        return None
+    values = sorted(set(numbers.values()))
+    if not np.isfinite(values).all():
+        return None
+    if all(value.is_integer() for value in values):
+        codes = values[:1] in ([0.0], [1.0]) and values[-1] - values[0] == len(values) - 1
+        if codes or len(values) <= _MOST_CLASSES:
+            return None
+    elif len(values) <= _MOST_STEPS:
+        return None
+    return np.array([numbers.get(label, np.nan) for label in given])
+
+
+def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:
+    r"""Summarise a number in every cluster.
+
+    The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
+    \bar y)^2`; NaN where the number never changes.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples,)
+        NaN where missing: such rows do not count.
+    labels : ndarray of shape (n_samples,)
+    n_clusters : int
+    """
+    seen = np.isfinite(values)
+    mine, y = labels[seen], values[seen]
+    counts = np.bincount(mine, minlength=n_clusters)
+    if not len(y):
+        nothing = np.full(n_clusters, np.nan)
+        return NumberByCluster(counts, nothing, nothing.copy(), float("nan"))
+    centre = float(y.mean())
+    y = y - centre
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
+        inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
+        deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
+    total = float(y @ y)
+    # Rounding of a number that never changes is no variance.
+    changes = total > len(y) * (1e-12 * abs(centre)) ** 2
+    eta = 1.0 - float(inside.sum()) / total if changes else float("nan")
+    return NumberByCluster(counts, means + centre, deviations, eta)
 
 
 def entropies(memberships: Floats) -> Floats:

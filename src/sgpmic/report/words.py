@@ -33,6 +33,13 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
+def day(days: float) -> str:
+    """Return days since 1970 as a date, – where there is none."""
+    if not math.isfinite(days):
+        return "–"
+    return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
+
+
 def any_number(value: object) -> str:
     """Return a number as people write it, and anything else as text."""
     if isinstance(value, bool):

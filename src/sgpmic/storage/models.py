@@ -17,6 +17,7 @@ import sgpmic
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.predictor import Predictor
 from sgpmic.learning.reference import Reference
+from sgpmic.learning.sparse import Reduction
 from sgpmic.learning.support import Support
 from sgpmic.learning.units import Units
 from sgpmic.model.bound import Mappings
@@ -44,6 +45,8 @@ class StoredModel:
     support: Support | None
     number_of_clusters: dict[str, Any] | None
     number_of_dimensions: dict[str, Any] | None
+    encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
+    reduction: Reduction | None  # of sparse matrices
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -51,6 +54,8 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     arrays = _predictor_arrays(model.predictor)
     parameters, parameter_arrays = encode_parameters(model.parameters)
     arrays |= parameter_arrays
+    if model.reduction is not None:
+        arrays["reduction"] = model.reduction.components
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
@@ -69,6 +74,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "support": None if model.support is None else asdict(model.support),
         "number_of_clusters": model.number_of_clusters,
         "number_of_dimensions": model.number_of_dimensions,
+        "encoder": model.encoder,
     }
     write_model(path, header, arrays)
 
@@ -95,9 +101,21 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             support=None if header["support"] is None else Support(**header["support"]),
             number_of_clusters=header["number_of_clusters"],
             number_of_dimensions=header["number_of_dimensions"],
+            encoder=header["encoder"],
+            reduction=_reduction(arrays, int(header["attributes"]["n_features_in_"])),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error
+
+
+def _reduction(arrays: dict[str, Any], n_features: int) -> Reduction | None:
+    if "reduction" not in arrays:
+        return None
+    components = arrays["reduction"]
+    expected = (len(arrays["offset"]), n_features)
+    if components.shape != expected:
+        raise ValueError(f"reduction has shape {components.shape}, not {expected}")
+    return Reduction(components)
 
 
 def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:

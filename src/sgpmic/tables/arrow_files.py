@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpmic.tables.base import Piece, TableReader, check_unique
-from sgpmic.tables.cells import BadText, to_numbers, to_texts, unsupported
-from sgpmic.tables.errors import TableError, decoding, quote
+from sgpmic.tables.cells import BadText, not_a_number, to_numbers, to_texts, unsupported
+from sgpmic.tables.errors import TableError, decoding, list_names, quote
 
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
@@ -37,15 +37,27 @@ class ArrowReader(TableReader):
 
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield the rows of every record batch."""
-        for name in features:
-            with decoding(self.path, self.kind):
-                reason = unsupported(self._schema.field(name).type)
-            if reason:
-                raise TableError(f"{self.path}, column {quote(name)}: {reason}", name)
+        self._check_types(features)
         start = self._first_row
         for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
             yield self._piece(batch, start, features, texts)
             start += len(batch)
+
+    def _check_types(self, features: Sequence[str]) -> None:
+        """Raise for columns whose types are no numbers, all of them in one sentence."""
+        with decoding(self.path, self.kind):
+            reasons = {name: unsupported(self._schema.field(name).type) for name in features}
+        wrong = [name for name, reason in reasons.items() if reason]
+        if wrong:
+            others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
+            raise TableError(
+                f"{self.path}, column {quote(wrong[0])}: {reasons[wrong[0]]}{others}", wrong
+            )
+
+    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the columns of every record batch, with their types."""
+        for batch in self._safe_batches(names):
+            yield pa.Table.from_batches([batch])
 
     def _safe_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of no more than some rows that are safe to look into."""
@@ -65,15 +77,18 @@ class ArrowReader(TableReader):
         self, batch: pa.RecordBatch, start: int, features: Sequence[str], texts: Sequence[str]
     ) -> Piece:
         values = np.empty((len(batch), len(features)))
+        bad: dict[str, BadText] = {}
         for j, name in enumerate(features):
             with decoding(self.path, self.kind):
                 numbers = to_numbers(batch.column(name))
             if isinstance(numbers, BadText):
-                where = f"{self.path}, row {start + numbers.row + 1}, column {quote(name)}"
-                raise TableError(
-                    f"{where}: {quote(numbers.text)} is not a number; correct it", name
-                )
-            values[:, j] = numbers
+                bad[name] = numbers
+            else:
+                values[:, j] = numbers
+        if bad:
+            name = min(bad, key=lambda name: bad[name].row)
+            where = f"{self.path}, row {start + bad[name].row + 1}, column {quote(name)}"
+            raise not_a_number(where, name, bad)
         with decoding(self.path, self.kind):
             words = [to_texts(batch.column(name)) for name in texts]
         return Piece(values, words, lambda row: f"row {start + row + 1}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sgpmic.tables.errors import TableError, list_names, quote
@@ -82,6 +83,44 @@ class TableReader(ABC):
     def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield all rows, unchecked, in pieces of whatever size suits the format."""
 
+    @abstractmethod
+    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns as the file has them, in pieces of whatever size suits the format."""
+
+    def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
+        """Yield columns as the file has them: text of text files, other formats with their types.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns, in the order wanted.
+        block_rows : int, optional
+            The number of rows of a block (the last one has the rest); None for all rows.
+
+        Raises
+        ------
+        TableError
+            If there is no row, or the file is damaged.
+        """
+        self.require(names)
+        held: list[pa.Table] = []
+        n_held, empty = 0, True
+        for piece in self.raw_pieces(names):
+            done = 0
+            while done < len(piece):
+                empty = False
+                part = piece.slice(done, None if block_rows is None else block_rows - n_held)
+                held.append(part)
+                n_held += len(part)
+                done += len(part)
+                if n_held == block_rows:
+                    yield pa.concat_tables(held)
+                    held, n_held = [], 0
+        if empty:
+            raise self._no_rows()
+        if held:
+            yield pa.concat_tables(held)
+
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Rows]:
@@ -99,8 +138,8 @@ class TableReader(ABC):
         Raises
         ------
         TableError
-            At the first value that is not a finite number, if there is no row, or if the file is
-            damaged.
+            At the first rows with a value that is infinite or no number, if there is no row, or if
+            the file is damaged.
         """
         held: list[Rows] = []
         n_held = 0
@@ -119,19 +158,21 @@ class TableReader(ABC):
             yield _join(held)
 
     def _checked_pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
-        """Yield all rows, at least one, with finite numbers only."""
+        """Yield all rows, at least one; numbers are finite, or NaN where missing."""
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
         empty = True
-        pieces = self.pieces(features, texts)
-        for piece in pieces:
-            if not np.isfinite(piece.values).all():
-                raise self._not_finite(features, piece, pieces)
+        for piece in self.pieces(features, texts):
+            if np.isinf(piece.values).any():
+                raise self._infinite(features, piece)
             empty = empty and not len(piece.values)
             yield piece
         if empty:
-            raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
+            raise self._no_rows()
+
+    def _no_rows(self) -> TableError:
+        return TableError(f"{self.path} has columns but no rows; add at least one row of values")
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
@@ -148,27 +189,16 @@ class TableReader(ABC):
         plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
-    def _not_finite(
-        self, features: Sequence[str], piece: Piece, rest: Iterator[Piece]
-    ) -> TableError:
-        """Return the error for the first value that is missing or infinite."""
-        row, column = np.argwhere(~np.isfinite(piece.values))[0]
+    def _infinite(self, features: Sequence[str], piece: Piece) -> TableError:
+        """Return the error for infinite values, which names all columns that have some."""
+        infinite = np.isinf(piece.values)
+        row, column = np.argwhere(infinite)[0]
         where = f"{self.path}, {piece.place(int(row))}, column {quote(features[column])}"
-        if not np.isnan(piece.values[row, column]):
-            return TableError(
-                f"{where}: the value is infinite or too large for a number; correct it or "
-                "remove the row"
-            )
-        count = int(np.isnan(piece.values).sum())
-        least = ""
-        try:
-            count += sum(int(np.isnan(piece.values).sum()) for piece in rest)
-        except TableError:
-            least = "at least "  # something else is wrong further down: one thing at a time
-        if count == 1 and not least:
-            return TableError(f"{where}: the value is missing; fill it or remove the row")
+        also = [features[int(j)] for j in np.flatnonzero(infinite.any(axis=0)) if j != column]
+        others = f" (so are values of {list_names(also)})" if also else ""
         return TableError(
-            f"{where}: the first of {least}{count} missing values; fill or remove them"
+            f"{where}: the value is infinite or too large for a number{others}; correct it or "
+            "remove the row"
         )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from sgpmic.tables.errors import TableError, list_names, quote
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +32,15 @@ class BadText:
 
     row: int
     text: str
+
+
+def not_a_number(where: str, name: str, bad: Mapping[str, BadText]) -> TableError:
+    """Return the error for columns with cells that are no numbers, of which one is shown."""
+    also = [other for other in bad if other != name]
+    others = f" (nor is text in {list_names(also)})" if also else ""
+    return TableError(
+        f"{where}: {quote(bad[name].text)} is not a number{others}; correct it", [name, *also]
+    )
 
 
 def is_missing(text: str) -> bool:

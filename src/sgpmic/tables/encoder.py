@@ -361,6 +361,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return [by_name.get(column.name) for column in self.columns_]
 
+    @property
+    def encodings_(self) -> tuple[Encoding | None, ...]:
+        """How the cells of every column become numbers; None for columns that are left out."""
+        check_is_fitted(self)
+        return self._encodings
+
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the features: a column's, or ``column=level``.
 
@@ -510,12 +516,13 @@ def _raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     if not wrong:
         return
     if len(wrong) == 1:
-        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", column=wrong[0][0])
+        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", [wrong[0][0]])
     listed = [f"{quote(name)} {what}" for name, what in wrong[:_MOST_WRONG]]
     more = len(wrong) - _MOST_WRONG
     if more > 0:
         listed.append(f"and {more} more")
-    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}")
+    names = [name for name, _ in wrong]
+    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)
 
 
 def _not_read(bad: Bad, kind: str) -> str:

@@ -16,13 +16,13 @@ class TableError(ValueError):
     Parameters
     ----------
     message : str
-    column : str, optional
-        The column that could be left out instead, because it holds no numbers.
+    columns : sequence of str
+        The columns that could be left out instead, because they hold no numbers.
     """
 
-    def __init__(self, message: str, column: str | None = None) -> None:
+    def __init__(self, message: str, columns: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.column = column
+        self.columns = tuple(columns)
 
 
 def unreadable(path: str, error: OSError) -> TableError:

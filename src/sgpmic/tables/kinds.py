@@ -249,6 +249,8 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
         return Decision("number", decimal=decimal, wrong=_several_units(texts))
     typed = Cells("number", numbers, (), cells.codes)
     decision = replace(_decide_number(name, typed), decimal=decimal)
+    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), Bad):
+        decision = replace(decision, kind="whole")  # such as 0 % and 1 %
     if open_question:
         decision = decision.warn("the commas are read as thousands separators")
     return decision

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sgpmic.tables.base import numbered_names
 from sgpmic.tables.cells import parse_number
@@ -58,10 +59,16 @@ def find_layout(start: bytes) -> Layout:
     cells = split_record(_records(start, delimiter, 1)[0], delimiter)
     decimals = ".," if delimiter != b"," else "."
     numbers = [_as_number(cell, decimals) for cell in cells]
-    if any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers):
+    words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
+    # Years and codes may be names of columns, but hardly ever 5.1.
+    if words and not any(_has_fraction(number) for number in numbers):
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
         return Layout(delimiter, tuple(names), has_header=True)
     return Layout(delimiter, numbered_names(len(cells)), has_header=False)
+
+
+def _has_fraction(number: float | None) -> bool:
+    return number is not None and math.isfinite(number) and not number.is_integer()
 
 
 def split_record(record: bytes, delimiter: bytes) -> list[str]:
@@ -78,16 +85,26 @@ def _unquote(field: str) -> str:
     return match[1].replace('""', '"') + match[2] if match else field
 
 
+class _Fit(NamedTuple):
+    """How well a delimiter fits: 0 if it separates nothing."""
+
+    score: float
+    regular: bool  # all lines are equally long
+    numbers: bool  # all cells are numbers
+
+
 def _find_delimiter(start: bytes) -> bytes:
     """Return the delimiter that makes lines equally long and cells numbers."""
-    scores = {delimiter: _score(start, delimiter) for delimiter in _DELIMITERS}
-    best = max(scores, key=lambda delimiter: scores[delimiter])  # the first of equals
+    fits = {delimiter: _fit(start, delimiter) for delimiter in _DELIMITERS}
+    if not fits[WHITE].numbers and any(fit.regular for fit in list(fits.values())[:-1]):
+        del fits[WHITE]  # spaces within words
+    best = max(fits, key=lambda delimiter: fits[delimiter].score)  # the first of equals
     # One column alone has no delimiter, and the comma is as good as any.
-    return best if scores[best] > 0 else b","
+    return best if fits[best].score > 0 else b","
 
 
-def _score(start: bytes, delimiter: bytes) -> float:
-    """Return how well a delimiter fits: 0 if it separates nothing.
+def _fit(start: bytes, delimiter: bytes) -> _Fit:
+    """Return how well a delimiter fits.
 
     In the main it is the share of lines of equal length plus the share of cells that are numbers.
     """
@@ -95,13 +112,15 @@ def _score(start: bytes, delimiter: bytes) -> float:
     rows = [split_record(record, delimiter) for record in records]
     length, count = Counter(len(row) for row in rows).most_common(1)[0]
     if length < 2:
-        return 0.0
+        return _Fit(0.0, False, False)
     decimals = ".," if delimiter != b"," else "."
     cells = [cell for row in rows[1:] or rows for cell in row]
     numbers = sum(_as_number(cell, decimals) is not None for cell in cells)
     score = count / len(rows) + numbers / len(cells)
     # Without exception weighs more than almost; and words in a text column are no columns.
-    return score + _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
+    regular = count == len(rows)
+    score += _REGULAR * regular - _WHITE_DOUBT * (delimiter == WHITE)
+    return _Fit(score, regular, numbers == len(cells))
 
 
 def _as_number(cell: str, decimals: str) -> float | None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sgpmic.tables.base import Piece, TableReader, check_count, check_unique, numbered_names
@@ -47,6 +48,13 @@ class ArrayReader(TableReader):
                 values = np.ascontiguousarray(rows[:, chosen], np.float64)
             words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
             yield Piece(values, words, partial(self._place, start))
+
+    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of numbers."""
+        for piece in self.pieces(names, ()):
+            yield pa.table(
+                {name: np.ascontiguousarray(piece.values[:, j]) for j, name in enumerate(names)}
+            )
 
     def _place(self, start: int, row: int) -> str:
         return f"row {self._first_row + start + row + 1}"

@@ -15,14 +15,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from sgpmic.tables.arrow_files import IpcReader, ParquetReader
 from sgpmic.tables.base import Floats, TableReader
-from sgpmic.tables.cells import is_missing
+from sgpmic.tables.cells import is_missing, to_texts
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
 
-__all__ = ["Table", "TableError", "TableReader", "open_table", "read_table", "without_ending"]
+__all__ = [
+    "RawTable",
+    "Table",
+    "TableError",
+    "TableReader",
+    "open_table",
+    "read_columns",
+    "read_table",
+    "sample_columns",
+    "without_ending",
+]
+
+# Places that a sample is read from, where rows can be found without reading those before.
+_PLACES = 20
 
 
 class _Format(NamedTuple):
@@ -69,7 +84,7 @@ class Table:
     Attributes
     ----------
     values : ndarray of shape (n_rows, n_features)
-        The features, finite, in C order.
+        The features in C order: finite, or NaN where missing.
     names : tuple of str
         The feature columns.
     ids : list of str or None
@@ -84,6 +99,25 @@ class Table:
 
     values: Floats
     names: tuple[str, ...]
+    ids: list[str] | None
+    id_name: str | None
+    labels: list[str] | None
+    label_name: str | None
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table in memory with its columns as the file has them.
+
+    Attributes
+    ----------
+    columns : pyarrow.Table
+        The columns that may become features: text of text files, other formats with their types.
+    ids, id_name, labels, label_name
+        As those of `Table`.
+    """
+
+    columns: pa.Table
     ids: list[str] | None
     id_name: str | None
     labels: list[str] | None
@@ -144,22 +178,86 @@ def read_table(
     ------
     TableError
         If the file is not a table, a column does not exist or has two parts to play, or a
-        feature value is not a finite number.
+        feature value is infinite or no number.
     """
     reader = open_table(path)
-    features = _choose_features(reader, columns, drop, id_column, label_column)
-    part, n_parts = share
-    if n_parts > 1:
-        n_rows = reader.n_rows or 0
-        reader = reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
+    features = choose_features(reader, columns, drop, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
-    values, words = next(reader.blocks(features, texts))
+    values, words = next(_share(reader, share).blocks(features, texts))
+    ids, labels = _ids_and_labels(words, id_column, label_column)
+    return Table(values, tuple(features), ids, id_column, labels, label_column)
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    id_column: str | None = None,
+    label_column: str | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> RawTable:
+    """Read a table's columns into memory as the file has them.
+
+    Parameters and errors are those of `read_table`, except that columns may be of any type.
+
+    Returns
+    -------
+    RawTable
+    """
+    reader = open_table(path)
+    features = choose_features(reader, columns, drop, id_column, label_column)
+    texts = [name for name in (id_column, label_column) if name is not None]
+    table = next(_share(reader, share).raw_blocks([*features, *texts]))
+    words = [column_words(table.column(name)) for name in texts]
+    ids, labels = _ids_and_labels(words, id_column, label_column)
+    return RawTable(table.select(features), ids, id_column, labels, label_column)
+
+
+def sample_columns(reader: TableReader, names: Sequence[str], most: int) -> pa.Table:
+    """Return some rows of a table as the file has them: all, if there are no more than asked for.
+
+    From all over the file where the format can, else its first rows.
+
+    Parameters
+    ----------
+    reader : TableReader
+    names : sequence of str
+        The columns.
+    most : int
+        The number of rows.
+    """
+    n_rows = reader.n_rows
+    if n_rows is None or n_rows <= most:
+        return next(reader.raw_blocks(names, most))
+    size = most // _PLACES
+    starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
+    parts = [next(reader.share(start, start + size).raw_blocks(names)) for start in starts]
+    return pa.concat_tables(parts)
+
+
+def _share(reader: TableReader, share: tuple[int, int]) -> TableReader:
+    """Return a reader of one of several equal parts of the rows."""
+    part, n_parts = share
+    if n_parts == 1:
+        return reader
+    n_rows = reader.n_rows or 0
+    return reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
+
+
+def column_words(column: pa.ChunkedArray) -> list[str]:
+    """Return a column of any type as text, empty where missing."""
+    return [word.strip() for chunk in column.chunks for word in to_texts(chunk)]
+
+
+def _ids_and_labels(
+    words: Sequence[list[str]], id_column: str | None, label_column: str | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """Return the texts of the id column and of the label column, of those that were read."""
     ids = words[0] if id_column is not None else None
-    labels = None
-    if label_column is not None:
-        labels = ["" if is_missing(word) else word for word in words[-1]]
-    names = tuple(features)
-    return Table(values, names, ids, id_column, labels, label_column)
+    if label_column is None:
+        return ids, None
+    return ids, ["" if is_missing(word) else word for word in words[-1]]
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
@@ -237,7 +335,7 @@ def _is_workbook(path: str) -> bool:
 # ------------------------------------------------------------------------------ columns
 
 
-def _choose_features(
+def choose_features(
     reader: TableReader,
     columns: Sequence[str],
     drop: Sequence[str],

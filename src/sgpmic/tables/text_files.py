@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from sgpmic.tables.base import MOST_COLUMNS, Floats, Piece, TableReader, check_count, check_unique
-from sgpmic.tables.cells import BadText, cast_texts, parse_number, to_numbers
+from sgpmic.tables.cells import BadText, cast_texts, not_a_number, parse_number, to_numbers
 from sgpmic.tables.chunks import (
     WHITE,
     Chunk,
@@ -22,7 +22,7 @@ from sgpmic.tables.chunks import (
     read_start,
     squeeze_white,
 )
-from sgpmic.tables.errors import TableError, damaged, list_names, quote
+from sgpmic.tables.errors import TableError, damaged, quote
 from sgpmic.tables.layout import SAMPLE_BYTES, find_layout
 
 _BLANK_LINE = re.compile(rb"(?<=\n)[ \t]+(?=\n)|\A[ \t]+(?=\n)")
@@ -72,6 +72,12 @@ class TextReader(TableReader):
             values = self._numbers(chunk, cells, features, decimal)
             words = [pc.utf8_trim_whitespace(cells[name]).to_pylist() for name in texts]
             yield Piece(values, words, partial(self._place, chunk))
+
+    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the columns of every chunk of the file, as text."""
+        for raw in self._chunks():
+            cells = self._parse(raw, names)[1]
+            yield pa.table({name: cells[name] for name in names})
 
     def _chunks(self) -> Iterator[Chunk]:
         """Yield the rows only: no header, white space squeezed."""
@@ -176,9 +182,7 @@ class TextReader(TableReader):
                 f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
                 f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
             )
-        also = [other for other in bad if other != name]
-        others = f" (nor is text in {list_names(also)})" if also else ""
-        return TableError(f"{where} is not a number{others}; correct it", name)
+        return not_a_number(f"{self.path}, {place}, column {quote(name)}", name, bad)
 
     # -------------------------------------------------------------------- places
 

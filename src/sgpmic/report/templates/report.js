@@ -28,7 +28,8 @@
   const topChances = unpack(data.memberships.chances);
   const rowNumbers = data.rows ? unpack(data.rows) : null;
   const valueCodes = unpack(data.values.codes);
-  const givenCodes = data.given ? unpack(data.given.codes) : null;
+  // Columns of words: the given labels, if there are any, and the categories.
+  const groups = [data.given, ...data.categories].map((column) => column && { ...column, codes: unpack(column.codes) });
 
   const clusterOf = (i) => topClusters[i * top];
   const certaintyOf = (i) => topChances[i * top] / 65535;
@@ -37,8 +38,11 @@
 
   function valueOf(i, feature) {
     const code = valueCodes[feature * n + i];
+    if (code === data.values.missing) return NaN;
     return data.values.low ? data.values.low[feature] + code * data.values.step[feature] : code;
   }
+
+  const levelOf = (i, group) => group.names[group.codes[i]];
 
   /** Where a row of the table is among those drawn, -1 if it is not. */
   function indexOfRow(row) {
@@ -55,6 +59,12 @@
     return text.replace(/-/g, "−");
   }
 
+  /** A value of a feature in words; dates are days since 1970. */
+  function valueWords(value, feature, digits) {
+    if (!Number.isFinite(value) || !data.dates.includes(feature)) return number(value, digits);
+    return new Date(Math.round(value) * 864e5).toISOString().slice(0, 10);
+  }
+
   function percent(share) {
     if (share >= 0.9995 && share < 1) return "> 99.9 %";
     if (share > 0 && share < 0.0005) return "< 0.1 %";
@@ -63,9 +73,10 @@
 
   function sentence(i) {
     let words = `${nameOf(i)}: cluster ${clusterOf(i)}, certainty ${percent(certaintyOf(i))}`;
-    if (data.given) words += `, ${data.given.name} ${data.given.names[givenCodes[i]]}`;
+    if (groups[0]) words += `, ${groups[0].name} ${levelOf(i, groups[0])}`;
     const some = Math.min(data.features.length, 4);
-    for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${number(valueOf(i, f))}`;
+    for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${valueWords(valueOf(i, f), f)}`;
+    for (const group of groups.slice(1, 3)) words += `, ${group.name} ${levelOf(i, group)}`;
     return words + ".";
   }
 
@@ -77,7 +88,7 @@
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   const overPen = overlay.getContext("2d");
   const state = {
-    colour: "cluster", // or certainty, given, feature:<k>
+    colour: "cluster", // or certainty, given, feature:<k>, category:<k>
     selected: new Set(), // clusters; empty: all
     layers: { outlines: true, density: true, boundaries: true },
     row: -1, // index of the row that is shown
@@ -137,12 +148,19 @@
     return colours;
   }
 
+  const MISSING = "(missing)";
   const LABEL_COLOURS = 12; // the commonest labels have their own; the rest share a grey
   const colours = new Uint8Array(3 * n);
   const opacity = new Uint16Array(n); // 0 to 256
   const active = new Uint8Array(n);
 
   const featureOf = (key) => (key.startsWith("feature:") ? Number(key.slice(8)) : -1);
+
+  /** Return the column of words that a choice of colours stands for, if it is one. */
+  function groupOf(key) {
+    if (key === "given") return groups[0];
+    return key.startsWith("category:") ? groups[1 + Number(key.slice(9))] : null;
+  }
 
   /** Return the function that puts number i on the scale of 0 to 255. */
   function scaleFor(key) {
@@ -154,24 +172,25 @@
     const [low, high] = data.values.range[feature];
     // Halves: the range of huge numbers may overflow.
     const span = high / 2 - low / 2;
-    return (i) => (span > 0 ? (255 * (valueOf(i, feature) / 2 - low / 2)) / span : 128);
+    return (i) => (span > 0 ? (255 * (valueOf(i, feature) / 2 - low / 2)) / span : 128 + 0 * valueOf(i, feature));
   }
 
   function recolour() {
     const dense = n < 2000 ? 235 : n < 20000 ? 185 : 140;
-    const groups = state.colour === "cluster" || state.colour === "given";
+    const group = groupOf(state.colour);
     const palette = theme.clusters.map(rgb);
     const grey = rgb(theme.faded);
-    const scaled = groups ? null : scaleFor(state.colour);
+    const scaled = group || state.colour === "cluster" ? null : scaleFor(state.colour);
     for (let i = 0; i < n; i++) {
       active[i] = isActive(i) ? 1 : 0;
       let r, g, b;
-      if (groups) {
-        const k = state.colour === "cluster" ? clusterOf(i) : givenCodes[i];
-        [r, g, b] = state.colour === "given" && k >= LABEL_COLOURS ? grey : palette[k];
+      if (scaled) {
+        const at = scaled(i);
+        const k = 3 * Math.min(Math.max(Math.round(at), 0), 255);
+        [r, g, b] = Number.isNaN(at) ? grey : theme.scale.subarray(k, k + 3);
       } else {
-        const k = 3 * Math.min(Math.max(Math.round(scaled(i)), 0), 255);
-        r = theme.scale[k]; g = theme.scale[k + 1]; b = theme.scale[k + 2];
+        const k = group ? group.codes[i] : clusterOf(i);
+        [r, g, b] = group && (k >= LABEL_COLOURS || group.names[k] === MISSING) ? grey : palette[k];
       }
       // Doubt fades a row, where colour does not say it already.
       opacity[i] = state.colour === "cluster" ? dense * (0.4 + 0.6 * certaintyOf(i)) : dense;
@@ -506,22 +525,22 @@
     if (state.colour === "cluster") {
       const small = radiusFor(n) < 2 ? " Marks show their shapes when you zoom in." : "";
       legend.append(element("span", "", "Doubtful rows are fainter." + small));
-    } else if (state.colour === "given") {
-      legendOfLabels(legend);
+    } else if (groupOf(state.colour)) {
+      legendOfLabels(legend, groupOf(state.colour));
     } else {
       legendOfScale(legend);
     }
   }
 
-  function legendOfLabels(legend) {
-    data.given.names.slice(0, LABEL_COLOURS).forEach((name, k) => {
+  function legendOfLabels(legend, group) {
+    group.names.slice(0, LABEL_COLOURS).forEach((name, k) => {
       const item = element("span");
       const dot = element("span", "dot");
-      dot.style.background = theme.clusters[k];
+      dot.style.background = name === MISSING ? theme.faded : theme.clusters[k];
       item.append(dot, element("bdi", "", shorten(name, 40) || "(empty)"));
       legend.append(item);
     });
-    const more = data.given.names.length - LABEL_COLOURS;
+    const more = group.names.length - LABEL_COLOURS;
     if (more > 0) legend.append(element("span", "", `${more} rarer ones are grey`));
   }
 
@@ -535,9 +554,15 @@
     bar.style.background = `linear-gradient(90deg, ${stops.join(",")})`;
     const name = certainty ? "certainty" : shorten(data.features[feature], 40);
     legend.append(element("bdi", "", name));
-    if (low === high) { legend.append(element("span", "", "is always " + number(low, 4))); return; }
-    const ends = certainty ? [percent(low), "100 %"] : ["≤ " + number(low, 4), "≥ " + number(high, 4)];
-    legend.append(element("span", "", ends[0]), bar, element("span", "", ends[1]));
+    let gaps = 0;
+    for (let i = 0; i < n && !certainty; i++) gaps += Number.isNaN(valueOf(i, feature));
+    if (low < high) {
+      const ends = certainty ? [percent(low), "100 %"] : ["≤ " + valueWords(low, feature, 4), "≥ " + valueWords(high, feature, 4)];
+      legend.append(element("span", "", ends[0]), bar, element("span", "", ends[1]));
+    } else if (gaps < n) {
+      legend.append(element("span", "", "is always " + valueWords(low, feature, 4)));
+    }
+    if (gaps) legend.append(element("span", "", `${gaps} missing, in grey`));
   }
 
   const shorten = (text, longest) => (text.length > longest ? text.slice(0, longest - 1) + "…" : text);
@@ -615,6 +640,7 @@
   // ------------------------------------------------------------------ the row that is shown
   const MOST_VALUES = 60; // what a person may want to read through
   const valueCells = [];
+  const levelCells = [];
 
   function pair(list, name, value) {
     const term = element("dt"), words = element("dd");
@@ -629,7 +655,9 @@
     for (let f = 0; f < Math.min(data.features.length, MOST_VALUES); f++) {
       valueCells.push(pair(list, shorten(data.features[f], 60), ""));
     }
-    const more = data.features.length - MOST_VALUES;
+    const room = MOST_VALUES - valueCells.length;
+    for (const group of groups.slice(1, 1 + room)) levelCells.push(pair(list, shorten(group.name, 60), ""));
+    const more = data.features.length + data.categories.length - MOST_VALUES;
     if (more > 0) list.append(element("dt", "", `and ${more} more`));
   }
 
@@ -644,13 +672,14 @@
     if (data.ids) pair(facts, "row", String(rowOf(i) + 1));
     pair(facts, "cluster", String(clusterOf(i)));
     pair(facts, "certainty", percent(certaintyOf(i)));
-    if (data.given) pair(facts, shorten(data.given.name, 40), shorten(data.given.names[givenCodes[i]], 60));
+    if (groups[0]) pair(facts, shorten(groups[0].name, 40), shorten(levelOf(i, groups[0]), 60));
     const chances = $("row-chances");
     chances.replaceChildren();
     for (let k = 0; k < top; k++) {
       pair(chances, "cluster " + topClusters[i * top + k], percent(topChances[i * top + k] / 65535));
     }
-    valueCells.forEach((cell, f) => { cell.textContent = number(valueOf(i, f)); });
+    valueCells.forEach((cell, f) => { cell.textContent = valueWords(valueOf(i, f), f); });
+    levelCells.forEach((cell, k) => { cell.textContent = shorten(levelOf(i, groups[1 + k]), 60); });
   }
 
   let speaking = 0;
@@ -867,11 +896,11 @@
   function fillColours() {
     const select = $("colour");
     if (data.given) select.append(option("given", shorten(data.given.name, 40)));
-    if (!data.features.length) return;
-    const group = document.createElement("optgroup");
-    group.label = "features";
-    data.features.forEach((name, f) => group.append(option("feature:" + f, shorten(name, 40))));
-    select.append(group);
+    const columns = document.createElement("optgroup");
+    columns.label = data.categories.length ? "columns" : "features";
+    data.features.forEach((name, f) => columns.append(option("feature:" + f, shorten(name, 40))));
+    data.categories.forEach(({ name }, k) => columns.append(option("category:" + k, shorten(name, 40))));
+    if (columns.children.length) select.append(columns);
   }
 
   function option(value, text) {

@@ -1,0 +1,441 @@
+"""From a file to the numbers that a fit takes: which columns, what each is, what becomes of it.
+
+Who decides: of a table of up to `SAMPLE_ROWS` rows, all of them. Of a larger table of plain numbers
+some rows from all over it, so that it is never held as text; of other larger tables again all rows.
+Where several processes share a table the first one decides, by rows from all over the file, and
+tells the others.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.reader import (
+    Table,
+    TableReader,
+    choose_features,
+    open_table,
+    read_columns,
+    read_table,
+    sample_columns,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from sgpmic.cli.job import CommandJob
+    from sgpmic.tables.encoder import Column, TableEncoder
+
+    Floats = NDArray[np.float64]
+
+#: The number of rows that columns of large tables are judged by.
+SAMPLE_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user says of columns: lists as they were given, also with commas, or None.
+
+    Attributes
+    ----------
+    columns, drop : list of str
+        The features, if not all; columns to leave out.
+    ids : list of str
+        Columns that name the rows; the first one is written beside the labels.
+    label : str or None
+    number, category, ordered, date : list of str
+        What columns are; an order may be added: ``size=small<medium<large``.
+    log : list of str
+        Columns to take the logarithms of.
+    """
+
+    columns: list[str] | None = None
+    drop: list[str] | None = None
+    ids: list[str] | None = None
+    label: str | None = None
+    number: list[str] | None = None
+    category: list[str] | None = None
+    ordered: list[str] | None = None
+    date: list[str] | None = None
+    log: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for, in names of columns that are there."""
+
+    features: list[str]
+    id_column: str | None
+    label_column: str | None
+    kinds: dict[str, Any]
+    log: list[str]
+    #: Columns that are no features because the user says so, and what becomes of them.
+    others: dict[str, str]
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns that are read as text."""
+        return [name for name in (self.id_column, self.label_column) if name is not None]
+
+
+@dataclass(frozen=True)
+class EncodedTable(Table):
+    """A table as it is fitted.
+
+    Attributes
+    ----------
+    encoder : TableEncoder or None
+        What made ``values`` of the columns; None where these are the numbers of the file.
+    columns : list of dict
+        Every column and what became of it (:class:`sgpmic.tables.encoder.Column`).
+    notes : list of str
+        What was strange about cells.
+    judged_by : int or None
+        The number of rows that columns were judged by, where it was not all.
+    """
+
+    encoder: TableEncoder | None
+    columns: list[dict[str, Any]]
+    notes: list[str]
+    judged_by: int | None
+
+
+def choose(reader: TableReader, asked: Asked) -> Choice:
+    """Return which columns are asked for, and as what.
+
+    Raises
+    ------
+    TableError
+        Where columns are not there, or two things are asked of one.
+    """
+    ids = _split(asked.ids, reader)
+    id_column = ids[0] if ids else None
+    drop, columns = _split(asked.drop, reader), _split(asked.columns, reader)
+    kinds: dict[str, Any] = {}
+    clashes = []
+    for kind in ("number", "category", "ordered", "date"):
+        for name in _split(getattr(asked, kind), reader):
+            order: tuple[str, ...] = ()
+            if kind == "ordered" and name not in reader.names:
+                name, _, words = name.partition("=")
+                order = tuple(word.strip() for word in words.split("<") if word.strip())
+            if name in kinds:
+                clashes.append(name)
+            kinds[name] = (kind, order) if order else kind
+    log = _split(asked.log, reader)
+    reader.require([*dict.fromkeys([*kinds, *log, *ids])])
+    unused = {*drop, *ids, *([asked.label] if asked.label else [])}
+    clashes += [name for name in (*kinds, *log) if name in unused]
+    clashes += [name for name in log if kinds.get(name, "number") != "number"]
+    if clashes:
+        raise TableError(
+            f"{reader.path}: two things are asked of {list_names(sorted(set(clashes)))}; choose one"
+        )
+    features = choose_features(reader, columns, [*drop, *ids[1:]], id_column, asked.label)
+    missing = [name for name in (*kinds, *log) if name not in features]
+    if missing:
+        raise TableError(
+            f"{reader.path}: --columns leaves out {list_names(missing)}; add what you say more of"
+        )
+    others = {name: "left out: dropped" for name in drop} | {
+        name: "left out: names the rows" for name in ids
+    }
+    if asked.label is not None:
+        others[asked.label] = "left out: compared with the clusters"
+    return Choice(features, id_column, asked.label, kinds, log, others)
+
+
+def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
+    """Return names of columns, given one by one or with commas; a name may have commas itself."""
+    found: list[str] = []
+    for value in values or ():
+        parts = [value] if value in reader.names else [part.strip() for part in value.split(",")]
+        found += [part for part in parts if part]
+    return found
+
+
+def read_for_fit(job: CommandJob, path: Path, asked: Asked) -> EncodedTable:
+    """Return this process's rows as they are fitted.
+
+    Parameters
+    ----------
+    job : CommandJob
+    path : Path
+    asked : Asked
+    """
+
+    def look() -> tuple[TableReader, Choice, TableEncoder | None]:
+        reader = open_table(path)
+        choice = choose(reader, asked)
+        return reader, choice, _judge(reader, choice, job.is_alone) if job.is_first else None
+
+    reader, choice, encoder = job.do(look)
+    if not job.is_alone:
+        state = job.tell("" if encoder is None else json.dumps(encoder.to_dict()))
+        from sgpmic.tables.encoder import TableEncoder
+
+        encoder = TableEncoder.from_dict(json.loads(state))
+    assert encoder is not None
+    judged = encoder
+    return job.do(lambda: _encode(job, reader, choice, judged))
+
+
+def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> TableEncoder:
+    """Return an encoder that was fitted to some rows, or to all if they are few."""
+    head = next(reader.raw_blocks(choice.features, SAMPLE_ROWS))
+    encoder = _fit_encoder(reader.path, head, choice)
+    if is_alone or len(head) < SAMPLE_ROWS:
+        return encoder
+    # Whether a column numbers the rows is seen in rows that follow each other; everything else,
+    # in rows from all over the file.
+    spread = sample_columns(reader, choice.features, SAMPLE_ROWS)
+    return _fit_encoder(reader.path, spread, _with_ids(choice, encoder))
+
+
+def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
+    """Return what is asked for, and that columns are ids which an encoder took for such."""
+    ids = {column.name: "id" for column in encoder.columns_ if column.kind == "id"}
+    return replace(choice, kinds=ids | choice.kinds)
+
+
+def _fit_encoder(path: str, table: pa.Table, choice: Choice) -> TableEncoder:
+    """Return an encoder fitted to raw columns, or raise for all of those that are wrong."""
+    from sgpmic.tables.encoder import TableEncoder
+    from sgpmic.tables.encodings import NumberEncoding
+    from sgpmic.tables.plain_numbers import with_plain_numbers
+
+    words = [name for name, kind in choice.kinds.items() if kind != "number"]
+    table = with_plain_numbers(table, words)
+    encoder = TableEncoder(kinds=choice.kinds)
+    try:
+        encoder.fit(table)
+        # Logarithms that the encoder takes by itself, less columns that are to stay as they are.
+        taken = [
+            column.name
+            for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
+            if isinstance(encoding, NumberEncoding) and encoding.shift is not None
+        ]
+        wanted = [name for name in taken if name not in choice.kinds] + choice.log
+        if sorted(wanted) != sorted(taken):
+            encoder = TableEncoder(kinds=choice.kinds, log=wanted).fit(table)
+    except ValueError as error:
+        raise TableError(f"{path}: {error}{_remedy(error)}") from None
+    return encoder
+
+
+def _remedy(error: ValueError) -> str:
+    """Return what to type, for columns that are wrong."""
+    columns = error.columns if isinstance(error, TableError) else ()
+    if not columns:
+        return ""
+    names = shlex.quote(",".join(columns))
+    if len(columns) == 1:
+        return f" (--category {names}), or leave it out (--drop {names})"
+    return f"; on the command line: --category, --number, …, or leave them out with --drop {names}"
+
+
+def _encode(
+    job: CommandJob, reader: TableReader, choice: Choice, encoder: TableEncoder
+) -> EncodedTable:
+    """Return this process's rows, read as plain numbers where that is all they are."""
+    path = reader.path
+    selection: dict[str, Any] = {
+        "id_column": choice.id_column,
+        "label_column": choice.label_column,
+        "share": job.share,
+    }
+    if _is_plain(encoder):
+        try:
+            return _read_plain(job, reader, choice, encoder, selection)
+        except TableError:
+            pass  # cells that only the encoder can read, or nobody: it says which
+    raw = read_columns(path, columns=choice.features, **selection)
+    if job.is_alone and len(raw.columns) > SAMPLE_ROWS:
+        encoder = _fit_encoder(path, raw.columns, choice)
+    values, notes = encode_rows(encoder, raw.columns, path)
+    listing = _listing(reader, choice, encoder.columns_)
+    judged_by = None if job.is_alone else _judges(encoder)
+    used = tuple(column.name for column in encoder.columns_ if column.features)
+    return EncodedTable(
+        values,
+        used,
+        raw.ids,
+        raw.id_name,
+        raw.labels,
+        raw.label_name,
+        encoder,
+        listing,
+        notes,
+        judged_by,
+    )
+
+
+def read_again(
+    path: Path,
+    features: Sequence[str],
+    id_column: str | None,
+    label_column: str | None,
+    *,
+    encoder: TableEncoder | None,
+) -> Table:
+    """Return a table that was fitted, as it was fitted."""
+    if encoder is None:
+        return read_table(path, columns=features, id_column=id_column, label_column=label_column)
+    raw = read_columns(path, columns=features, id_column=id_column, label_column=label_column)
+    values, _ = encode_rows(encoder, raw.columns, str(path))
+    return Table(values, tuple(features), raw.ids, id_column, raw.labels, label_column)
+
+
+def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Any, list[str]]:
+    """Return rows as numbers, and what was strange about their cells."""
+    from sgpmic.exceptions import SGPMICWarning
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            values = encoder.transform(typed_columns(encoder, columns))
+        except TableError as error:
+            raise TableError(f"{path}: {error}") from None
+    return values, [str(w.message) for w in said if issubclass(w.category, SGPMICWarning)]
+
+
+def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
+    """Return columns with plain numbers as numbers, but for those that are read as words."""
+    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
+    from sgpmic.tables.plain_numbers import with_plain_numbers
+
+    words = [
+        column.name
+        for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
+        if not isinstance(encoding, NumberEncoding | YesNoEncoding)
+    ]
+    return with_plain_numbers(columns, words)
+
+
+def refuse_empty_rows(path: str, values: Floats, ids: list[str] | None, first: int) -> None:
+    """Raise for rows in which nothing is known, by their names or their numbers from 1.
+
+    Parameters
+    ----------
+    path : str
+    values : ndarray of shape (n_rows, n_features)
+    ids : list of str or None
+    first : int
+        The number of rows before these.
+    """
+    empty = np.flatnonzero(np.isnan(values).all(axis=1))
+    if not len(empty):
+        return
+    names = [str(first + row + 1) if ids is None else quote(ids[row]) for row in empty[:5]]
+    more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+    rows, have = ("row", "has") if len(empty) == 1 else ("rows", "have")
+    raise TableError(
+        f"{path}: {rows} {', '.join(names)}{more} {have} no value in any column that is used; "
+        f"remove {'it' if len(empty) == 1 else 'them'}"
+    )
+
+
+def _is_plain(encoder: TableEncoder) -> bool:
+    """Return whether encoded columns are the numbers of the file."""
+    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
+
+    def is_plain(encoding: Any) -> bool:
+        if isinstance(encoding, NumberEncoding):
+            return not encoding.sentinels and encoding.shift is None and encoding.divisor == 1
+        return isinstance(encoding, YesNoEncoding) and encoding.divisor == 1
+
+    return all(is_plain(encoding) for encoding in encoder.encodings_ if encoding is not None)
+
+
+def _read_plain(
+    job: CommandJob,
+    reader: TableReader,
+    choice: Choice,
+    encoder: TableEncoder,
+    selection: dict[str, Any],
+) -> EncodedTable:
+    """Return rows of plain numbers, which no encoder is needed for."""
+    first = encoder.columns_
+    used = [column.name for column in first if column.features]
+    if not job.is_alone or first[0].n_rows < SAMPLE_ROWS:
+        data = read_table(reader.path, columns=used, **selection)
+        judged_by = None if job.is_alone else _judges(encoder)
+        return _plain_table(data, _listing(reader, choice, first), judged_by)
+    # What was constant, or a copy, in the first rows only, is looked at again.
+    again = ("constant", "copy", "empty")
+    names = [column.name for column in first if column.features or column.kind in again]
+    data = read_table(reader.path, columns=names, **selection)
+    encoder = _judge_values(reader.path, data, _with_ids(choice, encoder))
+    if not _is_plain(encoder):
+        raise TableError("columns are more than plain numbers after all")
+    kept = [place for place, column in enumerate(encoder.columns_) if column.features]
+    found = {column.name: column for column in (*first, *_measured(encoder, data))}
+    if len(kept) < len(names):
+        values = np.ascontiguousarray(data.values[:, kept])
+        data = replace(data, values=values, names=tuple(names[place] for place in kept))
+    listing = _listing(reader, choice, list(found.values()))
+    return _plain_table(data, listing, min(SAMPLE_ROWS, len(data.values)))
+
+
+def _judges(encoder: TableEncoder) -> int | None:
+    """Return the number of rows that columns were judged by, None for all."""
+    n_rows = encoder.columns_[0].n_rows
+    return n_rows if n_rows >= SAMPLE_ROWS else None
+
+
+def _judge_values(path: str, data: Table, choice: Choice) -> TableEncoder:
+    """Return an encoder fitted to rows from all over a table of numbers."""
+    import pyarrow as pa
+
+    rows = np.unique(np.linspace(0, len(data.values) - 1, SAMPLE_ROWS).astype(np.int64))
+    sample = {name: data.values[rows, place] for place, name in enumerate(data.names)}
+    kinds = {name: kind for name, kind in choice.kinds.items() if name in sample}
+    return _fit_encoder(path, pa.table(sample), replace(choice, kinds=kinds))
+
+
+def _measured(encoder: TableEncoder, data: Table) -> list[Column]:
+    """Return columns of numbers with the gaps and ranges of all rows, not of some."""
+    columns = []
+    for place, column in enumerate(encoder.columns_):
+        values = data.values[:, place]
+        n_missing = int(np.isnan(values).sum())
+        summary = column.summary
+        if column.kind in ("number", "whole") and n_missing < len(values):
+            summary = f"{np.nanmin(values):.6g} to {np.nanmax(values):.6g}"
+        columns.append(replace(column, summary=summary, n_missing=n_missing, n_rows=len(values)))
+    return columns
+
+
+def _plain_table(data: Table, listing: list[dict[str, Any]], judged_by: int | None) -> EncodedTable:
+    return EncodedTable(
+        **{item.name: getattr(data, item.name) for item in fields(data)},
+        encoder=None,
+        columns=listing,
+        notes=[],
+        judged_by=judged_by,
+    )
+
+
+def _listing(
+    reader: TableReader, choice: Choice, columns: Sequence[Column]
+) -> list[dict[str, Any]]:
+    """Return every column of the file and what becomes of it, for ``run.json``."""
+    from sgpmic.tables.encoder import Column
+
+    known = {column.name: asdict(column) for column in columns}
+    n_rows = columns[0].n_rows
+    for name, becomes in choice.others.items():
+        kind = {"left out: names the rows": "id", "left out: dropped": "dropped"}
+        column = Column(name, kind.get(becomes, "label"), "", 0, n_rows, becomes, None, ())
+        known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
+    return [known[name] for name in reader.names if name in known]

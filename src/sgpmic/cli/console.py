@@ -62,7 +62,10 @@ def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
     """Return the model and the record of a run, or give up where they do not go together."""
     record = folder.read_record()
     model = load_model(folder.results.model)
-    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    if model.encoder_ is None:
+        names = [str(name) for name in getattr(model, "feature_names_in_", ())]
+    else:
+        names = [column.name for column in model.encoder_.columns_ if column.features]
     if names != record["data"]["features"]:
         raise fail(
             f"{folder.results.model} and {folder.results.record} are not of one run; run sgpmic "

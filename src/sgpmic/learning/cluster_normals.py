@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 
 #: Parts that rows are divided into to be left out.
 _FOLDS = 5
-#: Added to variances, relative to their mean: features may be copies of each other.
+#: Added to variances, relative to those of the table: features may be copies of each other, and all
+#: rows of a cluster equal.
 _RIDGE = 1e-6
 #: Both densities keep a share, so that neither's blind spots decide alone.
 _LEAST_SHARE = 1e-4
@@ -96,7 +97,7 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     # As if P + 1 more rows had been seen in every cluster, of what clusters have in common.
     strength = P + 1.0
     covariances = (scatters + strength * common) / (counts + strength)[:, None, None]
-    covariances += np.diag(unknown + max(_RIDGE * sphere, np.finfo(float).tiny))
+    covariances += np.diag(unknown + _RIDGE * (float(Y.var(axis=0).mean()) or 1.0))
     return ClusterNormals(counts / counts.sum(), means, covariances)
 
 

@@ -110,10 +110,14 @@ class Predictor:
         """The posterior in a shape that it shares with other models, compiled programs too."""
         return pad_posterior(self.posterior)
 
+    def _scaled(self, Y: Floats) -> Floats:
+        """Return scaled rows, NaN for missing cells, so near that squares do not overflow."""
+        with np.errstate(over="ignore"):
+            return np.clip(self.units.reduce(Y), -_FARTHEST, _FARTHEST)
+
     def _reduced(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
-        with np.errstate(over="ignore"):
-            values = np.clip(self.units.reduce(Y), -_FARTHEST, _FARTHEST)
+        values = self._scaled(Y)
         shape = (len(Y), self._padded.mean_weights.shape[2])
         observed = ~np.isnan(values)
         if observed.all():
@@ -162,7 +166,7 @@ class Predictor:
 
     def _log_density_at(self, Y: Floats, X: Floats, reduced: projection.Cells) -> Floats:
         mapping = projection.log_evidence(self._padded, X, reduced)
-        normals = self._densities.normals.log_density(self.units.reduce(Y))
+        normals = self._densities.normals.log_density(self._scaled(Y))
         density = mixed(mapping, normals, self._densities.mapping_share)
         return density + self.units.log_volumes(Y)
 

@@ -54,6 +54,7 @@ def test_clusters_are_found_and_the_bound_rises(
     monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
     model = quick_fit(holes, tol=0.0, **settings)
     assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
+    assert min(model.history_["m_steps"]) > 0
     bounds = np.stack([model.history_["bound_after_e"], model.history_["bound"]], axis=1)
     assert (np.diff(bounds.ravel()) >= -1e-6).all()
     np.testing.assert_array_equal(model.predict(holes), model.labels_)

@@ -120,7 +120,9 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
 def all_alike(Y: Floats, group: ProcessGroup, units: Units) -> bool:
     """Return whether all rows of a table are the same but for rounding."""
     size = np.abs(units.offset).max()
-    differ = any(np.abs(part - units.offset).max() > _CONSTANT * size for part in _parts(Y))
+    # A gap is no difference.
+    farthest = (np.fmax.reduce(np.abs(part - units.offset), axis=None) for part in _parts(Y))
+    differ = any(distance > _CONSTANT * size for distance in farthest)
     return not float(group.largest(np.float64(differ)))
 
 

@@ -6,10 +6,6 @@
 Adjusted Rand index, as a Markdown table. All methods get the number of clusters. The others get the
 columns as they have to have them: k-prototypes and k-means standardised numbers (k-means one-hot
 categories as well), Gower's distance the numbers as they are. `--quick` leaves SGPMIC out.
-
-"FAMD" is the encoder as it is; in "variance 1" the indicators of every category are divided by one
-number more, so that they have a variance of 1 together, as one number has. "factors" are the
-principal components of the table with the weights of FAMD, as many as a parallel analysis finds.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__":
     for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -217,64 +212,33 @@ def one_hot_k_means(table: pd.DataFrame, k: int, seed: int) -> Labels:
     return np.asarray(KMeans(k, n_init=10, random_state=seed).fit_predict(numbers))
 
 
-def encoded_by(table: pd.DataFrame, weights: str) -> tuple[Floats, bool]:
+def encoded(table: pd.DataFrame) -> tuple[Floats, bool]:
     """Return the encoded table, and whether it is of one unit."""
     encoder = TableEncoder().fit(table)
-    Y = encoder.transform(table)
-    if weights == "variance 1":
-        for j in np.unique(encoder.source_):
-            own = encoder.source_ == j
-            if own.sum() > 1:
-                Y[:, own] /= np.sqrt(np.nanvar(Y[:, own], axis=0).sum())
-    return Y, encoder.has_categories_
+    return encoder.transform(table), encoder.has_categories_
 
 
 def k_means_encoded(table: pd.DataFrame, k: int, seed: int) -> Labels:
-    Y, one_unit = encoded_by(table, "FAMD")
+    Y, one_unit = encoded(table)
     Y = Y if one_unit else StandardScaler().fit_transform(Y)
     return np.asarray(KMeans(k, n_init=10, random_state=seed).fit_predict(Y))
 
 
 def mixture_encoded(table: pd.DataFrame, k: int, seed: int) -> Labels:
-    Y, one_unit = encoded_by(table, "FAMD")
+    Y, one_unit = encoded(table)
     Y = Y if one_unit else StandardScaler().fit_transform(Y)
     model = GaussianMixture(k, covariance_type="diag", n_init=10, reg_covar=1e-3, random_state=seed)
     return np.asarray(model.fit_predict(Y))
 
 
-def sgpmic(
-    table: pd.DataFrame, k: int, seed: int, weights: str = "FAMD", **parameters: Any
-) -> Labels:
-    Y, one_unit = encoded_by(table, weights)
+def sgpmic(table: pd.DataFrame, k: int, seed: int) -> Labels:
+    Y, one_unit = encoded(table)
     scale = "one" if one_unit else "auto"
-    return np.asarray(SGPMIC(k, scale=scale, random_state=seed, **parameters).fit_predict(Y))
-
-
-def sgpmic_on_factors(table: pd.DataFrame, k: int, seed: int) -> Labels:
-    """Fit to the factors that vary more than those of 20 tables with every column shuffled."""
-    encoder = TableEncoder().fit(table)
-    if not encoder.has_categories_:
-        return sgpmic(table, k, seed)
-    Y = encoder.transform(table)
-    Y = Y - Y.mean(axis=0)
-    left, singular, _ = np.linalg.svd(Y, full_matrices=False)
-    rng = np.random.default_rng(seed)
-    chance = []
-    for _ in range(20):
-        shuffled = Y.copy()
-        for j in np.unique(encoder.source_):
-            own = encoder.source_ == j
-            shuffled[:, own] = shuffled[rng.permutation(len(Y))][:, own]
-        chance.append(np.linalg.svd(shuffled, compute_uv=False))
-    number = max(2, int(np.argmax(singular <= np.quantile(chance, 0.95, axis=0))))
-    factors = (left * singular)[:, :number]
-    return np.asarray(SGPMIC(k, scale="one", random_state=seed).fit_predict(factors))
+    return np.asarray(SGPMIC(k, scale=scale, random_state=seed).fit_predict(Y))
 
 
 METHODS: dict[str, Callable[[pd.DataFrame, int, int], Labels]] = {
-    "SGPMIC, FAMD": sgpmic,
-    "SGPMIC, variance 1": lambda table, k, seed: sgpmic(table, k, seed, "variance 1"),
-    "SGPMIC, factors": sgpmic_on_factors,
+    "SGPMIC": sgpmic,
     "k-prototypes": k_prototypes,
     "Gower, average": gower_average,
     "one-hot, k-means": one_hot_k_means,

@@ -327,6 +327,13 @@ class TestCharts:
         assert [(line["start"], line["kept"]) for line in chart["lines"]] == [(1, False), (0, True)]
         assert len(chart["lines"][0]["bounds"]) == 1
 
+    def test_bounds_that_hardly_differ_are_told_apart(self):
+        history = {"start": [0, 0], "round": [1, 2], "bound": [-3544.759432, -3544.759424]}
+        chart = bound_chart(make_content(history=history))
+        assert chart is not None
+        words = [tick.words for tick in chart["y_ticks"]]
+        assert len(set(words)) == len(words) >= 3
+
     def test_a_first_round_far_below_is_cut(self):
         bounds = [-1e6, 10.0, 11.0, 12.0]
         history = {"start": [0] * 4, "round": [1, 2, 3, 4], "bound": bounds}

@@ -62,7 +62,8 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     low, high = low - pad, high + pad
     rounds = max(int(line["rounds"].max()) for line in lines)
     y = _scale(low, high, HEIGHT - _BOTTOM, _TOP)
-    y_ticks = [Tick(y(t), number(t, 6)) for t in nice_ticks(low, high, 5)]
+    places = nice_ticks(low, high, 5)
+    y_ticks = [Tick(y(t), words) for t, words in zip(places, _told_apart(places), strict=True)]
     left = _left_margin(y_ticks)
     x = _scale(1, max(rounds, 2), left + 8, WIDTH - _RIGHT)
     for line in lines:
@@ -160,6 +161,15 @@ def certainty_chart(certainty: Floats, n_bins: int = 20) -> dict[str, Any]:
         "y_ticks": y_ticks,
         **_frame(left),
     }
+
+
+def _told_apart(values: Sequence[float]) -> list[str]:
+    """Return numbers in words, with six digits or as many as it takes to tell them apart."""
+    for digits in range(6, 16):
+        words = [number(value, digits) for value in values]
+        if len(set(words)) == len(words):
+            break
+    return words
 
 
 def _left_margin(ticks: Sequence[Tick]) -> int:

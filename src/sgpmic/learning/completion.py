@@ -52,12 +52,15 @@ class FactorModel(NamedTuple):
             part = slice(first, first + step)
             has = ~np.isnan(Y[part])
             deviation = np.where(has, Y[part] - self.mean, 0.0) / self.noise
-            precision = (has @ products).reshape(-1, r, r) + np.eye(r)
-            covariance = np.linalg.inv(precision)
-            z = np.einsum("nij,nj->ni", covariance, deviation @ self.loadings)
+            # Rows with the same gaps know the factors equally well.
+            patterns, number = np.unique(has, axis=0, return_inverse=True)
+            covariances = _inverses(patterns @ products + np.eye(r).ravel())
+            unknown = covariances @ _squared(self.loadings).T
+            number = number.reshape(-1)
+            of_rows = covariances.reshape(-1, r, r)[number]
+            z = np.einsum("nij,nj->ni", of_rows, deviation @ self.loadings)
             mean[part] = self.mean + z @ self.loadings.T
-            unknown = covariance.reshape(-1, r * r) @ _squared(self.loadings).T
-            variance[part] = self.noise + unknown
+            variance[part] = self.noise + unknown[number]
         return mean, variance
 
     def complete(self, Y: Floats) -> Floats:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.learning.structure import MOST_ROWS, choose_dimensions
+from sgpmic.learning.structure import choose_dimensions, rows_to_look_at
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
 
@@ -102,9 +102,7 @@ def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) 
     units : Units
     group : ProcessGroup
     """
-    numbers = np.arange(group.n_rows)
-    if len(numbers) > MOST_ROWS:
-        numbers = np.sort(np.random.RandomState(0).choice(len(numbers), MOST_ROWS, replace=False))
+    numbers = rows_to_look_at(group.n_rows)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     others = Y.shape[1] - sum(category.n_features for category in categories)
     # Features that are all of two values, such as bits, are not columns of a user's table.

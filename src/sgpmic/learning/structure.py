@@ -62,6 +62,13 @@ class Structure(NamedTuple):
     dimensions: NumberOfDimensions | None
 
 
+def rows_to_look_at(n_rows: int) -> NDArray[np.int64]:
+    """Return the numbers of the rows that are looked at: all, or a sample of many."""
+    if n_rows <= MOST_ROWS:
+        return np.arange(n_rows)
+    return np.sort(np.random.RandomState(0).choice(n_rows, MOST_ROWS, replace=False))
+
+
 def examine(
     Y: Floats, group: ProcessGroup, units: Units, *, support: bool, clusters: bool, dimensions: bool
 ) -> Structure:
@@ -78,9 +85,7 @@ def examine(
     """
     if not (support or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = np.arange(group.n_rows)
-    if len(numbers) > MOST_ROWS:
-        numbers = np.sort(np.random.RandomState(0).choice(len(numbers), MOST_ROWS, replace=False))
+    numbers = rows_to_look_at(group.n_rows)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
     found = structure_support(sample) if support or clusters else None

@@ -426,3 +426,37 @@ def test_no_damage_ends_in_a_traceback(data: st.DataObject) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SGPMICWarning)
         encoder.transform(rich())
+
+
+def test_what_was_encoded_comes_back() -> None:
+    table = {
+        "size": [1.5, None, 9.0, 8.5, 2.0, 3.0],
+        "colour": ["red", "red", "blue", "green", None, "blue"],
+        "grade": ["low", "high", "medium", None, "low", "high"],
+        "kept": ["yes", "no", "no", "yes", "yes", None],
+        "sex": ["f", "m", "m", "f", "m", None],
+        "day": ["2024-03-01", "2021-12-31", None, "2023-06-15", "2022-01-01", "2020-02-29"],
+    }
+    kinds = {"colour": "category", "sex": "category"}
+    encoder = TableEncoder(kinds=kinds, min_frequency=0).fit(table)
+    found = encoder.inverse_transform(encoder.transform(table))
+    assert list(found) == list(table)
+    np.testing.assert_allclose(found["size"], [1.5, np.nan, 9.0, 8.5, 2.0, 3.0])
+    for name in ("colour", "grade", "sex"):
+        assert list(found[name]) == table[name]
+    assert list(found["kept"]) == [True, False, False, True, True, None]
+    days = np.array([day or "NaT" for day in table["day"]], dtype="datetime64[s]")
+    np.testing.assert_array_equal(found["day"], days)
+
+
+def test_expectations_become_the_nearest_levels() -> None:
+    table = {"amount": [1.0, 10.0, 100.0, 1000.0], "level": ["low", "medium", "high", "low"]}
+    encoder = TableEncoder(log=["amount"]).fit(table)
+    encoded = encoder.transform(table)
+    between = 0.9 * encoded[:1] + 0.1 * encoded[2:3]
+    found = encoder.inverse_transform(between)
+    assert found["level"][0] == "low"
+    assert found["amount"][0] == pytest.approx(10.0**0.2)
+    assert encoder.inverse_transform(9.0 * encoded[2:3])["level"][0] == "high"
+    with pytest.raises(ValueError, match="2 features"):
+        encoder.inverse_transform(np.zeros((3, 5)))

@@ -361,6 +361,34 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return [by_name.get(column.name) for column in self.columns_]
 
+    def inverse_transform(self, X: Any) -> dict[str, NDArray[Any]]:
+        """Return the columns that rows of features stand for.
+
+        What a model expects of a cell is seldom a level: it becomes the nearest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features_out)
+            Encoded rows, such as :meth:`sgpmic.SGPMIC.impute` and its ``inverse_transform`` return.
+
+        Returns
+        -------
+        columns : dict of str to ndarray of shape (n_rows,)
+            The columns that are not left out: numbers, levels, True and False, dates. Where
+            nothing is known, NaN, None or NaT.
+        """
+        check_is_fitted(self)
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.source_):
+            raise ValueError(
+                f"X has shape {rows.shape}, but the encoder makes {len(self.source_)} features."
+            )
+        return {
+            column.name: encoding.decode(rows[:, self.source_ == j])
+            for j, (column, encoding) in enumerate(zip(self.columns_, self._encodings, strict=True))
+            if encoding is not None
+        }
+
     @property
     def encodings_(self) -> tuple[Encoding | None, ...]:
         """How the cells of every column become numbers; None for columns that are left out."""

@@ -81,6 +81,10 @@ class Encoding:
         """Return the features of cells, or those cells that cannot be read."""
         raise NotImplementedError
 
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return the cells that features stand for, or come closest to; NaN or None for NaN."""
+        raise NotImplementedError
+
 
 # ------------------------------------------------------------------------------- checks
 
@@ -175,6 +179,11 @@ class NumberEncoding(Encoding):
             values = np.log(np.where(outside, np.nan, values + self.shift))
         return Encoded((values / self.divisor)[:, None], outside=n_outside)
 
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return numbers."""
+        values: Floats = features[:, 0] * self.divisor
+        return values if self.shift is None else np.exp(values) - self.shift
+
 
 @dataclass(frozen=True)
 class YesNoEncoding(Encoding):
@@ -194,6 +203,10 @@ class YesNoEncoding(Encoding):
         values = np.asarray([*table, np.nan])[codes]
         unseen = _unseen(levels, codes, np.isnan(np.asarray([*table, np.nan])))
         return Encoded((values / self.divisor)[:, None], unseen)
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return True and False, whichever is nearer."""
+        return _nearest(features[:, 0] * self.divisor, (False, True))
 
 
 @dataclass(frozen=True)
@@ -217,6 +230,10 @@ class OrderEncoding(Encoding):
         table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
         unseen = _unseen(levels, codes, np.isnan(table))
         return Encoded((table[codes] / self.divisor)[:, None], unseen)
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return the nearest levels."""
+        return _nearest(features[:, 0] * self.divisor, self.levels)
 
 
 @dataclass(frozen=True)
@@ -278,6 +295,17 @@ class CategoryEncoding(Encoding):
         weighted = np.vstack([weighted, np.full(weighted.shape[1], np.nan)])
         return Encoded(weighted[table[codes]], _unseen(levels, codes, table < 0))
 
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return the levels whose indicators are highest."""
+        share = np.asarray(self.shares)
+        if len(share) > 2:
+            indicators = features * np.sqrt(share) + share
+            best = np.where(np.isnan(indicators), -np.inf, indicators).argmax(axis=1).astype(float)
+            best[np.isnan(indicators).all(axis=1)] = np.nan
+        else:
+            best = features[:, 0] * np.sqrt(share.prod()) + share[1]
+        return _nearest(best, self.names)
+
 
 @dataclass(frozen=True)
 class DateEncoding(Encoding):
@@ -323,6 +351,23 @@ class DateEncoding(Encoding):
             if divisor is not None:
                 parts.append(circle(days, period) / divisor)
         return Encoded(np.hstack(parts))
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return dates and times (datetime64), or times of the day (timedelta64)."""
+        if self.time_only:
+            days = np.arctan2(features[:, 0], features[:, 1]) / (2 * np.pi) % 1.0
+        else:
+            days = features[:, 0] * self.divisor
+        seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
+        seconds[np.isnan(days)] = np.timedelta64("NaT")
+        return seconds if self.time_only else np.datetime64("1970-01-01T00:00:00") + seconds
+
+
+def _nearest(places: Floats, levels: Sequence[Any]) -> NDArray[Any]:
+    """Return the levels at places from 0 on, None for NaN."""
+    table = np.asarray([*levels, None], dtype=object)
+    index = np.clip(np.where(np.isnan(places), 0.0, np.round(places)), 0, len(levels) - 1)
+    return table[np.where(np.isnan(places), len(levels), index).astype(np.int64)]
 
 
 def circle(days: Floats, period: float) -> Floats:

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Two virtual devices, so that code for several devices is exercised on every machine, and little
-# optimisation: tests compile far more than they compute. XLA reads the variable once, when JAX
-# first starts a backend.
-_FLAGS = ("--xla_force_host_platform_device_count=2", "--xla_backend_optimization_level=0")
-for _flag in _FLAGS:
-    if _flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_flag}".strip()
+# Two virtual devices, so that code for several devices is exercised on every machine. XLA reads
+# the variable once, when JAX first starts a backend.
+_DEVICES = "--xla_force_host_platform_device_count=2"
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
 
 # What one process has compiled serves the others: those of the tests themselves and those they
 # start. Most of a test's time is the compiler's. Jobs of several processes do without, see job.py.

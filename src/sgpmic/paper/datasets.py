@@ -209,10 +209,17 @@ def _find(name: str, known: _Known, folder: Path | None) -> _Table:
 def _read_file(path: Path, source: str) -> _Table:
     """Return a table whose last column is the class."""
     try:
-        values = read_table(path).values
+        table = read_table(path)
     except TableError as error:
         # Without the advice after it, to drop a column: here every column is needed.
         raise ValueError(f"{str(error).partition(';')[0]}.") from None
+    values = table.values
+    gaps = np.argwhere(np.isnan(values))
+    if len(gaps):
+        row, column = gaps[0]
+        raise ValueError(
+            f"{path}, line {row + 2}, column {table.names[column]!r}: the value is missing."
+        )
     return _Table(values[:, :-1], values[:, -1], source)
 
 

@@ -129,6 +129,8 @@ def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
 def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
     P = arrays["offset"].size
+    if "reduction" in arrays:  # of a sparse matrix; it is checked with its reduction
+        P = header["attributes"]["n_features_in_"]
     if header["scaling"] not in ("each", "one", "none"):
         raise ValueError("its scaling is not known")
     names = header["feature_names"]

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from tests.estimator.conftest import QUICK
 from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
-from sgpmic import SGPMIC, Committee
+from sgpmic import SGPMIC, Committee, parallel
 from sgpmic.exceptions import EmptyFeatureWarning
 from sgpmic.learning import gaps
 
@@ -150,6 +150,20 @@ def test_an_interrupted_fit_resumes_to_the_same(
     with pytest.raises(Interrupted):
         SGPMIC().set_params(**settings, em__callbacks=[stop_at(0, 2)]).fit(holes)
     same(straight, SGPMIC().set_params(**settings).fit(holes))
+
+
+@both_ways
+def test_two_devices_find_what_one_does(
+    holes: Floats, most_groups: int, quick_fit: Callable[..., SGPMIC], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
+    settings = {"max_iter": 2, "em__m_steps": 3, "computation__block_size": 15}
+    one = quick_fit(holes, **settings)
+    shared = parallel.share(holes)
+    assert shared.group.mesh.size == 2
+    two = quick_fit(shared, **settings)
+    np.testing.assert_allclose(two.history_["bound"], one.history_["bound"], rtol=1e-6)
+    np.testing.assert_allclose(two.embedding_, one.embedding_, atol=1e-4)
 
 
 def test_rows_without_any_value_are_refused(fitted: SGPMIC, table: Floats) -> None:

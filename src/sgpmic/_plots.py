@@ -27,7 +27,7 @@ class PlotsMixin:
         -------
         axes : matplotlib Axes
             The first two latent dimensions; one alone is shown against the certainty. Every
-            ellipse holds 90 % of its Gaussian.
+            outline holds 90 % of its cluster's rows and has the shape of its Gaussian.
         """
         picture = _ready(self)
         return picture.draw_embedding(self, title, axes)

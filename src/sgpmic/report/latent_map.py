@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
 from sgpmic.report.content import Floats, Ints, RunContent
 from sgpmic.report.statistics import log_gaussian, positive
 
-#: Share of a Gaussian that its outline holds.
+#: Share of a cluster's rows that its outline holds.
 OUTLINE_SHARE = 0.9
 
 # Points of a map's grid on its longer side, and the canvas shapes (width / height) that the grid
@@ -27,7 +28,7 @@ class LatentMap(NamedTuple):
     extent: Floats  # x0, x1, y0, y1 of the density's grid
     density: Floats  # (n_y, n_x), at the grid's points
     boundaries: Floats  # (n_segments, 4): x, y, x, y
-    outlines: list[Floats]  # a line for every cluster's Gaussian
+    outlines: list[Floats]  # a line around 90 % of every cluster's rows
     numbers: Floats  # (n_clusters, 2): where its number is written, on the outline
     plane: bool  # False for one latent dimension, whose vertical axis has no unit
 
@@ -60,8 +61,8 @@ def mixture_log_joint(points: Floats, content: RunContent) -> Floats:
 def _map_plane(content: RunContent) -> LatentMap:
     points = content.embedding[:, :2]
     outlines = [
-        ellipse(mean[:2], covariance[:2, :2])
-        for mean, covariance in zip(content.means, content.covariances, strict=True)
+        outline(points[content.labels == m], content.means[m, :2], content.covariances[m, :2, :2])
+        for m in range(content.n_clusters)
     ]
     present = np.unique(content.labels)  # an empty cluster must not shrink the picture
     corners = np.concatenate([points, *(outlines[m] for m in present)])
@@ -84,9 +85,7 @@ def _map_plane(content: RunContent) -> LatentMap:
 
 def _map_line(content: RunContent) -> LatentMap:
     x = content.embedding[:, 0]
-    radius = ndtri(0.5 + 0.5 * OUTLINE_SHARE)
-    deviations = np.sqrt(content.covariances[:, 0, 0])
-    ends = content.means[:, :1] + radius * deviations[:, None] * np.array([-1.0, 1.0])
+    ends = np.stack([_bar(x[content.labels == m], content, m) for m in range(content.n_clusters)])
     present = np.unique(content.labels)
     low, high = min(x.min(), ends[present].min()), max(x.max(), ends[present].max())
     home_x = _with_margin(np.array([low]), np.array([high]))
@@ -210,10 +209,39 @@ def _edge_crossings(X: Floats, Y: Floats, joint: Floats, winner: Ints, axis: int
     return places
 
 
-def ellipse(mean: Floats, covariance: Floats, n_points: int = 100) -> Floats:
-    """Return the outline, (n_points, 2), that holds 90 % of a two-dimensional Gaussian."""
+def outline(rows: Floats, mean: Floats, covariance: Floats, n_points: int = 100) -> Floats:
+    """Return a line around 90 % of a cluster's rows, of the shape of its Gaussian.
+
+    Learning draws the rows of a cluster closer together than its Gaussian says, so that the
+    Gaussian's own 90 % would hold nearly all of them. The size is that of the rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, 2)
+        The cluster's rows; of none, the line holds 90 % of the Gaussian.
+    mean, covariance : ndarrays of shape (2,), (2, 2)
+    n_points : int
+
+    Returns
+    -------
+    line : ndarray of shape (n_points, 2)
+    """
+    root = np.linalg.cholesky(positive(covariance))
     radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
+    if len(rows):
+        distances = np.linalg.norm(solve_triangular(root, (rows - mean).T, lower=True), axis=0)
+        radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
     angle = np.linspace(0.0, 2.0 * np.pi, n_points)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    outline: Floats = mean + radius * circle @ np.linalg.cholesky(positive(covariance)).T
-    return outline
+    line: Floats = mean + radius * circle @ root.T
+    return line
+
+
+def _bar(rows: Floats, content: RunContent, m: int) -> Floats:
+    """Return the ends of :func:`outline` in one dimension."""
+    mean, deviation = content.means[m, 0], np.sqrt(content.covariances[m, 0, 0])
+    radius = deviation * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
+    if len(rows):
+        radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
+    ends: Floats = mean + radius * np.array([-1.0, 1.0])
+    return ends

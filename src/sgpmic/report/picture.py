@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sgpmic.report.content import Floats, Ints
-from sgpmic.report.latent_map import ellipse
+from sgpmic.report.latent_map import outline
 from sgpmic.report.statistics import cluster_profiles, level_shares
 from sgpmic.tables.description import describe
 
@@ -45,8 +45,8 @@ def draw_embedding(model: Any, title: str | None, axes: Axes | None) -> Axes:
             label=f"cluster {m} ({mine.sum()} rows)",
         )
         if not flat:
-            outline = ellipse(model.means_[m, :2], model.covariances_[m, :2, :2])
-            axes.plot(*outline.T, color=colour, linewidth=1.4, alpha=0.9)
+            line = outline(embedding[mine, :2], model.means_[m, :2], model.covariances_[m, :2, :2])
+            axes.plot(*line.T, color=colour, linewidth=1.4, alpha=0.9)
     _finish(axes, "latent dimension 1", "certainty" if flat else "latent dimension 2", "best")
     if not flat:
         axes.set_aspect("equal", adjustable="datalim")

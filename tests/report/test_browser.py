@@ -2,133 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from tests.report.browser import (
+    focus_picture,
+    hover,
+    needs_browser,
+    next_frame,
+    press,
+    state,
+    text_of,
+    three_clouds,
+    wait_for,
+)
 from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
-from sgpmic.report import RunContent, render_report
 from sgpmic.report.words import shorten
 from sgpmic.tables.description import Levels
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-CHROMEDRIVER = shutil.which("chromedriver")
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and CHROMEDRIVER), reason="needs chromium and chromedriver on the path"
-)
-
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1300,1000"),
-    "--force-device-scale-factor=1",
-)
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    # A folder of its own: two browsers cannot share one, nor tests each other's state.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        service = webdriver.ChromeService(CHROMEDRIVER, env=os.environ | {"HOME": profile})
-        browser = webdriver.Chrome(options=options, service=service)
-        yield browser
-        browser.quit()
-
-
-@pytest.fixture
-def visit(driver: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a report from disk; afterwards the console must be empty and no script have run."""
-
-    def open_report(content: RunContent, **options: Any) -> Any:
-        path = tmp_path / "report.html"
-        path.write_text(render_report(content, **options), encoding="utf-8")
-        driver.get(path.as_uri())
-        wait_for(lambda: state(driver)["frames"] > 0)
-        return driver
-
-    yield open_report
-    assert driver.get_log("browser") == []
-    assert driver.execute_script("return typeof window.__pwned") == "undefined"
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-    return found
-
-
-def state(driver: Any) -> dict[str, Any]:
-    found: dict[str, Any] = driver.execute_script("return sgpmicReport.state()")
-    return found
-
-
-def next_frame(driver: Any) -> None:
-    driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-
-
-def three_clouds(n: int = 90, **more: Any) -> RunContent:
-    """Three clusters far apart, so that it is clear what is where."""
-    rng = np.random.default_rng(0)
-    means = np.array([[0.0, 0.0], [6.0, 0.0], [3.0, 4.0]])
-    labels = np.arange(n) % 3
-    memberships = np.full((n, 3), 0.04)
-    memberships[np.arange(n), labels] = 0.92
-    embedding = means[labels] + 0.5 * rng.normal(size=(n, 2))
-    fields: dict[str, Any] = {
-        "values": np.stack([labels + 0.25, np.arange(n) / 7, rng.normal(size=n)], axis=1),
-        "embedding": embedding,
-        "memberships": memberships,
-        "means": means,
-        "covariances": np.tile(0.25 * np.eye(2), (3, 1, 1)),
-        "weights": np.full(3, 1 / 3),
-        "ids": [f"sample-{i}" for i in range(n)],
-        "given_labels": [("red", "green")[i % 2] for i in range(n)],
-        "label_name": "tint",
-    }
-    return make_content(n=n, **(fields | more))
-
-
-def hover(driver: Any, row: int) -> None:
-    """Put the mouse on a row's mark."""
-    box = driver.find_element(By.ID, "canvas-box")
-    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
-    x, y = driver.execute_script("return sgpmicReport.place(arguments[0])", row)
-    width, height = box.size["width"], box.size["height"]
-    shift = (round(x + 1 - width / 2), round(y + 1 - height / 2))
-    ActionChains(driver, duration=0).move_to_element_with_offset(box, *shift).perform()
-
-
-def text_of(driver: Any, name: str) -> str:
-    return str(driver.find_element(By.ID, name).text)
-
-
-def press(driver: Any, *keys: str) -> None:
-    ActionChains(driver, duration=0).send_keys(*keys).perform()
-
-
-def focus_picture(driver: Any) -> None:
-    driver.execute_script("document.getElementById('canvas-box').focus()")
+pytestmark = needs_browser
 
 
 def test_hover_shows_the_row(visit):
@@ -311,7 +210,7 @@ def test_hostile_words(visit):
             choice,
         )
         assert state(driver)["colour"] == choice
-    assert driver.execute_script("return document.querySelectorAll('script').length") == 2
+    assert driver.execute_script("return document.querySelectorAll('script').length") == 3
     assert driver.execute_script("return document.querySelectorAll('img').length") == 0
     assert driver.execute_script(
         "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
@@ -355,23 +254,28 @@ def test_keyboard(visit):
 
 def test_everything_is_reached_by_tab(visit):
     driver = visit(three_clouds())
+    # What can be used with the mouse, in the order of the page, radio-like groups and all.
+    wanted = driver.execute_script(
+        "return [...document.querySelectorAll('a, button, input, select, summary, [tabindex]')]"
+        ".filter(e => e.checkVisibility() && !e.disabled).map((e, k) => (e.dataset.k = String(k)))"
+    )
     reached = []
-    for _ in range(24):
+    for _ in wanted:
         press(driver, Keys.TAB)
-        reached.append(driver.execute_script("return document.activeElement.id"))
-        outline = driver.execute_script(
-            "return getComputedStyle(document.activeElement).outlineStyle"
+        found, outline = driver.execute_script(
+            "const e = document.activeElement;"
+            "return [e.dataset.k, getComputedStyle(e).outlineStyle]"
         )
         assert outline != "none"
-    assert {"theme", "colour", "layer-density", "zoom-in", "reset", "find-row"} <= set(reached)
-    assert "canvas-box" in reached
+        reached.append(found)
+    assert reached == wanted
 
 
 def test_mouse_zoom_and_pan(visit):
     driver = visit(three_clouds())
     box = driver.find_element(By.ID, "canvas-box")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
-    origin = webdriver.common.actions.wheel_input.ScrollOrigin.from_element(box, 0, 0)
+    origin = ScrollOrigin.from_element(box, 0, 0)
     scrolled = driver.execute_script("return scrollY")
     ActionChains(driver, duration=0).scroll_from_origin(origin, 0, -300).perform()
     # Not asked for: the page scrolls, the picture does not zoom.

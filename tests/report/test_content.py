@@ -13,9 +13,17 @@ from scipy.stats import chi2, multivariate_normal, norm
 from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import StandardScaler
 
+from sgpmic.learning.units import Units
 from sgpmic.report.content import RunContent, content_from_model
-from sgpmic.report.latent_map import boundary_segments, latent_map, mixture_log_joint, outline
+from sgpmic.report.latent_map import (
+    boundary_segments,
+    latent_map,
+    latent_maps,
+    mixture_log_joint,
+    outline,
+)
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     cluster_profiles,
@@ -234,7 +242,7 @@ class TestLatentMap:
         content = make_content(M=4)
         segments = latent_map(content).boundaries
         assert len(segments) > 50
-        joint = np.sort(mixture_log_joint(segments[:, :2], content), axis=1)
+        joint = np.sort(mixture_log_joint(segments[:, :2], content, (0, 1)), axis=1)
         gap = joint[:, -1] - joint[:, -2]
         assert np.median(gap) < 1e-3
         assert (gap < 0.05).mean() > 0.95
@@ -276,6 +284,24 @@ class TestLatentMap:
         distance = np.einsum("ni,ij,nj->n", line, np.linalg.inv(covariance), line)
         np.testing.assert_allclose(chi2(2).cdf(distance), 0.9)
 
+    def test_every_two_of_the_first_dimensions_have_a_map(self):
+        content = make_content(n=200, Q=5)
+        maps = latent_maps(content)
+        assert [drawn.axes for drawn in maps] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+        for drawn in maps:
+            axes = list(drawn.axes)
+            np.testing.assert_array_equal(drawn.points, content.embedding[:, axes])
+            x0, x1, y0, y1 = drawn.extent
+            n_y, n_x = drawn.density.shape
+            corner = [x0 + 3 * (x1 - x0) / (n_x - 1), y0 + 5 * (y1 - y0) / (n_y - 1)]
+            expected = sum(
+                weight * multivariate_normal(mean[axes], C[np.ix_(axes, axes)]).pdf(corner)
+                for weight, mean, C in zip(
+                    content.weights, content.means, content.covariances, strict=True
+                )
+            )
+            np.testing.assert_allclose(drawn.density[5, 3], expected, rtol=1e-9)
+
     def test_first_view_holds_everything(self):
         content = make_content()
         drawn = latent_map(content)
@@ -308,7 +334,7 @@ class TestLatentMap:
             rows = content.embedding[content.labels == m, 0]
             inside = (rows >= line[0, 0] - 1e-9) & (rows <= line[1, 0] + 1e-9)
             assert 0.9 <= inside.mean() < 0.9 + 1.5 / len(rows)
-        joint = np.sort(mixture_log_joint(drawn.boundaries[:, :1], content), axis=1)
+        joint = np.sort(mixture_log_joint(drawn.boundaries[:, :1], content, (0,)), axis=1)
         np.testing.assert_allclose(joint[:, -1], joint[:, -2], atol=1e-2)
 
     @pytest.mark.parametrize("Q", [1, 2, 3])
@@ -357,6 +383,7 @@ class TestRunContent:
         model.starts_ = [{"kept": False, "labels": iris.target}, {"kept": True}]
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
         model.encoder_ = None
+        model.units_ = Units(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])
         np.testing.assert_array_equal(content.labels, model.predict(iris.data))
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")
@@ -364,3 +391,9 @@ class TestRunContent:
         assert content.kept_start == 1
         assert content.starts[0] == {"kept": False}
         assert content.warnings == ["one"]
+        scaled = StandardScaler().fit_transform(iris.data)
+        correlations = np.corrcoef(scaled.T)
+        values, vectors = np.linalg.eigh(correlations)
+        assert content.principal is not None
+        np.testing.assert_allclose(content.principal.shares, values[:1:-1] / 4)
+        np.testing.assert_allclose(abs(content.principal.points), abs(scaled @ vectors[:, :1:-1]))

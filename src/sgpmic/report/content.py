@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 
 from sgpmic.learning.points import view_axes
 from sgpmic.tables.description import Levels, describe
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class Principal(NamedTuple):
+    """Rows on their first two principal components."""
+
+    points: Floats  # (n_samples, 2)
+    shares: Floats  # (2,), of the variance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,10 +45,14 @@ class RunContent:
     means, covariances, weights : ndarrays
         The latent mixture: (n_clusters, n_components), (n_clusters, n_components, n_components)
         and (n_clusters,).
+    principal : Principal or None
+        The rows as a principal component analysis shows them, beside the learned picture.
     ids : list of str or None
         Names of the rows; None for their numbers.
     given_labels : list of str or None
         A known grouping to compare with, and ``label_name``, what it is called.
+    cluster_names : list of str
+        What clusters are called; empty, or an empty one, for their numbers.
     history : dict of str to list
         As ``SGPMIC.history_``.
     starts : list of dict
@@ -70,6 +82,8 @@ class RunContent:
     dates: tuple[str, ...] = ()
     categories: tuple[Levels, ...] = ()
     columns: list[dict[str, Any]] = field(default_factory=list)
+    principal: Principal | None = None
+    cluster_names: list[str] = field(default_factory=list)
     ids: list[str] | None = None
     given_labels: list[str] | None = None
     label_name: str = "given label"
@@ -160,6 +174,7 @@ def content_from_model(
         Other fields of :class:`RunContent`: ids, given_labels, warnings, times, …
     """
     values = np.asarray(values, dtype=np.float64)
+    principal = principal_components(values, model.units_)
     if model.encoder_ is not None:
         described = describe(model.encoder_, values)
         feature_names, values = described.names, described.numbers
@@ -178,6 +193,7 @@ def content_from_model(
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
+        "principal": principal,
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
         "support": "" if model.support_ is None else model.support_.sentence(),
@@ -186,3 +202,19 @@ def content_from_model(
         "settings": plain,
     }
     return RunContent(title=title, feature_names=feature_names, values=values, **(found | more))
+
+
+def principal_components(values: Floats, units: Any) -> Principal | None:
+    """Return the principal components of rows in a model's units; None of fewer than two.
+
+    A missing cell counts as the mean of its column.
+    """
+    n, p = values.shape
+    if min(n, p) < 2 or p != len(units.offset):  # a model of reduced features has other units
+        return None
+    scaled = np.nan_to_num(units.reduce(values))
+    if not scaled.any():
+        return None
+    analysis = PCA(2, random_state=0)
+    points = analysis.fit_transform(scaled)
+    return Principal(points, analysis.explained_variance_ratio_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,14 @@ OUTLINE_SHARE = 0.9
 _GRID_POINTS = 240
 _NARROWEST, _BROADEST = 0.7, 2.4
 
+#: Latent dimensions that can be looked at, the widest: every two of them have a map.
+MAX_DIMENSIONS = 4
+
 
 class LatentMap(NamedTuple):
-    """The latent space as it is drawn: places in a plane, density, boundaries, outlines."""
+    """Two latent dimensions as they are drawn: places, density, boundaries, outlines."""
 
+    axes: tuple[int, int]  # which dimensions
     points: Floats  # (n_samples, 2)
     home: Floats  # x0, x1, y0, y1 of the first view
     extent: Floats  # x0, x1, y0, y1 of the density's grid
@@ -33,24 +38,32 @@ class LatentMap(NamedTuple):
     plane: bool  # False for one latent dimension, whose vertical axis has no unit
 
 
-def latent_map(content: RunContent) -> LatentMap:
-    """Return what to draw: the marginal mixture on the first two latent dimensions.
+def latent_maps(content: RunContent) -> list[LatentMap]:
+    """Return a map of every two of the first latent dimensions, that of the first two first."""
+    Q = content.embedding.shape[1]
+    return [
+        latent_map(content, axes) for axes in combinations(range(min(Q, MAX_DIMENSIONS)), 2)
+    ] or [latent_map(content)]
+
+
+def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
+    """Return what to draw: the marginal mixture on two latent dimensions.
 
     One latent dimension is drawn along the horizontal axis, and every point at a fixed random
     height within the density at its place: the cloud then has the shape of the density, and
     rows that would hide each other are spread out. (Height by certainty, the obvious choice,
     puts nearly every row on one line, for nearly all are certain.)
     """
-    return _map_line(content) if content.embedding.shape[1] == 1 else _map_plane(content)
+    return _map_line(content) if content.embedding.shape[1] == 1 else _map_plane(content, axes)
 
 
-def mixture_log_joint(points: Floats, content: RunContent) -> Floats:
-    """Return log π_m N(point | m), (n_points, n_clusters), in the points' first dimensions."""
-    q = points.shape[1]
+def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
+    q = list(axes)
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
         log_weights = np.log(content.weights)
     columns = [
-        log_weight + log_gaussian(points, mean[:q], covariance[:q, :q])
+        log_weight + log_gaussian(points, mean[q], covariance[np.ix_(q, q)])
         for log_weight, mean, covariance in zip(
             log_weights, content.means, content.covariances, strict=True
         )
@@ -58,11 +71,11 @@ def mixture_log_joint(points: Floats, content: RunContent) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _map_plane(content: RunContent) -> LatentMap:
-    points = content.embedding[:, :2]
+def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
+    points = content.embedding[:, axes]
     outlines = [
-        outline(points[content.labels == m], content.means[m, :2], content.covariances[m, :2, :2])
-        for m in range(content.n_clusters)
+        outline(points[content.labels == m], mean[list(axes)], covariance[np.ix_(axes, axes)])
+        for m, (mean, covariance) in enumerate(zip(content.means, content.covariances, strict=True))
     ]
     present = np.unique(content.labels)  # an empty cluster must not shrink the picture
     corners = np.concatenate([points, *(outlines[m] for m in present)])
@@ -70,8 +83,9 @@ def _map_plane(content: RunContent) -> LatentMap:
     extent = _fill_canvas(home)
     xs, ys = _grid(extent)
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
-    joint = mixture_log_joint(nodes.reshape(-1, 2), content).reshape(*nodes.shape[:2], -1)
+    joint = mixture_log_joint(nodes.reshape(-1, 2), content, axes).reshape(*nodes.shape[:2], -1)
     return LatentMap(
+        axes,
         points,
         home,
         extent,
@@ -90,10 +104,10 @@ def _map_line(content: RunContent) -> LatentMap:
     low, high = min(x.min(), ends[present].min()), max(x.max(), ends[present].max())
     home_x = _with_margin(np.array([low]), np.array([high]))
     xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
-    joint = mixture_log_joint(xs[:, None], content)
+    joint = mixture_log_joint(xs[:, None], content, (0,))
     density = np.exp(logsumexp(joint, axis=1))
     peak = density.max()
-    at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content), axis=1))
+    at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content, (0,)), axis=1))
     height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
     # The Gaussians' bars lie under the cloud, one below the other.
     levels = -1.15 - 0.12 * np.arange(len(ends))
@@ -107,6 +121,7 @@ def _map_line(content: RunContent) -> LatentMap:
     crossings = _crossings_on_line(xs, joint)
     ends_y = np.broadcast_to(home[2:], (len(crossings), 2))
     return LatentMap(
+        (0, 1),
         np.stack([x, height], axis=1),
         home,
         np.array([xs[0], xs[-1], home[2], home[3]]),

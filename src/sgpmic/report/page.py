@@ -26,7 +26,6 @@ from markupsafe import Markup
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import Floats, Ints, RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
-from sgpmic.report.latent_map import latent_map
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
 from sgpmic.report.picture import COLOURS
 from sgpmic.report.statistics import (
@@ -68,6 +67,13 @@ _MOST_COLUMNS = 200
 #: A row is called doubtful under this certainty.
 _DOUBT = 0.6
 
+# The parts of the page's script share one scope: a constant comes before what uses it at once.
+_SCRIPT_PARTS = (
+    *("data", "words", "names", "state", "planes", "colours", "marks", "drawing", "legend"),
+    *("distribution", "finding", "details", "view", "principal", "selection", "profile"),
+    *("rows", "saving", "pointer", "controls", "begin"),
+)
+
 # Yellow is lost on a white page and black on a dark one: those two differ from picture.py's.
 _LIGHT = tuple("#B8A600" if c == "#F0E442" else c for c in COLOURS)
 _DARK = tuple({"#000000": "#E8E8E8", "#0072B2": "#3D9BDC"}.get(c, c) for c in COLOURS)
@@ -99,7 +105,7 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
         measured = continuous_labels(content.given_labels)
         if measured is None:
             compared = confusion(content.labels, content.given_labels, content.n_clusters)
-    script = _resource("report.js")
+    script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page: str = (
         _environment()
@@ -109,10 +115,11 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
             style=Markup(_resource("report.css")),
             script=Markup(script),
             script_hash=digest,
-            payload=Markup(safe_json(build_payload(content, latent_map(content), shown))),
+            payload=Markup(safe_json(build_payload(content, shown))),
             palettes=_palettes(content, compared),
             summary=together(" ".join(_summary(content, sizes))),
             content=content,
+            warnings=[_unsaid(words, content.support) for words in content.warnings],
             label_name=shorten(content.label_name, 60) or "given label",
             sizes=sizes.counts.tolist(),
             picture_words=_picture_words(content, sizes),
@@ -127,12 +134,20 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
             compared=_confusion_table(compared),
             measured=_measured_table(content, measured),
             starts=_starts(content),
+            starts_words=_starts_words(content),
+            names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
             committee=_committee(content),
             numbers=number_chart(content.number_of_clusters),
             times=[(name, duration(value)) for name, value in content.times.items()],
         )
     )
     return page.lstrip()
+
+
+def _script() -> str:
+    """Return the page's script: its parts in the order they are needed, in one function."""
+    parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT_PARTS)
+    return '"use strict";\n(function () {\n' + parts + "})();"
 
 
 def _environment() -> Environment:
@@ -148,7 +163,9 @@ def _environment() -> Environment:
 
 
 def _resource(name: str) -> str:
-    return files("sgpmic.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return (
+        files("sgpmic.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
+    )
 
 
 def _colours(count: int, base: tuple[str, ...], lightness: Iterable[float]) -> list[str]:
@@ -242,9 +259,9 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
     Q = content.embedding.shape[1]
     if Q > 2:
         notes.append(
-            f"The first two of {Q} latent dimensions are shown. Density, outlines and boundaries "
-            "are those of the mixture in these two; rows that seem to be on the wrong side may be "
-            "apart in the others."
+            f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, outlines "
+            "and boundaries are those of the mixture in these two; rows that seem to be on the "
+            "wrong side may be apart in the others."
         )
     if Q == 1:
         notes.append(
@@ -428,6 +445,31 @@ def _committee(content: RunContent) -> list[dict[str, str]]:
         }
         for member in content.committee
     ]
+
+
+def _unsaid(warning: str, said: str) -> str:
+    """Return what a warning adds to a sentence that stands above it already."""
+    rest = warning.removeprefix(said).strip()
+    return rest or warning
+
+
+def _starts_words(content: RunContent) -> str:
+    """Return why the start that was kept need not be the one with the highest bound."""
+    bounds = [float(start.get("bound", np.nan)) for start in content.starts]
+    kept = content.kept_start
+    if kept is None or len(bounds) < 2:
+        return ""
+    words = (
+        "Agreement is how far a start’s clusters are those of the other starts, as an adjusted "
+        "Rand index."
+    )
+    if bounds[kept] < max(bounds):
+        words += (
+            " The start with the most agreement was kept (the first of equals), not the one with "
+            "the highest bound: a higher bound often means that the features fit better, not that "
+            "the clusters are better."
+        )
+    return words
 
 
 def _starts(content: RunContent) -> list[dict[str, Any]]:

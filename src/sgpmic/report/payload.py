@@ -1,6 +1,7 @@
 """What the page's script reads: arrays packed as base64 in JSON that is safe inside HTML.
 
-Sizes, for n rows and p features: places 8n bytes, memberships (the three highest of a row) 9n,
+Sizes, for n rows and p features: places 8n bytes (16n where there are more than two latent
+dimensions, and 8n for principal components), memberships (the three highest of a row) 9n,
 values 4np as float32 up to ``FLOAT_BYTES``, 2np as steps of 1/65534 of a column's range up to
 ``STEP_BYTES``, np as steps of 1/254 beyond. Base64 adds a third.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.report.content import Floats, Ints, RunContent
-from sgpmic.report.latent_map import LatentMap
+from sgpmic.report.latent_map import MAX_DIMENSIONS, LatentMap, latent_maps
 from sgpmic.report.statistics import Profiles, code_labels, continuous_labels
 from sgpmic.report.words import shorten
 
@@ -157,13 +158,13 @@ def pack_memberships(memberships: Floats) -> dict[str, Any]:
     }
 
 
-def pack_map(drawn: LatentMap, rows: Ints) -> dict[str, Any]:
-    """Return the latent map for the script; density as bytes, by its square root."""
+def pack_map(drawn: LatentMap) -> dict[str, Any]:
+    """Return a latent map for the script; density as bytes, by its square root."""
     peak = drawn.density.max()
     # Without the root a tight cluster would leave the others without any shade.
     shade = np.sqrt(drawn.density / peak) if peak > 0 else drawn.density
     return {
-        "points": pack(drawn.points[rows].T, "float32"),
+        "axes": list(drawn.axes),
         "home": drawn.home.tolist(),
         "extent": drawn.extent.tolist(),
         "shape": list(drawn.density.shape),
@@ -175,9 +176,21 @@ def pack_map(drawn: LatentMap, rows: Ints) -> dict[str, Any]:
     }
 
 
-def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[str, Any]:
+def pack_principal(content: RunContent, rows: Ints) -> dict[str, Any] | None:
+    """Return the rows on their first two principal components, and the shares of variance."""
+    if content.principal is None:
+        return None
+    return {
+        "places": pack(content.principal.points[rows].T, "float32"),
+        "shares": content.principal.shares.tolist(),
+    }
+
+
+def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`."""
     rows, features = shown.rows, shown.features
+    maps = latent_maps(content)
+    places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
     feature_names = content.feature_names
     names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
@@ -195,7 +208,10 @@ def build_payload(content: RunContent, drawn: LatentMap, shown: Shown) -> dict[s
         "nClusters": content.n_clusters,
         "rows": None if len(rows) == content.n_rows else pack(rows, "uint32"),
         "ids": None if content.ids is None else [shorten(content.ids[i]) for i in rows],
-        "map": pack_map(drawn, rows),
+        "title": shorten(content.title, 60),
+        "places": pack(places[rows].T, "float32"),
+        "maps": [pack_map(drawn) for drawn in maps],
+        "principal": pack_principal(content, rows),
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
         "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],

@@ -1,0 +1,11 @@
+$("explorer").hidden = false;
+$("theme").hidden = false;
+fillColours();
+buildValues();
+showNames();
+readTheme();
+$("theme").setAttribute("aria-pressed", String(theme.dark));
+resize();
+recolour();
+buildRows();
+connect();

@@ -1,0 +1,158 @@
+function fillColours() {
+  const select = $("colour");
+  if (data.given) select.append(option("given", shorten(data.given.name, 40)));
+  const columns = document.createElement("optgroup");
+  columns.label = data.categories.length ? "columns" : "features";
+  data.features.forEach((name, f) => columns.append(option("feature:" + f, shorten(name, 40))));
+  data.categories.forEach(({ name }, k) => columns.append(option("category:" + k, shorten(name, 40))));
+  if (columns.children.length) select.append(columns);
+}
+
+function option(value, text) {
+  const made = element("option", "", text || "(no name)");
+  made.value = value;
+  return made;
+}
+
+function toggleCluster(m) {
+  if (!state.selected.delete(m)) state.selected.add(m);
+  markSelection();
+}
+
+function markSelection() {
+  for (const button of document.querySelectorAll("[data-cluster]")) {
+    button.setAttribute("aria-pressed", String(state.selected.has(Number(button.dataset.cluster))));
+  }
+  $("everything").disabled = state.selected.size === 0;
+  const chosen = [...state.selected].sort((a, b) => a - b);
+  if (state.row >= 0 && !isActive(state.row)) keep(-1, 0);
+  speak(chosen.length ? `Emphasised: cluster ${chosen.join(", ")}.` : "All clusters are shown alike.", 0);
+  recolour();
+  if (table.which === "emphasised") fillRows();
+}
+
+function toggleLayer(button, name) {
+  state.layers[name] = !state.layers[name];
+  button.setAttribute("aria-pressed", String(state.layers[name]));
+  redraw();
+}
+
+/** Show a row that is named elsewhere on the page. */
+function visit(row) {
+  const i = indexOfRow(row);
+  if (i < 0) { speak("That row is not in the picture’s sample.", 0); return; }
+  if (!inClusters(i)) { state.selected.clear(); markSelection(); }
+  if (!isActive(i)) pickRows([], false);
+  keep(i, 100);
+  box.scrollIntoView({ block: "nearest" });
+  box.focus({ preventScroll: true });
+}
+
+/** Rows are found by their name, the beginning of it, or their number. */
+function find(words) {
+  const wanted = words.trim().toLowerCase();
+  if (!wanted) return;
+  let found = -1;
+  if (data.ids) {
+    const names = data.ids.map((name) => name.toLowerCase());
+    found = names.indexOf(wanted);
+    if (found < 0) found = names.findIndex((name) => name.startsWith(wanted));
+  }
+  if (found < 0 && /^(row\s*)?\d+$/.test(wanted)) found = indexOfRow(Number(wanted.replace(/\D/g, "")) - 1);
+  const input = $("find-row");
+  input.setAttribute("aria-invalid", String(found < 0));
+  if (found < 0) speak(`There is no row “${words}” in the picture.`, 0);
+  input.setCustomValidity(found < 0 ? "There is no such row in the picture." : "");
+  input.reportValidity();
+  if (found >= 0) visit(rowOf(found));
+}
+
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
+  $("theme").setAttribute("aria-pressed", String(name === "dark"));
+  readTheme();
+  recolour();
+}
+
+/** Paper is white, whatever the screen. */
+function preparePrint() {
+  let before;
+  window.addEventListener("beforeprint", () => {
+    before = theme.dark ? "dark" : "light";
+    setTheme("light");
+    waiting = false;
+    draw();
+  });
+  window.addEventListener("afterprint", () => setTheme(before));
+}
+
+function connect() {
+  box.addEventListener("pointerdown", pressed);
+  box.addEventListener("pointermove", pointerMoved);
+  box.addEventListener("pointerup", released);
+  box.addEventListener("pointercancel", released);
+  box.addEventListener("pointerleave", () => { if (!state.kept && !pointers.size) show(-1, 0); });
+  box.addEventListener("dblclick", (event) => { const at = placeIn(event); zoom(2, at.x, at.y); });
+  box.addEventListener("wheel", wheel, { passive: false });
+  box.addEventListener("keydown", key);
+  $("colour").addEventListener("change", (event) => { state.colour = event.target.value; recolour(); });
+  $("zoom-in").addEventListener("click", () => zoom(1.5));
+  $("zoom-out").addEventListener("click", () => zoom(1 / 1.5));
+  $("reset").addEventListener("click", resetView);
+  $("everything").addEventListener("click", () => { state.selected.clear(); markSelection(); });
+  $("find").addEventListener("submit", (event) => { event.preventDefault(); find($("find-row").value); });
+  $("find-row").addEventListener("input", (event) => event.target.setCustomValidity(""));
+  $("theme").addEventListener("click", () => setTheme(theme.dark ? "light" : "dark"));
+  for (const name of ["outlines", "density", "boundaries"]) {
+    $("layer-" + name).addEventListener("click", (event) => toggleLayer(event.currentTarget, name));
+  }
+  for (const button of document.querySelectorAll("[data-cluster]")) {
+    button.addEventListener("click", () => toggleCluster(Number(button.dataset.cluster)));
+  }
+  for (const button of document.querySelectorAll("[data-row]")) {
+    button.addEventListener("click", () => visit(Number(button.dataset.row)));
+  }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
+    setTheme(event.matches ? "dark" : "light");
+  });
+  connectPlanes();
+  connectPrincipal();
+  connectSelection();
+  connectRows();
+  connectSaving();
+  connectNames();
+  new ResizeObserver(resize).observe(box);
+  preparePrint();
+}
+
+/** For tests and for scripts in the console: what is drawn, and where. */
+window.sgpmicReport = Object.freeze({
+  state: () => ({
+    n,
+    colour: state.colour,
+    selected: [...state.selected],
+    picked: indices((i) => state.picked[i]).map(rowOf),
+    tool: state.tool,
+    axes: map.axes,
+    angle: turn.angle,
+    beside: principalShown(),
+    names: [...names],
+    layers: { ...state.layers },
+    row: state.row < 0 ? null : rowOf(state.row),
+    kept: state.kept,
+    zoom: view.sx / home.sx,
+    centre: [view.x, view.y],
+    frames: state.frames,
+    redrawMs: state.redrawMs,
+    dark: theme.dark,
+  }),
+  place: (row) => { const i = indexOfRow(row); return [toX(X[i]), toY(Y[i])]; },
+  colourOf: (row) => { const i = indexOfRow(row); return [...colours.slice(3 * i, 3 * i + 3), opacity[i]]; },
+  value: (row, feature) => valueOf(indexOfRow(row), feature),
+  pixel: (x, y) => [...pen.getImageData(Math.round(x * size.ratio), Math.round(y * size.ratio), 1, 1).data],
+  draw: () => { draw(); return state.redrawMs; },
+  principalPlace: (row) => {
+    const i = indexOfRow(row), surface = principalSurface();
+    return [surface.toX(surface.x[i]), surface.toY(surface.y[i])];
+  },
+});

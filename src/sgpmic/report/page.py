@@ -23,12 +23,12 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import Floats, Ints, RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.latent_map import latent_map
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
-from sgpmic.report.picture import COLOURS
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
@@ -68,7 +68,7 @@ _MOST_COLUMNS = 200
 #: A row is called doubtful under this certainty.
 _DOUBT = 0.6
 
-# Yellow is lost on a white page and black on a dark one: those two differ from picture.py's.
+# Yellow is lost on a white page and black on a dark one: those two differ.
 _LIGHT = tuple("#B8A600" if c == "#F0E442" else c for c in COLOURS)
 _DARK = tuple({"#000000": "#E8E8E8", "#0072B2": "#3D9BDC"}.get(c, c) for c in COLOURS)
 

@@ -21,7 +21,8 @@ LAYERS = {
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
     "estimator": ("sgpmic.estimator", "sgpmic._plots"),
-    "report": ("sgpmic.report",),
+    "report": ("sgpmic.report", "sgpmic.colours"),
+    "plots": ("sgpmic.plots",),
     "paper": ("sgpmic.paper",),
     "cli": ("sgpmic.cli",),
 }

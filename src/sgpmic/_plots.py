@@ -1,55 +1,167 @@
-"""Plotting methods of the estimator; matplotlib is imported when one is called."""
+"""Plotting methods of the estimator; what draws is imported when one is called."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from sgpmic.plots import (
+        BoundDisplay,
+        CommitteeDisplay,
+        EmbeddingDisplay,
+        MembershipsDisplay,
+        NumberOfClustersDisplay,
+        ProfilesDisplay,
+    )
+    from sgpmic.report.notebook import InteractivePicture
+
 
 class PlotsMixin:
-    """Pictures of a fitted model, each on the matplotlib axes given, or on new ones."""
+    """Plots of a fitted model, on the matplotlib axes given or on new ones.
 
-    def plot_embedding(self: Any, *, title: str | None = None, axes: Axes | None = None) -> Axes:
-        """Draw the latent points, coloured by cluster and faded by doubt, and the Gaussians.
+    Each returns a display of :mod:`sgpmic.plots`, with what was drawn in ``ax_`` and ``figure_``.
+    """
+
+    def plot_embedding(
+        self: Any,
+        *,
+        color_by: Any = None,
+        X: Any = None,
+        size: float | ArrayLike | None = None,
+        labels: Any = None,
+        title: str | None = None,
+        ax: Axes | None = None,
+    ) -> EmbeddingDisplay:
+        """Draw the latent points, coloured by cluster or by anything else, and the Gaussians.
+
+        Of more than two latent dimensions, the two principal axes are drawn (``view_``); one
+        alone is drawn with a lane for each cluster.
 
         Parameters
         ----------
+        color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
+            Clusters by default, paler where a row's cluster is in doubt. Numbers have a colour
+            bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
+            values) have a legend. What is missing is grey and named.
+        X : data frame, dict of columns, or array, or None
+            The training rows in the same order, with the column that ``color_by`` names. It may
+            have columns that the model was not fitted to.
+        size : float, array-like of shape (n_samples,) or None
+            Area of the marks in points²; or numbers that are shown by the area.
+        labels : sequence of n_samples texts, dict of row number to text, or None
+            Texts written at points. Of a sequence, None leaves a row without, and texts that would
+            lie over an earlier one are left out; of a dict, all are written.
         title : str or None
-        axes : matplotlib Axes or None
+        ax : matplotlib Axes or None
             Where to draw; None for a new figure.
 
         Returns
         -------
-        axes : matplotlib Axes
-            The first two latent dimensions; one alone is shown against the certainty. Every
-            outline holds 90 % of its cluster's rows and has the shape of its Gaussian.
+        display : EmbeddingDisplay
+            Every outline holds 90 % of its cluster's rows and has the shape of its Gaussian.
         """
-        picture = _ready(self)
-        return picture.draw_embedding(self, title, axes)
+        from sgpmic.plots import EmbeddingDisplay
 
-    def plot_bound(self: Any, *, axes: Axes | None = None) -> Axes:
-        """Draw the bound over the rounds of every start.
+        return EmbeddingDisplay.from_estimator(
+            self, color_by=color_by, X=X, size=size, labels=labels, title=title, ax=ax
+        )
+
+    def plot_interactive(
+        self: Any,
+        X: ArrayLike | None = None,
+        *,
+        labels: Sequence[Any] | None = None,
+        names: Sequence[str] = (),
+        title: str = "Latent space",
+        height: int = 760,
+    ) -> InteractivePicture:
+        """Return the latent points as a picture for a notebook: point, zoom, select, save.
+
+        It is the report's picture: rows can be coloured by any feature, selected with a lasso and
+        compared with the rest, found by number, and saved as CSV; nothing is asked of a network.
 
         Parameters
         ----------
-        axes : matplotlib Axes or None
+        X : array-like of shape (n_samples, n_features) or None
+            Rows to show; None for the training rows (a sample of 20 000 where there were more).
+        labels : sequence of n_samples labels or None
+            A known grouping, to colour by.
+        names : sequence of str
+            What clusters are called, the first one first.
+        title : str
+        height : int, default=760
+            Of the cell, in pixels.
+
+        Returns
+        -------
+        picture : InteractivePicture
+            Shown by notebooks; ``picture.save("picture.html")`` writes it as a file.
+        """
+        from sgpmic.report.notebook import interactive_picture
+
+        return interactive_picture(self, X, labels=labels, names=names, title=title, height=height)
+
+    def plot_memberships(
+        self: Any, X: ArrayLike | None = None, *, ax: Axes | None = None
+    ) -> MembershipsDisplay:
+        """Draw the probability of every cluster for every row, as stacked bars.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or None
+            Rows to draw; None for the training rows.
+        ax : matplotlib Axes or None
             Where to draw; None for a new figure.
 
         Returns
         -------
-        axes : matplotlib Axes
+        display : MembershipsDisplay
+            Rows are ordered by cluster, and within a cluster by certainty.
         """
-        picture = _ready(self)
-        return picture.draw_bound(self, axes)
+        from sgpmic.plots import MembershipsDisplay
+
+        return MembershipsDisplay.from_estimator(self, X, ax=ax)
+
+    def plot_committee(self: Any, *, ax: Axes | None = None) -> CommitteeDisplay:
+        """Draw what every member of the committee weighs, and how far it agrees with the whole.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : CommitteeDisplay
+        """
+        from sgpmic.plots import CommitteeDisplay
+
+        return CommitteeDisplay.from_estimator(self, ax=ax)
+
+    def plot_number_of_clusters(self: Any, *, ax: Axes | None = None) -> NumberOfClustersDisplay:
+        """Draw how the number of clusters was found, with ``n_clusters='auto'``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : NumberOfClustersDisplay
+        """
+        from sgpmic.plots import NumberOfClustersDisplay
+
+        return NumberOfClustersDisplay.from_estimator(self, ax=ax)
 
     def plot_profiles(
-        self: Any, X: ArrayLike | None = None, *, n_features: int = 10, axes: Axes | None = None
-    ) -> Axes:
+        self: Any, X: ArrayLike | None = None, *, n_features: int = 10, ax: Axes | None = None
+    ) -> ProfilesDisplay:
         """Draw which features set the clusters apart, as effect sizes (Cohen's d).
 
         Of models with an encoder, which columns and levels do: the effect of a level is Cohen's h
@@ -62,35 +174,33 @@ class PlotsMixin:
             more).
         n_features : int, default=10
             How many features to show at most: those that set clusters apart most.
-        axes : matplotlib Axes or None
+        ax : matplotlib Axes or None
             Where to draw; None for a new figure.
 
         Returns
         -------
-        axes : matplotlib Axes
+        display : ProfilesDisplay
             Rows are features, columns clusters.
         """
-        picture = _ready(self)
-        if X is None:
-            reference = self._predictor.reference
-            values, labels = reference.rows, self.labels_[reference.lookup(reference.rows)]
-        else:
-            values, labels = self._check_rows(X), self.predict(X)
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            what = "feature" if self._reduction is None else "component"
-            names = [f"{what} {i}" for i in range(values.shape[1])]
-        table = picture.profile_table(self.encoder_, values, labels, names, self.n_clusters_)
-        return picture.draw_profiles(*table, n_features, axes)
+        from sgpmic.plots import ProfilesDisplay
 
+        return ProfilesDisplay.from_estimator(self, X, n_features=n_features, ax=ax)
 
-def _ready(model: Any) -> Any:
-    """Return what draws, for a fitted model."""
-    check_is_fitted(model)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
-    from sgpmic.report import picture
+    def plot_bound(self: Any, *, ax: Axes | None = None) -> BoundDisplay:
+        """Draw the bound over the rounds of every start.
 
-    return picture
+        The start that was kept may not be the one with the highest bound: the fit that agrees
+        best with the others is kept, unless ``start__selection='bound'``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : BoundDisplay
+        """
+        from sgpmic.plots import BoundDisplay
+
+        return BoundDisplay.from_estimator(self, ax=ax)

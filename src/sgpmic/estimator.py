@@ -728,6 +728,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         with on_device(self.computation.device):
             return self._predictor.unusual_below
 
+    def __dir__(self) -> list[str]:
+        """Return the names there are, without ``unusual_below_`` until it was computed.
+
+        scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
+        listed; that one takes seconds or more.
+        """
+        names = set(object.__dir__(self))
+        if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
+            names.remove("unusual_below_")
+        return [name for name in names if hasattr(self, name)]
+
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log density of rows.
 

@@ -107,7 +107,8 @@ def test_profiles_speak_of_columns_and_levels(run: Path) -> None:
     pytest.importorskip("matplotlib").use("Agg")
     model = SGPMIC.load(run / "model.sgpmic")
     frame = mixed_frame()
-    for axes in (model.plot_profiles(n_features=20), model.plot_profiles(frame, n_features=20)):
+    for table in (None, frame):
+        axes = model.plot_profiles(table, n_features=20).ax_
         names = [text.get_text() for text in axes.get_yticklabels()]
         assert sorted(names) == sorted(
             ["height", *(f"colour: {c}" for c in ("red", "green", "blue"))]

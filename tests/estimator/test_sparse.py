@@ -156,5 +156,6 @@ def test_a_dense_fit_forgets_an_earlier_sparse_one() -> None:
 
 def test_profiles_are_of_components(fitted: SGPMIC) -> None:
     pytest.importorskip("matplotlib").use("Agg")
-    for axes in (fitted.plot_profiles(n_features=3), fitted.plot_profiles(counts()[0])):
+    for given in (None, counts()[0]):
+        axes = fitted.plot_profiles(given, n_features=3).ax_
         assert axes.get_yticklabels()[0].get_text().startswith("component ")

@@ -212,6 +212,11 @@ class Predictor:
         return self._densities.left_out
 
     @property
+    def knows_densities(self) -> bool:
+        """Whether what :attr:`unusual_below` takes its time for has been done."""
+        return "_densities" in self.__dict__
+
+    @property
     def unusual_below(self) -> float:
         """The log density under which a row is unlike anything seen in fit."""
         return float(np.quantile(self.left_out_log_density, UNUSUAL_SHARE))

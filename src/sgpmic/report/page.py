@@ -13,9 +13,7 @@ fence, the page's content security policy allows the one script it comes with, b
 from __future__ import annotations
 
 import base64
-import colorsys
 import hashlib
-from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
@@ -23,11 +21,11 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sgpmic.colours import distinct_colours
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import Floats, Ints, RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
-from sgpmic.report.picture import COLOURS
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
@@ -74,12 +72,10 @@ _SCRIPT_PARTS = (
     *("rows", "saving", "pointer", "controls", "begin"),
 )
 
-# Yellow is lost on a white page and black on a dark one: those two differ from picture.py's.
-_LIGHT = tuple("#B8A600" if c == "#F0E442" else c for c in COLOURS)
-_DARK = tuple({"#000000": "#E8E8E8", "#0072B2": "#3D9BDC"}.get(c, c) for c in COLOURS)
 
-
-def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
+def render_report(
+    content: RunContent, *, max_rows: int = MAX_ROWS, only_picture: bool = False
+) -> str:
     """Return the report of a run as the text of one HTML file.
 
     Parameters
@@ -87,6 +83,8 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
     content : RunContent
     max_rows : int
         More rows than this are drawn as a random sample; all numbers are of all rows.
+    only_picture : bool
+        Whether to show the latent space alone, as in a notebook's cell.
 
     Returns
     -------
@@ -112,6 +110,7 @@ def render_report(content: RunContent, *, max_rows: int = MAX_ROWS) -> str:
         .from_string(_resource("page.html"))
         .render(
             title=shorten(content.title),
+            only_picture=only_picture,
             style=Markup(_resource("report.css")),
             script=Markup(script),
             script_hash=digest,
@@ -168,23 +167,13 @@ def _resource(name: str) -> str:
     )
 
 
-def _colours(count: int, base: tuple[str, ...], lightness: Iterable[float]) -> list[str]:
-    """Return colours: Okabe and Ito's eight, then hues a golden section apart."""
-    levels = list(lightness)
-    extra = (
-        colorsys.hls_to_rgb((0.08 + 0.61803398875 * k) % 1.0, levels[k % len(levels)], 0.65)
-        for k in range(max(count - len(base), 0))
-    )
-    return [*base[:count], *("#" + "".join(f"{round(255 * v):02X}" for v in c) for c in extra)]
-
-
-def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, list[str]]:
+def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, tuple[str, ...]]:
     # Labels and levels share the colours; beyond a dozen they are grey, so no more are needed.
     words = [len(compared.names) if compared else 0, *(len(c.levels) for c in content.categories)]
     count = max(content.n_clusters, min(max(words), 12))
     return {
-        "light": _colours(count, _LIGHT, (0.33, 0.45)),
-        "dark": _colours(count, _DARK, (0.75, 0.6)),
+        "light": distinct_colours(count),
+        "dark": distinct_colours(count, dark=True),
     }
 
 
@@ -259,8 +248,8 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
     Q = content.embedding.shape[1]
     if Q > 2:
         notes.append(
-            f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, outlines "
-            "and boundaries are those of the mixture in these two; rows that seem to be on the "
+            f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, "
+            "outlines and boundaries are those of the mixture in these two; rows that seem to be on the "
             "wrong side may be apart in the others."
         )
     if Q == 1:

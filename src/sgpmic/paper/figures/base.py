@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
+from sgpmic.colours import MARKERS, OKABE_ITO
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.methods import Problem
 from sgpmic.paper.results import Case, Record
-from sgpmic.report.picture import COLOURS, MARKERS
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
@@ -99,7 +99,7 @@ def scatter_classes(axes: Axes, points: NDArray[np.float64], classes: NDArray[An
             points[mine, 1],
             s=16,
             marker=MARKERS[number % len(MARKERS)],
-            facecolors=COLOURS[number % len(COLOURS)],
+            facecolors=OKABE_ITO[number % len(OKABE_ITO)],
             edgecolors="black",
             linewidths=0.3,
             alpha=0.85,

@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from sgpmic.colours import MARKERS, OKABE_ITO
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.figures.base import Figure, set_title
 from sgpmic.paper.results import Case, Record
-from sgpmic.report.picture import COLOURS, MARKERS
 
 _SHARE = 0.95
 
@@ -102,7 +102,7 @@ def _plot_means(axes: Axes, pairs: Iterable[tuple[int, float]], number: int, lab
         np.array(places),
         np.array([np.mean(groups[place]) for place in places]),
         yerr=np.array([np.std(groups[place]) for place in places]),
-        color=COLOURS[number],
+        color=OKABE_ITO[number],
         marker=MARKERS[number],
         linestyle=_LINES[number],
         markersize=5,

@@ -1,0 +1,106 @@
+"""Colours and markers that tell many clusters apart, for plots and reports alike."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+#: Okabe and Ito's colours, which colour-blind readers can tell apart.
+OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+
+#: So that a plot survives a black-and-white printer.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+
+#: So many colours are used before they come again with other markers.
+N_COLOURS = 24
+
+#: Of what is missing or left over, on light and on dark ground.
+GREY, GREY_ON_DARK = "#A8A8A8", "#7A7A7A"
+
+# Yellow is lost on white; black and a dark blue are lost on black.
+_ON_LIGHT = {"#F0E442": "#B8A600"}
+_ON_DARK = {"#000000": "#E8E8E8", "#0072B2": "#4F7BF0"}
+
+# Lightness (OKLab) of further colours: neither lost on the ground nor near black or white.
+_LIGHTNESS = {False: (0.38, 0.76), True: (0.6, 0.92)}
+_LEVELS = 18
+
+
+@cache
+def distinct_colours(count: int, *, dark: bool = False) -> tuple[str, ...]:
+    """Return colours that differ: Okabe and Ito's eight, then others far from all before them.
+
+    Parameters
+    ----------
+    count : int
+    dark : bool
+        Whether they are drawn on dark ground.
+
+    Returns
+    -------
+    colours : tuple of str
+        As ``#RRGGBB``. The first ones do not depend on the count.
+    """
+    changed = _ON_DARK if dark else _ON_LIGHT
+    base = [changed.get(colour, colour) for colour in OKABE_ITO]
+    if count <= len(base):
+        return tuple(base[:count])
+    steps = np.round(np.linspace(0, 255, _LEVELS)).astype(np.int64)
+    grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
+    places = oklab(grid / 255.0)
+    low, high = _LIGHTNESS[dark]
+    usable = (places[:, 0] >= low) & (places[:, 0] <= high)
+    grid, places = grid[usable], places[usable]
+    # Greys are for what is missing.
+    known = oklab(np.array([_parts(c) for c in (*base, GREY, GREY_ON_DARK)]) / 255.0)
+    distance = np.min([np.linalg.norm(places - one, axis=1) for one in known], axis=0)
+    while len(base) < count:
+        best = int(distance.argmax())
+        base.append("#" + "".join(f"{part:02X}" for part in grid[best]))
+        distance = np.minimum(distance, np.linalg.norm(places - places[best], axis=1))
+    return tuple(base)
+
+
+def style_of(number: int, *, dark: bool = False) -> tuple[str, str]:
+    """Return colour and marker of a cluster; no pair comes twice within 240 clusters."""
+    place, cycle = number % N_COLOURS, number // N_COLOURS
+    return distinct_colours(N_COLOURS, dark=dark)[place], MARKERS[(place + cycle) % len(MARKERS)]
+
+
+def oklab(colours: Floats) -> Floats:
+    """Return places in OKLab, where distances are about as large as they look.
+
+    Parameters
+    ----------
+    colours : ndarray of shape (n, 3)
+        Red, green and blue (sRGB) from 0 to 1.
+    """
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    cones = np.cbrt(linear @ _TO_CONES.T)
+    places: Floats = cones @ _TO_LAB.T
+    return places
+
+
+def _parts(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+# Ottosson's matrices.
+_TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)

@@ -1,0 +1,22 @@
+"""Plots of fitted models, in the style of scikit-learn's displays.
+
+Every display is made ``from_estimator``, or from arrays of one's own, has a method ``plot`` that
+draws it (again), and keeps what was drawn: ``ax_``, ``figure_`` and the marks. The estimator's
+methods (:meth:`sgpmic.SGPMIC.plot_embedding` and the others) call ``from_estimator``.
+"""
+
+from sgpmic.plots.bound import BoundDisplay
+from sgpmic.plots.committee import CommitteeDisplay
+from sgpmic.plots.embedding import EmbeddingDisplay
+from sgpmic.plots.memberships import MembershipsDisplay
+from sgpmic.plots.number_of_clusters import NumberOfClustersDisplay
+from sgpmic.plots.profiles import ProfilesDisplay
+
+__all__ = [
+    "BoundDisplay",
+    "CommitteeDisplay",
+    "EmbeddingDisplay",
+    "MembershipsDisplay",
+    "NumberOfClustersDisplay",
+    "ProfilesDisplay",
+]

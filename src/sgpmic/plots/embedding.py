@@ -1,0 +1,441 @@
+"""The latent points, coloured by cluster or by anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from sgpmic.colours import GREY, GREY_ON_DARK, style_of
+from sgpmic.learning.points import view_axes
+from sgpmic.plots.base import (
+    MOST_INSIDE,
+    Display,
+    Floats,
+    Ints,
+    add_legend,
+    finish,
+    ink,
+    is_dark,
+    legend_width,
+)
+from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
+from sgpmic.plots.texts import write_number, write_texts
+from sgpmic.report.latent_map import OUTLINE_SHARE, outline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Colormap
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Text
+
+# Areas of marks, in points²: of up to a thousand rows, the smallest, and of sizes given as numbers.
+_AREA, _LEAST_AREA = 32.0, 3.0
+_SIZES = (10.0, 130.0)
+
+# Beyond so many points, files with a shape for each become slow, and so does the search for a
+# corner without points.
+_MANY_POINTS = 5_000
+
+
+class EmbeddingDisplay(Display):
+    """The latent points and the outlines of the clusters.
+
+    Make one with :meth:`from_estimator` or :meth:`from_predictions`; :meth:`plot` draws it again,
+    in other colours for instance.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_rows, 1 or 2)
+        Where rows are drawn.
+    memberships : ndarray of shape (n_rows, n_clusters)
+    means, covariances : ndarrays of shape (n_clusters, 1 or 2) and (n_clusters, 1 or 2, 1 or 2), \
+or None
+        The latent mixture in the same axes; None for no outlines.
+    feature_names : sequence of str or None
+        Of the columns of an array X.
+    n_components : int or None
+        Latent dimensions there are, where ``points`` are two of more.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    scatters_ : list of PathCollection
+        The marks: a collection for each cluster or group, missing ones last.
+    outlines_ : list of Line2D
+        A line around 90 % of every cluster's rows, of the shape of its Gaussian.
+    numbers_ : list of Text
+        The clusters' numbers, where they are written at the centres.
+    texts_ : list of Text
+        The labels that were written.
+    colorbar_ : Colorbar or None
+    legend_ : Legend or None
+    """
+
+    def __init__(
+        self,
+        points: Floats,
+        memberships: Floats,
+        *,
+        means: Floats | None = None,
+        covariances: Floats | None = None,
+        feature_names: Sequence[str] | None = None,
+        n_components: int | None = None,
+    ) -> None:
+        self.points = points
+        self.memberships = memberships
+        self.means = means
+        self.covariances = covariances
+        self.feature_names = feature_names
+        self.n_components = n_components
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
+        """Draw the latent points that a model has learned.
+
+        Parameters
+        ----------
+        estimator : SGPMIC
+            Fitted.
+        **plotting
+            ``color_by``, ``X``, ``size``, ``labels``, ``title``, ``ax``: see :meth:`plot`.
+
+        Returns
+        -------
+        display : EmbeddingDisplay
+        """
+        check_is_fitted(estimator)
+        names = getattr(estimator, "feature_names_in_", None)
+        return cls.from_predictions(
+            estimator.embedding_,
+            estimator.memberships_,
+            means=estimator.means_,
+            covariances=estimator.covariances_,
+            feature_names=None if names is None else [str(name) for name in names],
+            **plotting,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        embedding: ArrayLike,
+        memberships: ArrayLike,
+        *,
+        means: Floats | None = None,
+        covariances: Floats | None = None,
+        feature_names: Sequence[str] | None = None,
+        **plotting: Any,
+    ) -> Self:
+        """Draw latent points, such as ``model.transform(X)``.
+
+        Parameters
+        ----------
+        embedding : array-like of shape (n_rows, n_components)
+            Of more than two dimensions, the two principal axes are drawn.
+        memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
+            ``model.predict_proba(X)``; or labels, whole numbers from 0.
+        means, covariances : ndarrays or None
+            ``model.means_`` and ``model.covariances_``, for outlines.
+        feature_names : sequence of str or None
+            Of the columns of an array X.
+        **plotting
+            See :meth:`plot`.
+
+        Returns
+        -------
+        display : EmbeddingDisplay
+        """
+        points = np.asarray(embedding, dtype=np.float64)
+        if points.ndim != 2 or not np.isfinite(points).all():
+            raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
+        shares = _as_memberships(memberships, len(points))
+        axes = view_axes(points)[:, :2]
+        if means is not None and covariances is not None:
+            means, covariances = means @ axes, axes.T @ covariances @ axes
+        display = cls(
+            points @ axes,
+            shares,
+            means=means,
+            covariances=covariances,
+            feature_names=feature_names,
+            n_components=points.shape[1],
+        )
+        return display.plot(**plotting)
+
+    @property
+    def labels(self) -> Ints:
+        """The most probable cluster of every row."""
+        return self.memberships.argmax(axis=1)
+
+    def plot(
+        self,
+        *,
+        color_by: Any = None,
+        X: Any = None,
+        size: float | ArrayLike | None = None,
+        labels: Any = None,
+        title: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw it.
+
+        Parameters
+        ----------
+        color_by : None, 'cluster', 'certainty', array-like of shape (n_rows,), or name of a column
+            Clusters by default, paler where a row's cluster is in doubt. Numbers have a colour
+            bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
+            values) have a legend, with more than forty of them the rarest together. What is
+            missing is grey and named.
+        X : data frame, dict of columns, or array, or None
+            The rows in the same order, with the column that ``color_by`` names. It may have
+            columns that the model was not fitted to.
+        size : float, array-like of shape (n_rows,) or None
+            Area of the marks in points²; or numbers that are shown by the area.
+        labels : sequence of n_rows texts, dict of row number to text, or None
+            Texts written at points. Of a sequence, None leaves a row without, and texts that would
+            lie over an earlier one are left out; of a dict, all are written.
+        title : str or None
+        ax : matplotlib Axes or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        self : EmbeddingDisplay
+        """
+        hue = self._hue(color_by, X)
+        areas, size_range = _areas(size, len(self.points))
+        n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
+        ax = self._draw_on(ax, 7.5 + legend_width(n_entries), self._height())
+        places = self._places()
+        by_cluster = isinstance(hue, Groups) and hue.name == "cluster"
+        self.scatters_: list[PathCollection] = []
+        self.colorbar_: Colorbar | None = None
+        if isinstance(hue, Numbers):
+            self._draw_numbers(hue, places, areas)
+        else:
+            self._draw_groups(hue, places, areas, fade=by_cluster)
+        self.outlines_: list[Line2D] = self._draw_outlines(by_cluster)
+        self._name_axes(title)
+        handles = [*ax.get_legend_handles_labels()[0], *self._size_handles(size_range)]
+        beside = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
+        if isinstance(hue, Numbers):
+            beside = False  # the colour bar is there
+        self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
+        if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
+            self.legend_.set_title(hue.name)
+        # Legends and colour bars change the shape of the axes, and equal units widen the limits for
+        # every shape on the way to the last: start again from that.
+        self.figure_.draw_without_rendering()
+        if self.points.shape[1] > 1:
+            ax.autoscale()
+            ax.apply_aspect()
+        centres = self.memberships.shape[1] > MOST_INSIDE or not by_cluster
+        self.numbers_: list[Text] = []
+        if centres and self.points.shape[1] > 1 and self.memberships.shape[1] > 1:
+            self.numbers_ = [
+                write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
+                for m in np.unique(self.labels)
+            ]
+        self.texts_: list[Text] = [] if labels is None else write_texts(ax, places, labels)
+        return self
+
+    def _hue(self, color_by: Any, X: Any) -> Numbers | Groups:
+        """Return what the points are coloured by."""
+        n_rows, n_clusters = self.memberships.shape
+        if isinstance(color_by, str):
+            if X is not None:
+                return read_hue(find_column(X, color_by, self.feature_names), color_by, n_rows)
+            if color_by == "certainty":
+                certainty = self.memberships.max(axis=1)
+                # Where all are sure, a scale of its own would show rounding errors.
+                ends = (min(0.5, float(certainty.min())), 1.0)
+                return Numbers("certainty", certainty, ends)
+            if color_by != "cluster":
+                raise ValueError(
+                    f"color_by={color_by!r} names a column: give the table that has it, X=…; "
+                    "without one there are 'cluster' and 'certainty'."
+                )
+        elif color_by is not None:
+            name = getattr(color_by, "name", None)
+            return read_hue(color_by, name if isinstance(name, str) else "", n_rows)
+        return Groups("cluster", tuple(f"cluster {m}" for m in range(n_clusters)), self.labels)
+
+    def _height(self) -> float:
+        """Return a height for axes 6.5 inches wide that equal units fill well."""
+        if self.points.shape[1] == 1:
+            return float(np.clip(1.6 + 0.5 * self.memberships.shape[1], 3.0, 9.0))
+        width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)
+        return float(np.clip(6.5 * height / width + 0.9, 3.5, 7.4))
+
+    def _places(self) -> Floats:
+        """Return where marks are: one dimension in a lane for each cluster, at random heights."""
+        if self.points.shape[1] > 1:
+            return self.points
+        heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
+        return np.column_stack([self.points[:, 0], self.labels + heights])
+
+    def _scatter(self, places: Floats, areas: Floats, **style: Any) -> PathCollection:
+        found = self.ax_.scatter(
+            places[:, 0],
+            places[:, 1],
+            s=areas,
+            edgecolors=self.ax_.get_facecolor(),
+            linewidths=0.5 if len(self.points) <= 1_000 else 0.2,
+            rasterized=len(self.points) > _MANY_POINTS,
+            **style,
+        )
+        self.scatters_.append(found)
+        return found
+
+    def _draw_groups(self, hue: Groups, places: Floats, areas: Floats, *, fade: bool) -> None:
+        from matplotlib.colors import to_rgba_array
+
+        dark = is_dark(self.ax_)
+        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(places))
+        for code, level in enumerate(hue.levels):
+            mine = hue.codes == code
+            colour, marker = style_of(code, dark=dark)
+            name = f"{level} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})"
+            # An empty cluster has no mark, and no name that would look for one.
+            self._scatter(
+                places[mine],
+                areas[mine],
+                facecolors=to_rgba_array([colour] * int(mine.sum()), alpha[mine]),
+                marker=marker,
+                label=_plain(name) if mine.any() else None,
+            )
+        self._draw_grey(hue.codes == -2, places, areas, f"{hue.n_others} others", ".")
+        self._draw_grey(hue.codes == -1, places, areas, "missing", "x")
+
+    def _draw_numbers(self, hue: Numbers, places: Floats, areas: Floats) -> None:
+        seen = np.isfinite(hue.values)
+        self._draw_grey(~seen, places, areas, "missing", "x")
+        if seen.any():
+            low, high = hue.ends or (None, None)
+            marks = self._scatter(
+                places[seen],
+                areas[seen],
+                c=hue.values[seen],
+                cmap=_scale(is_dark(self.ax_)),
+                vmin=low,
+                vmax=high,
+            )
+            self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=_plain(hue.name))
+
+    def _draw_grey(self, mine: Any, places: Floats, areas: Floats, name: str, marker: str) -> None:
+        """Draw what is missing, or left over, as marks without a colour."""
+        if not mine.any():
+            return
+        grey = GREY_ON_DARK if is_dark(self.ax_) else GREY
+        marks = self.ax_.scatter(
+            places[mine, 0],
+            places[mine, 1],
+            s=0.7 * areas[mine],
+            color=grey,
+            marker=marker,
+            linewidths=1.0,
+            label=f"{name} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})",
+            rasterized=len(self.points) > _MANY_POINTS,
+        )
+        self.scatters_.append(marks)
+
+    def _draw_outlines(self, by_cluster: bool) -> list[Line2D]:
+        if self.means is None or self.covariances is None:
+            return []
+        dark = is_dark(self.ax_)
+        lines = []
+        for m, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
+            rows = self.points[self.labels == m]
+            if self.points.shape[1] == 1:
+                if not len(rows):
+                    continue
+                radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
+                line = np.array([[mean[0] - radius, m - 0.4], [mean[0] + radius, m - 0.4]])
+            else:
+                line = outline(rows, mean, covariance)
+            colour = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
+            alpha = 0.9 if by_cluster else 0.45
+            lines += self.ax_.plot(*line.T, color=colour, linewidth=1.4, alpha=alpha)
+        return lines
+
+    def _name_axes(self, title: str | None) -> None:
+        ax, flat = self.ax_, self.points.shape[1] == 1
+        turned = self.n_components is not None and self.n_components > 2
+        name = "principal latent axis" if turned else "latent dimension"
+        finish(ax, f"{name} 1", "cluster" if flat else f"{name} 2")
+        if flat:
+            n_clusters = self.memberships.shape[1]
+            ax.set_yticks(range(n_clusters))
+            ax.set_ylim(n_clusters - 0.4, -0.6)  # the first on top
+            ax.grid(visible=False, axis="y")
+        else:
+            ax.set_aspect("equal", adjustable="datalim")
+        if title:
+            ax.set_title(title, loc="left")
+
+    def _size_handles(self, size_range: tuple[float, float] | None) -> list[Any]:
+        """Return marks that say what the smallest and the largest size stand for."""
+        from matplotlib.lines import Line2D
+
+        if size_range is None:
+            return []
+        return [
+            Line2D([], [], linestyle="", marker="o", color="grey", markersize=area**0.5, label=name)
+            for area, name in zip(_SIZES, (f"size: {v:.4g}" for v in size_range), strict=True)
+        ]
+
+
+def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
+    """Return memberships, of labels as zeros and ones."""
+    found = np.asarray(given)
+    if found.shape[:1] != (n_rows,) or found.ndim > 2:
+        raise ValueError(
+            f"memberships has shape {found.shape}, but there are {n_rows} rows: give labels, or "
+            "one row of memberships for each."
+        )
+    if found.ndim == 2:
+        return np.asarray(found, dtype=np.float64)
+    if found.dtype.kind not in "iu" or found.min(initial=0) < 0:
+        raise ValueError("Labels must be whole numbers from 0.")
+    return np.eye(int(found.max(initial=0)) + 1)[found]
+
+
+def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, float] | None]:
+    """Return the areas of marks, and the numbers that the smallest and largest stand for."""
+    if size is None:
+        usual = float(np.clip(_AREA * (1_000 / max(n_rows, 1)) ** 0.6, _LEAST_AREA, _AREA))
+        return np.full(n_rows, usual), None
+    numbers = np.asarray(size, dtype=np.float64)
+    if numbers.ndim == 0:
+        if not numbers > 0:
+            raise ValueError(f"size={size} is no area: give a number above 0.")
+        return np.full(n_rows, float(numbers)), None
+    if numbers.shape != (n_rows,):
+        raise ValueError(f"size has shape {numbers.shape}, but there are {n_rows} rows.")
+    if not np.isfinite(numbers).any():
+        raise ValueError("size has no number that is finite.")
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    share = (numbers - low) / ((high - low) or 1.0)
+    # A row without a size is drawn small: it must not look important.
+    return _SIZES[0] + (_SIZES[1] - _SIZES[0]) * np.nan_to_num(share), (low, high)
+
+
+def _scale(dark: bool) -> Colormap:
+    """Return viridis without the end that is lost on the ground."""
+    import matplotlib
+    from matplotlib.colors import ListedColormap
+
+    low, high = (0.2, 1.0) if dark else (0.0, 0.92)
+    return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(low, high, 256)))
+
+
+def _plain(words: str) -> str:
+    """Return words of the data for matplotlib, which takes dollar signs for mathematics."""
+    return words.replace("$", r"\$")

@@ -1,0 +1,246 @@
+"""The plot of latent points: marks, colours, legends, outlines and texts."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.path import Path
+from sklearn.decomposition import PCA
+
+from sgpmic import SGPMIC
+from sgpmic.plots import EmbeddingDisplay
+
+
+def places(display: EmbeddingDisplay) -> np.ndarray:
+    points = np.vstack([np.asarray(marks.get_offsets()) for marks in display.scatters_])
+    return points[np.lexsort(points.T)]
+
+
+def entries(display: EmbeddingDisplay) -> list[str]:
+    assert display.legend_ is not None
+    return [text.get_text() for text in display.legend_.get_texts()]
+
+
+def blobs(n_clusters: int, n_each: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.repeat(np.arange(n_clusters), n_each)
+    side = int(np.ceil(n_clusters**0.5))
+    centres = 10.0 * np.stack([labels % side, labels // side], axis=1)
+    return centres + np.random.default_rng(0).normal(size=(len(labels), 2)), labels
+
+
+def test_every_row_has_a_mark_at_its_latent_point(model: SGPMIC) -> None:
+    display = model.plot_embedding(title="mine")
+    expected = model.view_[np.lexsort(model.view_.T)]
+    np.testing.assert_allclose(places(display), expected)
+    assert display.ax_.get_title(loc="left") == "mine"
+    assert display.figure_ is display.ax_.figure
+    sizes = [len(marks.get_offsets()) for marks in display.scatters_]
+    assert sizes == np.bincount(model.labels_).tolist()
+    assert entries(display) == [f"cluster {m} ({size} rows)" for m, size in enumerate(sizes)]
+    assert display.ax_.get_aspect() == 1.0
+
+
+def test_rows_in_doubt_are_paler() -> None:
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    memberships = np.array([[0.95, 0.05], [0.55, 0.45], [0.1, 0.9]])
+    display = EmbeddingDisplay.from_predictions(points, memberships)
+    alpha = display.scatters_[0].get_facecolors()[:, 3]
+    assert alpha[0] > alpha[1]
+
+
+def test_more_than_two_dimensions_are_turned_together_with_their_outlines(deep: SGPMIC) -> None:
+    display = deep.plot_embedding()
+    assert deep.embedding_.shape[1] == 3
+    np.testing.assert_allclose(places(display), deep.view_[np.lexsort(deep.view_.T)])
+    # By scikit-learn: the same axes, but for their signs.
+    turned = PCA(2).fit(deep.embedding_).transform(deep.embedding_)
+    np.testing.assert_allclose(np.abs(deep.view_ - deep.view_.mean(axis=0)), np.abs(turned))
+    axes = np.linalg.lstsq(deep.embedding_, deep.view_, rcond=None)[0]
+    for m, line in enumerate(display.outlines_):
+        outline = np.asarray(line.get_xydata())
+        # The line goes around evenly: its middle is the mean, and its spread has the covariance's
+        # axes and their proportions.
+        np.testing.assert_allclose(outline[:-1].mean(axis=0), deep.means_[m] @ axes, atol=1e-8)
+        spread, expected = np.cov(outline[:-1].T), axes.T @ deep.covariances_[m] @ axes
+        np.testing.assert_allclose(spread / np.trace(spread), expected / np.trace(expected))
+        rows = deep.view_[deep.labels_ == m]
+        inside = Path(outline).contains_points(rows, radius=1e-9).mean()
+        assert 0.8 <= inside <= 0.95, "an outline holds 90 % of the rows of its cluster"
+
+
+def test_one_dimension_has_a_lane_for_each_cluster() -> None:
+    points, labels = blobs(3)
+    display = EmbeddingDisplay.from_predictions(
+        points[:, :1], labels, means=np.zeros((3, 1)), covariances=np.ones((3, 1, 1))
+    )
+    for m, marks in enumerate(display.scatters_):
+        offsets = np.asarray(marks.get_offsets())
+        np.testing.assert_allclose(offsets[:, 0], points[labels == m, 0])
+        assert (np.abs(offsets[:, 1] - m) < 0.5).all()
+    assert len(display.outlines_) == 3
+
+
+@pytest.mark.parametrize("n_clusters", [13, 30, 200])
+def test_many_clusters_are_told_apart(n_clusters: int) -> None:
+    points, labels = blobs(n_clusters, n_each=3)
+    display = EmbeddingDisplay.from_predictions(points, labels)
+    styles = {
+        (to_hex(marks.get_facecolors()[0]), marks.get_paths()[0].vertices.tobytes())
+        for marks in display.scatters_
+    }
+    assert len(styles) == n_clusters
+    assert [text.get_text() for text in display.numbers_] == [str(m) for m in range(n_clusters)]
+    middle = np.median(points[labels == 7], axis=0)
+    np.testing.assert_allclose(display.numbers_[7].xy, middle)
+    if n_clusters <= 60:
+        display.figure_.canvas.draw()
+        assert len(entries(display)) == n_clusters
+        legend, axes = display.legend_.get_window_extent(), display.ax_.get_window_extent()
+        assert legend.x0 >= axes.x1, "it stands beside the axes"
+        assert legend.x1 <= display.figure_.bbox.x1, "and within the figure"
+    else:
+        assert display.legend_ is None, "nobody finds a cluster among two hundred lines"
+
+
+def test_few_clusters_have_no_numbers(model: SGPMIC) -> None:
+    assert model.plot_embedding().numbers_ == []
+
+
+def test_certainty_has_a_scale_up_to_one(model: SGPMIC) -> None:
+    display = model.plot_embedding(color_by="certainty")
+    (marks,) = display.scatters_
+    np.testing.assert_allclose(marks.get_array(), model.memberships_.max(axis=1))
+    assert display.colorbar_ is not None
+    assert display.colorbar_.ax.get_ylabel() == "certainty"
+    assert marks.get_clim()[1] == 1.0
+    assert marks.get_clim()[0] <= 0.5
+
+
+def test_numbers_have_a_colour_bar_and_missing_ones_are_grey(model: SGPMIC) -> None:
+    numbers = np.arange(60.0)
+    numbers[[3, 50]] = np.nan
+    display = model.plot_embedding(color_by=pd.Series(numbers, name="age"))
+    missing, seen = display.scatters_
+    np.testing.assert_allclose(seen.get_array(), numbers[np.isfinite(numbers)])
+    np.testing.assert_allclose(seen.get_offsets(), model.view_[np.isfinite(numbers)])
+    np.testing.assert_allclose(missing.get_offsets(), model.view_[[3, 50]])
+    assert entries(display) == ["missing (2 rows)"]
+    red, green, blue, _ = missing.get_facecolors()[0]
+    assert red == green == blue
+    assert display.colorbar_ is not None
+    assert display.colorbar_.ax.get_ylabel() == "age"
+
+
+def test_a_column_of_a_table_with_missing_cells(model: SGPMIC, frame: pd.DataFrame) -> None:
+    words = np.array(["b"] * 30 + ["a"] * 25 + ["$c$"] * 5, dtype=object)
+    words[::20] = None
+    display = model.plot_embedding(color_by="kind", X=frame.assign(kind=words))
+    assert entries(display) == ["b (28 rows)", "a (24 rows)", r"\$c\$ (5 rows)", "missing (3 rows)"]
+    np.testing.assert_allclose(display.scatters_[1].get_offsets(), model.view_[words == "a"])
+    colours = {to_hex(marks.get_facecolors()[0]) for marks in display.scatters_}
+    assert len(colours) == 4
+    assert display.legend_ is not None
+    assert display.legend_.get_title().get_text() == "kind"
+    assert display.colorbar_ is None
+    assert len(display.numbers_) == 3, "whose outline is whose, colours do not say here"
+
+
+def test_what_counts_as_labels(model: SGPMIC, frame: pd.DataFrame) -> None:
+    ordered = pd.Categorical(["low", "high", "mid"] * 20, ["low", "mid", "high"], ordered=True)
+    cases: list[tuple[Any, list[str]]] = [
+        (pd.Series(ordered), ["low", "mid", "high"]),
+        (np.arange(60) % 3, ["0", "1", "2"]),
+        (np.arange(60) % 2 == 0, ["no", "yes"]),
+        (pd.array([1, 0, None] * 20, dtype="Int64"), ["0", "1", "missing"]),
+        (["x", "y"] * 30, ["x", "y"]),
+    ]
+    for given, expected in cases:
+        found = [entry.split(" (")[0] for entry in entries(model.plot_embedding(color_by=given))]
+        assert found == expected
+    for numbers in (np.arange(60), np.arange(60) / 7, pd.array(range(60), dtype="Int64")):
+        assert model.plot_embedding(color_by=numbers).colorbar_ is not None
+    named = model.plot_embedding(color_by="noise", X=frame.to_numpy())
+    np.testing.assert_allclose(named.scatters_[0].get_array(), frame["noise"])
+
+
+def test_more_labels_than_can_be_told_apart_are_joined() -> None:
+    points, _ = blobs(60, n_each=2)
+    words = [f"word {i // 2}" for i in range(119)] + ["word 0"]
+    display = EmbeddingDisplay.from_predictions(points, np.zeros(120, int), color_by=words)
+    assert entries(display)[0] == "word 0 (3 rows)"
+    assert entries(display)[-1] == "21 others (41 rows)"
+    assert sum(len(marks.get_offsets()) for marks in display.scatters_) == 120
+
+
+def test_sizes(model: SGPMIC) -> None:
+    assert set(np.concatenate([m.get_sizes() for m in model.plot_embedding(size=5).scatters_])) == {
+        5.0
+    }
+    numbers = np.arange(60.0)
+    numbers[0] = np.nan
+    display = model.plot_embedding(size=numbers, color_by=np.zeros(60, int))
+    areas = display.scatters_[0].get_sizes()
+    assert (np.diff(areas[1:]) > 0).all()
+    assert areas[0] == areas.min()
+    assert entries(display)[-2:] == ["size: 1", "size: 59"]
+
+
+def test_texts(model: SGPMIC) -> None:
+    chosen = model.plot_embedding(labels={4: "four $", 59: "last"}).texts_
+    assert [text.get_text() for text in chosen] == ["four $", "last"]
+    np.testing.assert_allclose([text.xy for text in chosen], model.view_[[4, 59]])
+    display = model.plot_embedding(labels=[f"flower {i}" for i in range(60)])
+    display.figure_.canvas.draw()
+    boxes = [text.get_window_extent() for text in display.texts_]
+    assert 2 <= len(boxes) < 60
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    sparse = model.plot_embedding(labels=[None] * 59 + ["last"]).texts_
+    assert [text.get_text() for text in sparse] == ["last"]
+
+
+def test_dark_ground_has_light_marks(model: SGPMIC) -> None:
+    light = model.plot_embedding().scatters_
+    with plt.style.context("dark_background"):
+        dark = model.plot_embedding()
+        numbers = model.plot_embedding(color_by="certainty", labels={0: "first"})
+    assert to_hex(dark.scatters_[0].get_facecolors()[0]) != to_hex(light[0].get_facecolors()[0])
+    assert dark.scatters_[0].get_edgecolors()[0, :3].max() == 0.0
+    assert to_hex(numbers.texts_[0].get_color()) == "#ffffff"
+
+
+def test_points_of_ones_own(model: SGPMIC, frame: pd.DataFrame) -> None:
+    rows = frame.iloc[:5]
+    points, shares = model.transform(rows), model.predict_proba(rows)
+    display = EmbeddingDisplay.from_predictions(points, shares)
+    np.testing.assert_allclose(places(display), points[np.lexsort(points.T)])
+    assert display.outlines_ == []
+
+
+def test_a_display_can_be_drawn_again_in_other_colours(model: SGPMIC) -> None:
+    display = model.plot_embedding()
+    _, ax = plt.subplots()
+    assert display.plot(color_by="certainty", ax=ax) is display
+    assert display.ax_ is ax
+    assert display.colorbar_ is not None
+    assert len(display.scatters_) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"color_by": "age"}, "give the table that has it"),
+        ({"color_by": "age", "X": pd.DataFrame({"b": [0] * 60})}, "no column of X, which has b"),
+        ({"color_by": "age", "X": [[1.0]] * 60}, "no column of X, which has tells"),
+        ({"color_by": [1, 2]}, r"shape \(2,\), but there are 60 rows"),
+        ({"size": [1, 2]}, r"shape \(2,\), but there are 60 rows"),
+        ({"size": -1}, "no area"),
+        ({"labels": ["a"]}, "1 entries, but there are 60 rows"),
+        ({"labels": {60: "a"}}, "row 60, but rows are 0 to 59"),
+    ],
+)
+def test_wrong_arguments_are_named(model: SGPMIC, wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        model.plot_embedding(**wrong)

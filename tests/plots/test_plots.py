@@ -1,0 +1,195 @@
+"""The other plots: the right numbers on the right axes."""
+
+import copy
+import sys
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from sklearn.exceptions import NotFittedError
+
+from sgpmic import EM, SGPMIC, Committee
+from sgpmic.plots import (
+    CommitteeDisplay,
+    MembershipsDisplay,
+    NumberOfClustersDisplay,
+    ProfilesDisplay,
+)
+
+METHODS = (
+    "plot_embedding",
+    "plot_memberships",
+    "plot_committee",
+    "plot_number_of_clusters",
+    "plot_profiles",
+    "plot_bound",
+)
+
+MEMBERS = [
+    {"name": "Ward", "weight": 0.6, "cut": 0.1, "agreement": 0.9},
+    {"name": "k-means", "weight": 0.4, "cut": 0.2, "agreement": -0.1},
+]
+NUMBERS: dict[str, Any] = {
+    "chosen": 3,
+    "candidates": [2, 3, 4],
+    "certainty": [0.8, 0.95, 0.7],
+    "score": [0.78, 0.95, 0.68],
+    "modes": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def chosen(model: SGPMIC) -> SGPMIC:
+    """Return a model as if a committee had voted, without the time that it takes."""
+    found = copy.copy(model)
+    found.committee_, found.number_of_clusters_ = MEMBERS, NUMBERS
+    return found
+
+
+def legend_of(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_the_bound(model: SGPMIC) -> None:
+    display = model.plot_bound()
+    assert len(display.lines_) == 2
+    drawn = np.concatenate([line.get_ydata()[1::2] for line in display.lines_])
+    np.testing.assert_allclose(drawn, model.history_["bound"])
+    kept = [", kept)" in name for name in legend_of(display.ax_)]
+    assert kept == [start["kept"] for start in model.starts_]
+    assert f"agreement {model.starts_[0]['agreement']:.2f}" in legend_of(display.ax_)[0]
+
+
+def test_the_profiles(model: SGPMIC, frame: pd.DataFrame) -> None:
+    display = model.plot_profiles(n_features=2)
+    names = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert names[0] == "tells", "the feature that sets the clusters apart comes first"
+    assert len(names) == 2
+    shown = np.asarray(display.image_.get_array())
+    inside, outside = (frame["tells"][model.labels_ == 0], frame["tells"][model.labels_ != 0])
+    spread = np.sqrt((len(inside) * inside.var(ddof=0) + len(outside) * outside.var(ddof=0)) / 58)
+    assert shown[0, 0] == pytest.approx((inside.mean() - outside.mean()) / spread)
+    assert display.ax_.texts[0].get_text().replace("−", "-") == f"{shown[0, 0]:+.1f}"
+    given = np.asarray(model.plot_profiles(frame, n_features=2).image_.get_array())
+    np.testing.assert_allclose(given, shown)
+    own = ProfilesDisplay.from_predictions(frame, model.labels_, n_features=2)
+    np.testing.assert_allclose(own.image_.get_array(), shown)
+
+
+def test_the_memberships_stand_in_order_and_add_up(model: SGPMIC) -> None:
+    rng = np.random.default_rng(0)
+    memberships = rng.dirichlet(np.full(3, 0.4), 50)
+    display = MembershipsDisplay.from_predictions(memberships)
+    labels, certainty = memberships.argmax(axis=1), memberships.max(axis=1)
+    order = display.order
+    assert (np.diff(labels[order]) >= 0).all()
+    for m in range(3):
+        assert (np.diff(certainty[order][labels[order] == m]) <= 0).all()
+    total = np.zeros(50)
+    for m, bars in enumerate(display.bars_):
+        for path in bars.get_paths():
+            (x0, y0), (x1, y1) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+            assert x1 - x0 == 1.0
+            row = order[int(x0)]
+            assert y1 - y0 == pytest.approx(memberships[row, m])
+            assert (y0 == 0.0) == (labels[row] == m), "its own cluster is lowest"
+            total[int(x0)] += y1 - y0
+    np.testing.assert_allclose(total, 1.0, atol=3e-3)
+    assert len({to_hex(bars.get_facecolor()[0]) for bars in display.bars_}) == 3
+    sizes = np.bincount(labels)
+    assert legend_of(display.ax_) == [f"cluster {m} ({n} rows)" for m, n in enumerate(sizes)]
+    fitted = model.plot_memberships()
+    np.testing.assert_array_equal(fitted.memberships, model.memberships_)
+
+
+def test_many_memberships_are_thinned_and_it_is_said() -> None:
+    memberships = np.random.default_rng(0).dirichlet(np.full(20, 0.1), 10_000)
+    display = MembershipsDisplay.from_predictions(memberships)
+    assert len(display.rows_) == 2_000
+    assert "one of 5 is drawn" in display.ax_.get_xlabel()
+    assert display.ax_.get_xlim() == (0, 10_000)
+    assert len(display.ax_.texts) == 20
+
+
+def test_memberships_of_given_rows(model: SGPMIC, frame: pd.DataFrame) -> None:
+    rows = frame.iloc[:7]
+    np.testing.assert_allclose(model.plot_memberships(rows).memberships, model.predict_proba(rows))
+
+
+def test_the_committee(chosen: SGPMIC, model: SGPMIC) -> None:
+    display = chosen.plot_committee()
+    assert [bar.get_width() for bar in display.bars_] == [0.6, 0.4]
+    np.testing.assert_allclose(display.marks_.get_xdata(), [0.9, -0.1])
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["Ward", "k-means"]
+    assert display.ax_.get_xlim()[0] < -0.1
+    assert display.ax_.yaxis_inverted()
+    with pytest.raises(ValueError, match=r"committee=Committee\(\)"):
+        CommitteeDisplay.from_estimator(model)
+
+
+def test_the_number_of_clusters(chosen: SGPMIC, model: SGPMIC) -> None:
+    display = chosen.plot_number_of_clusters()
+    np.testing.assert_allclose(display.certainty_.get_xydata(), [[2, 0.8], [3, 0.95], [4, 0.7]])
+    np.testing.assert_allclose(display.score_.get_ydata(), [0.78, 0.95, 0.68])
+    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.95]])
+    assert legend_of(display.ax_)[-1] == "chosen: 3"
+    with pytest.raises(ValueError, match="n_clusters='auto'"):
+        model.plot_number_of_clusters()
+
+
+def test_one_cluster_is_marked_though_it_has_no_score() -> None:
+    display = NumberOfClustersDisplay(NUMBERS | {"chosen": 1}).plot()
+    assert set(display.chosen_.get_xdata()) == {1}
+    assert "do not stand out from noise" in legend_of(display.ax_)[-1]
+    assert display.ax_.get_xlim()[0] < 1.0
+
+
+def test_given_axes_are_drawn_on(chosen: SGPMIC) -> None:
+    _, all_axes = plt.subplots(2, 3)
+    for name, ax in zip(METHODS, all_axes.flat, strict=True):
+        display = getattr(chosen, name)(ax=ax)
+        assert display.ax_ is ax
+        assert display.figure_ is ax.figure
+        assert ax.has_data()
+    assert len(plt.get_fignums()) == 1
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_that_is_not_fitted_says_so(name: str) -> None:
+    with pytest.raises(NotFittedError):
+        getattr(SGPMIC(), name)()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_without_matplotlib_one_sentence_says_what_to_install(
+    chosen: SGPMIC, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [m for m in sys.modules if m.split(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r"^Plots need matplotlib: pip install 'sgpmic\[plot\]'"):
+        getattr(chosen, name)()
+
+
+def test_notebooks_show_scikit_learns_diagram(unfitted: SGPMIC, model: SGPMIC) -> None:
+    nested = SGPMIC(4, em=EM(m_steps=7), committee=Committee())
+    for estimator, is_fitted in ((unfitted, False), (nested, False), (model, True)):
+        page = estimator._repr_mimebundle_()["text/html"]
+        assert "sk-top-container" in page
+        assert "SGPMIC" in page
+        assert ("<span>Fitted</span>" in page) == is_fitted
+        assert ("<span>Not fitted</span>" in page) == (not is_fitted)
+    assert "m_steps=7" in nested._repr_html_()
+
+
+def test_a_diagram_computes_nothing(model: SGPMIC) -> None:
+    fresh = copy.copy(model)
+    fresh._predictor = copy.copy(model._predictor)
+    fresh._predictor.__dict__.pop("_densities", None)
+    fresh._repr_html_()
+    assert not fresh._predictor.knows_densities
+    assert "unusual_below_" not in dir(fresh)
+    assert np.isfinite(fresh.unusual_below_)
+    assert "unusual_below_" in dir(fresh)

@@ -403,6 +403,21 @@ def test_other_dimensions_and_turning(visit):
     assert state(driver)["angle"] == angle
 
 
+def test_narrow_screens(visit, driver):
+    size = {"width": 380, "height": 900, "deviceScaleFactor": 2, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        visit(table_of_everything(Q=4))
+        click(driver, "beside")
+        Select(driver.find_element(By.ID, "colour")).select_by_value("feature:0")
+        focus_picture(driver)
+        press(driver, Keys.PAGE_DOWN, "s")
+        assert driver.find_element(By.ID, "selection").is_displayed()
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 380
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_two_dimensions_have_nothing_to_choose(visit):
     driver = visit(table_of_everything())
     assert not driver.find_element(By.ID, "planes").is_displayed()

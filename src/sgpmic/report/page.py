@@ -249,8 +249,8 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
     if Q > 2:
         notes.append(
             f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, "
-            "outlines and boundaries are those of the mixture in these two; rows that seem to be on the "
-            "wrong side may be apart in the others."
+            "outlines and boundaries are those of the mixture in these two; rows that seem to be "
+            "on the wrong side may be apart in the others."
         )
     if Q == 1:
         notes.append(

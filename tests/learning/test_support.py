@@ -126,6 +126,15 @@ NOISE = {
 }
 
 
+def test_independent_components_of_an_axis_without_spread() -> None:
+    rng = np.random.default_rng(0)
+    Z = np.column_stack([rng.exponential(size=(400, 2)) - 1.0, np.zeros(400)])
+    drawn = reference_noise.independent(Z, 2)(rng)
+    assert drawn.shape == (400, 2)
+    for k in range(2):
+        assert stats.ks_2samp(drawn[:, k], Z[:, k]).pvalue > 0.01
+
+
 def test_noise_is_called_noise() -> None:
     found = [
         structure_support(scaled(make(np.random.default_rng(seed))), seed).supported

@@ -156,11 +156,15 @@ def independent(Z: Floats, kept: int) -> Draw:
     with warnings.catch_warnings():
         # Rows without independent components need many steps, and nothing is lost there.
         warnings.simplefilter("ignore")
-        components = model.fit_transform(Z)
+        try:
+            components, mixing = model.fit_transform(Z), model.mixing_
+        except (ValueError, np.linalg.LinAlgError):
+            # An axis along which nothing varies but rounding errors: the axes themselves, then.
+            components, mixing = Z, np.eye(Z.shape[1])
     tables = [quantiles(component) for component in components.T]
 
     def draw(rng: np.random.Generator) -> Floats:
         parts = np.column_stack([np.interp(rng.random(len(Z)), GRID, t) for t in tables])
-        return parts @ model.mixing_[:kept].T
+        return parts @ mixing[:kept].T
 
     return draw

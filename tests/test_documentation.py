@@ -158,28 +158,6 @@ def test_the_reference_names_things_that_exist() -> None:
             assert hasattr(importlib.import_module(module), attribute), name
 
 
-def test_the_site_builds(tmp_path: Path) -> None:
-    for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
-        pytest.importorskip(package)
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
-    configuration = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path))
-    configuration.plugins.on_startup(command="build", dirty=False)
-    build(configuration)
-    page = (tmp_path / "mathematics.html").read_text(encoding="utf-8")
-    assert "<math" in page
-    assert "arithmatex" not in page, "a formula was not drawn"
-    # Nothing is fetched from elsewhere when a page is opened.
-    for html in tmp_path.rglob("*.html"):
-        loaded = re.findall(
-            r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//[^"]+|'
-            r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(?:https?:)?//[^"]+',
-            html.read_text(encoding="utf-8"),
-        )
-        assert not loaded, (html.name, loaded)
-
-
 def test_no_picture_stands_for_another() -> None:
     pictures = [*(ROOT / "docs").rglob("*.png"), *(ROOT / "docs").rglob("*.svg")]
     assert len({picture.read_bytes() for picture in pictures}) == len(pictures)

@@ -140,3 +140,54 @@ def test_search_works_from_disk(site: Path, driver: Any) -> None:
     assert any(address.endswith("search_index.js") for address in addresses)
     assert {urlparse(address).scheme for address in addresses} <= {"file", "data"}
     assert driver.get_log("browser") == []
+
+
+# Text whose contrast with what lies behind it is below what WCAG 2 asks for (level AA).
+FAINT = """
+const rgb = (words) => [...words.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
+const over = (top, below) => [0, 1, 2].map((i) => top[3] * top[i] + (1 - top[3]) * below[i]);
+const part = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+const luminance = (c) => 0.2126 * part(c[0]) + 0.7152 * part(c[1]) + 0.0722 * part(c[2]);
+const behind = (element) => {
+  const own = rgb(getComputedStyle(element).backgroundColor);
+  if (own[3] === 1) return own.slice(0, 3);
+  return over(own, element.parentElement ? behind(element.parentElement) : [255, 255, 255]);
+};
+const faint = new Set();
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (walker.nextNode()) {
+  const text = walker.currentNode, element = text.parentElement;
+  const seen = element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  if (!text.data.trim() || !seen || element.closest("script, style, svg, math")) continue;
+  const style = getComputedStyle(element), back = behind(element);
+  const both = [luminance(over(rgb(style.color), back)), luminance(back)];
+  const [low, high] = both.sort((a, b) => a - b);
+  const least = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
+  if ((high + 0.05) / (low + 0.05) < least) faint.add(`${element.tagName} ${text.data.trim()}`);
+}
+return [document.body.dataset.mdColorScheme, document.documentElement.scrollWidth, [...faint]];
+"""
+
+
+@pytest.mark.parametrize(("media", "scheme"), [("light", "default"), ("dark", "slate")])
+def test_pages_can_be_read_on_a_phone(site: Path, driver: Any, media: str, scheme: str) -> None:
+    """No page is wider than the screen, and no text too faint."""
+    wish = {"name": "prefers-color-scheme", "value": media}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [wish]})
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    driver.get((site / "index.html").as_uri())
+    driver.execute_script("localStorage.clear()")  # where the other scheme was remembered
+    for page in (
+        "index",
+        "parameters",
+        "mathematics",
+        "tutorial",
+        "howto/tables",
+        "gallery/digits",
+    ):
+        driver.get((site / f"{page}.html").as_uri())
+        found, width, faint = driver.execute_script(FAINT)
+        assert found == scheme
+        assert width <= 390, page
+        assert not faint, page

@@ -5,7 +5,11 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 ARENA := build/arena
 
-.PHONY: demo test lint docs bench bench-peers bench-arena clean
+
+# Where your copy of the Yale faces is, for `make gallery`; without it that picture stays as it is.
+FACES ?=
+
+.PHONY: demo test lint docs gallery bench bench-peers bench-arena clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +43,11 @@ test: $(VENV)/installed-test lint
 # The documentation as a site: open site/index.html.
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# The pictures of the gallery, from the scripts in examples/; docs/gallery/million.md says how long
+# the largest takes.
+gallery: $(VENV)/installed-test
+	$(BIN)/python examples/make_gallery.py $(if $(FACES),--faces $(FACES))
 
 # Our own benchmarks, some six minutes; docs/performance.md explains them.
 bench: $(VENV)/installed-test

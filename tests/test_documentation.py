@@ -7,19 +7,27 @@ not compared: it has times in it.
 
 from __future__ import annotations
 
+import ast
+import csv
 import doctest
 import importlib
+import inspect
 import os
 import re
 import shlex
 import unicodedata
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
+
+from sgpmic import EM, SGPMIC, Committee, Computation, Start
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -158,26 +166,59 @@ def test_the_reference_names_things_that_exist() -> None:
             assert hasattr(importlib.import_module(module), attribute), name
 
 
-def test_the_site_builds(tmp_path: Path) -> None:
-    for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):
-        pytest.importorskip(package)
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
+def test_the_page_of_parameters_names_every_one() -> None:
+    page = (DOCS / "parameters.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (.*?) \|", page, re.M))))
+    parameters = set(inspect.signature(SGPMIC).parameters)
+    assert named >= parameters, parameters - named
+    for settings in (Start, Committee, EM, Computation):
+        section = page.split(f"\n### {settings.__name__}\n")[1].split("\n#")[0]
+        fields = dict(re.findall(r"^\| (`.*?) \| (.*?) \|", section, flags=re.M))
+        listed = {
+            name: default
+            for names, defaults in fields.items()
+            for name, default in zip(names.split(", "), defaults.split(", "), strict=True)
+        }
+        expected = settings().get_params()
+        assert {name.strip("`") for name in listed} == set(expected)
+        for name, default in listed.items():
+            assert ast.literal_eval(default.strip("`")) == expected[name.strip("`")], name
 
-    configuration = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(tmp_path))
-    configuration.plugins.on_startup(command="build", dirty=False)
-    build(configuration)
-    page = (tmp_path / "mathematics.html").read_text(encoding="utf-8")
-    assert "<math" in page
-    assert "arithmatex" not in page, "a formula was not drawn"
-    # Nothing is fetched from elsewhere when a page is opened.
-    for html in tmp_path.rglob("*.html"):
-        loaded = re.findall(
-            r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//[^"]+|'
-            r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(?:https?:)?//[^"]+',
-            html.read_text(encoding="utf-8"),
-        )
-        assert not loaded, (html.name, loaded)
+
+def test_the_page_of_parameters_names_every_option_and_no_other() -> None:
+    from sgpmic.cli.app import app
+
+    command = typer.main.get_command(app).commands["fit"]
+    options = {
+        word for parameter in command.params for word in parameter.opts + parameter.secondary_opts
+    }
+    page = (DOCS / "parameters.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(--?[a-z][a-z-]*)`", page))
+    assert named <= options
+    assert options - named <= {"table", "--clusters", "--dimensions", "--committee", "--help"}
+
+
+CLOUDS = ("blobs10", "aniso", "varied", "sizes")
+CURVED = ("moons", "circles", "spiral", "arcs")
+
+
+def test_the_figures_by_shape_are_those_of_the_arena() -> None:
+    """docs/when-to-use.md splits the made-up shapes: its means and medians, computed again."""
+    fits: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    with (ROOT / "benchmarks" / "results" / "arena.csv").open(encoding="utf-8") as file:
+        for fit in csv.DictReader(file):
+            if fit["group"] == "shapes":
+                fits[fit["method"], fit["set"]].append((float(fit["ari"]), float(fit["seconds"])))
+    page = (DOCS / "when-to-use.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| ([\w +-]+) \| (.*\d.*) \| (.*) \| (.*) \| (.*) \|$", page, flags=re.M)
+    assert len(listed) == 7
+    for method, *figures in listed:
+        shown = [float(figure.strip("*")) for figure in figures]
+        for kind, (ari, seconds) in zip((CLOUDS, CURVED), (shown[:2], shown[2:]), strict=True):
+            sets = [f"{name}{variant}" for name in kind for variant in (0, 1)]
+            means = [np.mean(fits[method, name], axis=0) for name in sets]
+            assert ari == pytest.approx(np.mean(means, axis=0)[0], abs=0.0051), method
+            assert seconds == pytest.approx(np.median(means, axis=0)[1], rel=0.05), method
 
 
 def test_no_picture_stands_for_another() -> None:

@@ -1,0 +1,150 @@
+"""Every example of the gallery on a small table, and what its picture shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+plt = pytest.importorskip("matplotlib.pyplot", reason="needs matplotlib")
+from examples import customers, digits, faces, flowers, million  # noqa: E402
+from matplotlib.collections import PathCollection, PolyCollection  # noqa: E402
+
+from sgpmic import SGPMIC, Committee  # noqa: E402
+
+ROOT = Path(__file__).parent.parent
+GALLERY = ROOT / "docs" / "gallery"
+SCRIPTS = sorted(set(path.stem for path in (ROOT / "examples").glob("*.py")) - {"make_gallery"})
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def without_a_screen() -> Iterator[None]:
+    plt.switch_backend("agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no short fits vote: compiling them for every size takes longer than all the rest."""
+    for example in (digits, faces, customers, million):
+        estimator = partial(SGPMIC, committee=Committee(own_fits=False))
+        monkeypatch.setattr(example, "SGPMIC", estimator)
+
+
+def colour_of_marks(marks: PathCollection) -> NDArray[np.float64]:
+    """Return red, green and blue of every mark; its opacity says how certain the row is."""
+    colours = marks.get_facecolors()[:, :3]
+    return np.broadcast_to(colours, (len(marks.get_offsets()), 3))
+
+
+def whole(words: str) -> int:
+    """Return the number that words begin with."""
+    found = re.search(r"[\d,]+", words)
+    assert found is not None
+    return int(found[0].replace(",", ""))
+
+
+def test_flowers(capsys: pytest.CaptureFixture[str]) -> None:
+    (axes,) = flowers.main().axes
+    scatters = [c for c in axes.collections if isinstance(c, PathCollection)]
+    (rings,) = [c for c in scatters if len(c.get_facecolors()) == 0]
+    marks = [c for c in scatters if c is not rings]
+    places = np.concatenate([c.get_offsets() for c in marks])
+    assert len(places) == 150
+    colours = Counter(map(tuple, np.concatenate([colour_of_marks(c) for c in marks]).round(3)))
+    assert sorted(colours.values()) == [36, 50, 64]
+
+    # As many rings as were counted, each around a flower.
+    ringed = np.asarray(rings.get_offsets())
+    assert len(ringed) == whole(capsys.readouterr().out) == 14
+    assert {tuple(place) for place in ringed} <= {tuple(place) for place in places}
+    named = {text.get_text(): text.xy for text in axes.texts if hasattr(text, "xy")}
+    assert {"setosa", "versicolor", "virginica"} <= set(named)
+    assert named["setosa"][0] < named["versicolor"][0] < named["virginica"][0]
+    assert "150 irises" in axes.get_title(loc="left")
+
+
+@pytest.mark.usefixtures("quick")
+def test_digits() -> None:
+    figure = digits.main(n_rows=300)
+    picture, *small = figure.axes
+    (marks,) = picture.collections
+    colours = Counter(map(tuple, colour_of_marks(marks).round(3)))
+    assert len(small) == len(colours) == 10
+    assert sum(colours.values()) == 300
+    total = np.zeros((8, 8))
+    for axes in small:
+        rows = whole(axes.get_title())
+        frame = tuple(np.round(axes.spines["left"].get_edgecolor()[:3], 3))
+        assert colours[frame] == rows, "a frame has the colour of its cluster's marks"
+        total += rows * np.asarray(axes.images[0].get_array())
+    # The mean images, each as often as its cluster has rows, are all the ink there is.
+    np.testing.assert_allclose(total.ravel(), load_digits().data[:300].sum(axis=0))
+
+
+@pytest.mark.usefixtures("quick")
+def test_faces() -> None:
+    rng = np.random.default_rng(0)
+    people = np.repeat(np.arange(5), 8)
+    pixels = 100 * rng.normal(size=(5, 64))[people] + rng.normal(size=(40, 64))
+    figure = faces.main(pixels, people, n_clusters=5)
+    assert [axes.get_title() for axes in figure.axes] == 5 * ["8 photos, 1 person"]
+    shown = {tuple(np.asarray(axes.images[0].get_array()).ravel().round(6)) for axes in figure.axes}
+    means = {tuple(pixels[people == person].mean(axis=0).round(6)) for person in range(5)}
+    assert shown == means
+
+
+@pytest.mark.usefixtures("quick")
+def test_customers(capsys: pytest.CaptureFixture[str]) -> None:
+    axes = customers.main(n_rows=150).axes[0]
+    features = [label.get_text() for label in axes.get_yticklabels()]
+    effects = np.asarray(axes.images[0].get_array())
+    assert effects.shape == (len(features), 3)
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        f"cluster {k}" for k in range(3)
+    ]
+    assert len(axes.texts) == effects.size
+    assert {"age", "income", "payment=card", "since"} <= set(features)
+    assert not {"customer_id", "currency"} & set(features)
+    # What was drawn at random sets nothing apart; what the kinds were made of does.
+    strongest = dict(zip(features, np.abs(effects).max(axis=1), strict=True))
+    assert max(strongest["since"], strongest["newsletter"]) < 0.8
+    assert min(strongest["age"], strongest["mean basket"]) > 1.5
+    assert "150 customers" in axes.get_title(loc="left")
+    assert float(capsys.readouterr().out.split()[-1]) > 0.7
+
+
+@pytest.mark.usefixtures("quick")
+def test_million() -> None:
+    (axes,) = million.main(n_rows=2000).axes
+    clouds = [c for c in axes.collections if isinstance(c, PolyCollection)]
+    counted = [int(np.asarray(cloud.get_array()).sum()) for cloud in clouds]
+    assert sum(counted) == 2000
+    assert min(counted) > 250
+    darkest = {tuple(cloud.get_cmap()(1.0)) for cloud in clouds}
+    assert len(darkest) == len(clouds) == 6
+    assert [whole(text.get_text().split("\n")[1]) for text in axes.texts] == counted
+    assert axes.get_title() == "2,000 rows"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_an_example_has_its_page_and_picture(name: str) -> None:
+    page = (GALLERY / f"{name}.md").read_text(encoding="utf-8")
+    assert f'--8<-- "examples/{name}.py"' in page
+    assert f"(images/{name}.png)" in page
+    assert f"](images/{name}.png)]({name}.md)" in (GALLERY / "index.md").read_text(encoding="utf-8")
+    assert 5_000 < (GALLERY / "images" / f"{name}.png").stat().st_size < 100_000
+
+
+def test_there_is_no_other_page() -> None:
+    assert {page.stem for page in GALLERY.glob("*.md")} == {*SCRIPTS, "index"}

@@ -206,12 +206,17 @@ def _run(
 def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
+    from sgpmic.learning.progress import listening
     from sgpmic.parallel.watchdog import is_loss
 
     job, model = this.job, this.model
     display = FitDisplay(model.max_iter, model.start.n_init)
     try:
-        with display, warnings.catch_warnings(record=True) as said:
+        with (
+            display,
+            listening(display.announce),
+            warnings.catch_warnings(record=True) as said,
+        ):
             warnings.simplefilter("always")
             model.set_params(em__callbacks=[*model.em.callbacks, display.show])
             model.fit(job.table(this.data.values))

@@ -54,12 +54,12 @@ class FitDisplay(Progress):
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
         n_starts = progress.n_starts
         start = f"start {progress.start + 1}/{n_starts}, " if n_starts > 1 else ""
-        settled = progress.change == float("inf")
+        is_first = progress.change == float("inf")
         parts = [
             f"{start}round {progress.round}/{progress.max_rounds}",
             f"bound {progress.bound:.6g}",
             f"at most {_duration(left)} left" if left > 0 else "",
-            "" if settled else f"change {progress.change:.0e}",
+            "" if is_first else f"change {progress.change:.0e}",
             f"sizes {' · '.join(sizes)}{more}",
         ]
         self.update(self._task, total=total, completed=done, parts=parts)

@@ -99,7 +99,9 @@ def run_rounds(
         if outcome.ended:
             break
         if number == made + 1:  # the only one that may take much longer than those before it
-            announce("first round (may compile)" if number == 1 else f"round {number}")
+            announce(
+                "first round (compiling may take a while)" if number == 1 else f"round {number}"
+            )
         new_state, info = loop.make_round(outcome.state, number, seed)
         record = _record(info, number, start, loop.constant)
         record["seconds"] = time.perf_counter() - began

@@ -499,8 +499,8 @@ def learn(
     if not survivors:
         raise ValueError(
             "The first round of learning gave numbers that are not finite. Look for features of "
-            "very different sizes and scale them, or raise the jitter (em__jitter) above "
-            f"{settings.em.jitter:g}."
+            "very different sizes and scale them (scale='each'), or raise the jitter (em__jitter) "
+            f"above {settings.em.jitter:g}."
         )
     outcomes = [outcomes[i] for i in survivors]
     partitions = [loop.group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]

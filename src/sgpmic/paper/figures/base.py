@@ -15,10 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.methods import Problem
 from sgpmic.paper.results import Case, Record
-from sgpmic.report.picture import COLOURS, MARKERS
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,

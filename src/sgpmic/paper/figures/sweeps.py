@@ -10,10 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.figures.base import Figure, set_title
 from sgpmic.paper.results import Case, Record
-from sgpmic.report.picture import COLOURS, MARKERS
 
 _SHARE = 0.95
 

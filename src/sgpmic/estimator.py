@@ -365,13 +365,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         if batch_size is not None and batch_size < self.n_inducing:
             raise ValueError(
                 f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
-                "few rows says too little about the mapping; use some thousand rows, or None for "
-                "all at once."
+                "few rows says too little about the mapping; use some thousand rows, or leave out "
+                "batch_size for all at once."
             )
         if batch_size is not None and self.latent == "variational":
             raise ValueError(
-                "latent='variational' learns from all rows at once: use batch_size=None with it, "
-                "or latent='point'."
+                "latent='variational' learns from all rows at once: leave out batch_size, or use "
+                "latent='point'."
             )
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
@@ -444,13 +444,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         if settings.computation.batch_size is not None and has_gaps(Y, group):
             raise ValueError(
-                "batch_size works on tables without missing values: leave it out (None), or fill "
-                "the gaps first."
+                "batch_size works on tables without missing values: leave it out, or fill the gaps "
+                "first."
             )
         if settings.computation.batch_size is not None and group.mesh is not None:
             raise ValueError(
-                "batch_size works on one device in one process: leave it out (None) where rows "
-                "are spread over several."
+                "batch_size works on one device in one process: leave it out where rows are spread "
+                "over several."
             )
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):

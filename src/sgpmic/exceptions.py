@@ -5,6 +5,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 __all__ = [
     "ConvergenceWarning",
     "DeadClusterWarning",
+    "DimensionsWarning",
     "EmptyFeatureWarning",
     "JitterWarning",
     "NoStructureWarning",
@@ -20,6 +21,10 @@ class SGPMICWarning(UserWarning):
 
 class DeadClusterWarning(SGPMICWarning):
     """A cluster has lost all its rows."""
+
+
+class DimensionsWarning(SGPMICWarning):
+    """There are more latent dimensions than features."""
 
 
 class EmptyFeatureWarning(SGPMICWarning):

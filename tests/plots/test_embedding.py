@@ -105,6 +105,15 @@ def test_many_clusters_are_told_apart(n_clusters: int) -> None:
         assert display.legend_ is None, "nobody finds a cluster among two hundred lines"
 
 
+def test_points_fill_the_axes() -> None:
+    points, labels = blobs(25)
+    _, ax = plt.subplots(figsize=(9, 7), layout="constrained")
+    display = EmbeddingDisplay.from_predictions(points, labels, ax=ax)  # with a broad legend
+    display.figure_.canvas.draw()
+    limits = np.array([display.ax_.get_xlim(), display.ax_.get_ylim()])
+    assert (np.ptp(points, axis=0) / np.ptp(limits, axis=1)).max() > 0.85
+
+
 def test_few_clusters_have_no_numbers(model: SGPMIC) -> None:
     assert model.plot_embedding().numbers_ == []
 

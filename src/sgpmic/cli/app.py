@@ -10,6 +10,7 @@ import sgpmic
 from sgpmic.cli.console import console
 from sgpmic.cli.demo import demo
 from sgpmic.cli.fit import fit
+from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.paper import app as paper
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
@@ -20,9 +21,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    cls=PlainGroup,
 )
 for command in (demo, fit, predict, report, info):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)
 app.add_typer(paper, name="paper")
 
 
@@ -35,7 +37,10 @@ def _show_version(value: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Clustering and non-linear dimensionality reduction, learned together."""

@@ -21,6 +21,7 @@ from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
 from sgpmic.cli.startup import interruptible
+from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -146,7 +147,10 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     if parameters["computation__batch_size"] is not None and not job.is_alone:
         raise ValueError("--batch works in one process: leave out --batch, or --processes.")
     model = sgpmic.SGPMIC.as_published() if as_published else sgpmic.SGPMIC()
-    model.set_params(**parameters).check_settings()
+    try:
+        model.set_params(**parameters).check_settings()
+    except (ValueError, TypeError) as error:
+        raise ValueError(in_options(str(error))) from None
     if not isinstance(model.n_clusters, str) and model.n_clusters > job.group.n_rows:
         raise ValueError(
             f"-k {model.n_clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
@@ -161,7 +165,8 @@ def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) ->
         if record["settings"].get(name) != value:
             raise RunFolderError(
                 f"{folder.path} holds a finished run with other settings "
-                f"({name} {record['settings'].get(name)}, not {value}); name another folder with "
+                f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
+                "another folder with "
                 "--out, or start again with --force."
             )
     if record["data"]["fingerprint"] != fingerprint:
@@ -187,7 +192,7 @@ def _run(
     try:
         with _terminated_as_interrupted(), job.watching(model):
             _learn(this)
-            with console.status("Writing results"):
+            with console.status("Judging densities, writing results"):
                 write_results(this)
     except OSError as error:
         raise fail(
@@ -206,12 +211,17 @@ def _run(
 def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
+    from sgpmic.learning.progress import listening
     from sgpmic.parallel.watchdog import is_loss
 
     job, model = this.job, this.model
     display = FitDisplay(model.max_iter, model.start.n_init)
     try:
-        with display, warnings.catch_warnings(record=True) as said:
+        with (
+            display,
+            listening(display.announce),
+            warnings.catch_warnings(record=True) as said,
+        ):
             warnings.simplefilter("always")
             model.set_params(em__callbacks=[*model.em.callbacks, display.show])
             model.fit(job.table(this.data.values))
@@ -223,11 +233,11 @@ def _learn(this: Fit) -> None:
     except (ValueError, TypeError) as error:
         if is_loss(error):
             raise
-        raise fail(" ".join(str(error).split())) from None
+        raise fail(in_options(" ".join(str(error).split()))) from None
     model.set_params(em__callbacks=())
     # Others say nothing about the data.
     ours = (SGPMICWarning, ConvergenceWarning)
-    this.notes += [str(w.message) for w in said if issubclass(w.category, ours)]
+    this.notes += [in_options(str(w.message)) for w in said if issubclass(w.category, ours)]
 
 
 @contextmanager
@@ -254,6 +264,8 @@ _SCALED = {
 
 
 def _summarise(this: Fit) -> None:
+    from sgpmic.learning.starts import explain_choice
+
     job, model = this.job, this.model
     screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters_} clusters")
     for name in ("cluster", "rows", "weight", "mean certainty"):
@@ -266,6 +278,8 @@ def _summarise(this: Fit) -> None:
     if model.support_ is not None:
         console.print(model.support_.sentence())
     console.print(_SCALED["mixed" if _is_mixed(this.data) else model.units_.kind])
+    if len(model.starts_) > 1:
+        console.print(explain_choice(model.starts_, model.start.selection))
     if this.comparison is not None and job.is_alone:
         _show_comparison(this.comparison)
     for note in this.notes:

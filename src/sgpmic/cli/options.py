@@ -18,71 +18,98 @@ TablePath = Annotated[
 ]
 Clusters = Annotated[
     str,
-    typer.Option("-k", "--clusters", help="Number of clusters, or auto to find it."),
+    typer.Option(
+        "-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto to find it."
+    ),
 ]
 Dimensions = Annotated[
     str,
     typer.Option(
         "-d",
         "--dimensions",
+        metavar="NUMBER",
         help="Latent dimensions, the share of variance to keep (0.95), or auto.",
     ),
 ]
-OutFolder = Annotated[Path, typer.Option(help="Folder for the results.")]
+OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]
 Columns = Annotated[
     list[str] | None,
-    typer.Option("--columns", help="Features to use, with commas; all columns by default."),
+    typer.Option(
+        "--columns", metavar="COLUMNS", help="Features to use, with commas; all columns by default."
+    ),
 ]
 Drop = Annotated[
-    list[str] | None, typer.Option("--drop", help="Columns to leave out, with commas.")
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMNS", help="Columns to leave out, with commas."),
 ]
 IdColumns = Annotated[
     list[str] | None,
-    typer.Option("--id", help="Column that names the rows; of several the first. Not fitted to."),
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="Column that names the rows; of several the first. Not fitted to.",
+    ),
 ]
 Number = Annotated[
     list[str] | None,
-    typer.Option("--number", help="Columns that are numbers, as they are, with commas."),
+    typer.Option(
+        "--number", metavar="COLUMNS", help="Columns that are numbers, as they are, with commas."
+    ),
 ]
 Category = Annotated[
     list[str] | None,
-    typer.Option("--category", help="Columns that are categories, also if they hold numbers."),
+    typer.Option(
+        "--category",
+        metavar="COLUMNS",
+        help="Columns that are categories, also if they hold numbers.",
+    ),
 ]
 Ordered = Annotated[
     list[str] | None,
     typer.Option(
-        "--ordered", help="Columns with levels in an order; the order too: 'size=small<mid<large'."
+        "--ordered",
+        metavar="COLUMNS",
+        help="Columns with levels in an order; the order too: 'size=small<mid<large'.",
     ),
 ]
 Date = Annotated[
-    list[str] | None, typer.Option("--date", help="Columns that are dates or times, with commas.")
+    list[str] | None,
+    typer.Option("--date", metavar="COLUMNS", help="Columns that are dates or times, with commas."),
 ]
 Log = Annotated[
     list[str] | None,
-    typer.Option("--log", help="Columns of which the logarithm is taken, with commas."),
+    typer.Option(
+        "--log", metavar="COLUMNS", help="Columns of which the logarithm is taken, with commas."
+    ),
 ]
 LabelColumn = Annotated[
     str | None,
     typer.Option(
-        "--label", help="Column with known groups: shown beside the clusters, never fitted to."
+        "--label",
+        metavar="COLUMN",
+        help="Column with known groups: shown beside the clusters, never fitted to.",
     ),
 ]
 Scale = Annotated[
     str | None,
     typer.Option(
+        metavar="WORD",
         help="Divide every feature by its own spread (each), all by one number (one), or none; "
-        "auto decides from the ranges."
+        "auto decides from the ranges.",
     ),
 ]
-Kernel = Annotated[str, typer.Option(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
+Kernel = Annotated[
+    str, typer.Option(metavar="WORD", help="rbf, linear, matern32, matern52 or rational_quadratic.")
+]
 Latent = Annotated[
     str,
     typer.Option(
+        metavar="WORD",
         help="Latent points as point estimates (point), or with their uncertainty (variational): "
-        "slower, and clusters that the data do not ask for end empty."
+        "slower, and clusters that the data do not ask for end empty.",
     ),
 ]
-Inducing = Annotated[int, typer.Option(min=1, help="Number of inducing points.")]
+Inducing = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Number of inducing points.")]
 Committee = Annotated[
     bool,
     typer.Option(
@@ -90,26 +117,36 @@ Committee = Annotated[
         help="Let different clusterings vote on every row first, or leave it to the model alone.",
     ),
 ]
-Starts = Annotated[int, typer.Option(min=1, help="Number of starts.")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Most rounds of EM; 20, or the paper's 2.")]
+Starts = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Number of starts.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="NUMBER", help="Most rounds of EM; 20, or the paper's 2."),
+]
 Batch = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Learn in random batches of so many rows (some thousand): for large tables."
+        min=1,
+        metavar="ROWS",
+        help="Learn in random batches of so many rows (some thousand): for large tables.",
     ),
 ]
 AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
-Device = Annotated[str, typer.Option(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Seed of everything random.")]
+Device = Annotated[
+    str, typer.Option(metavar="WORD", help="cpu, gpu, or auto: a GPU where JAX finds one.")
+]
 Processes = Annotated[
     int,
     typer.Option(
         min=1,
+        metavar="NUMBER",
         help="Processes to start on this machine, each with its share of a Parquet or .npy "
         "file; under srun or mpirun leave it out.",
     ),
 ]
-CheckpointEvery = Annotated[int, typer.Option(min=1, help="Rounds between two checkpoints.")]
+CheckpointEvery = Annotated[
+    int, typer.Option(min=1, metavar="NUMBER", help="Rounds between two checkpoints.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]

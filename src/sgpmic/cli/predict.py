@@ -31,10 +31,16 @@ def predict(
     run: RunPath,
     table: Annotated[Path, typer.Argument(metavar="NEW", help="Table with the new rows.")],
     out: Annotated[
-        Path | None, typer.Option(help="CSV to write; NEW-labels.csv in this folder by default.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="CSV to write; NEW-labels.csv in this folder by default."
+        ),
     ] = None,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column that names the rows; as in fit by default.")
+        str | None,
+        typer.Option(
+            "--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."
+        ),
     ] = None,
     device: Device = "auto",
     force: Force = False,

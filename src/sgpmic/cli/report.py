@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def report(
     run: RunPath,
     table: Annotated[
-        Path | None, typer.Option(help="The table that was fitted, if it has moved.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The table that was fitted, if it has moved."),
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""

@@ -10,6 +10,7 @@ import numpy as np
 from sgpmic.exceptions import (
     ConvergenceWarning,
     DeadClusterWarning,
+    DimensionsWarning,
     EmptyFeatureWarning,
     JitterWarning,
     NoStructureWarning,
@@ -32,12 +33,20 @@ def advice(
             f"{len(unseen)} of the features have no value in any row and were left out: {shown}"
             f"{more}.",
         )
+    n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
+    # Two of one feature are the default, and make a plot.
+    if n_components > max(n_seen, 2):
+        yield (
+            DimensionsWarning,
+            f"n_components={n_components} is more than the table's {n_seen} features: what is "
+            "beyond them holds nothing but noise. Use fewer, or n_components='auto'.",
+        )
     support = result.structure.support
     if support is not None and not support.supported and result.S.shape[1] > 1:
         yield (
             NoStructureWarning,
             f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
-            "ask for n_clusters='auto' or 1, or add features that tell groups apart.",
+            "use n_clusters='auto' or n_clusters=1, or add features that tell groups apart.",
         )
     for note in outcome.notes:
         yield StartWarning, note
@@ -51,15 +60,16 @@ def advice(
     elif empty:
         yield (
             DeadClusterWarning,
-            f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters, more "
-            "starts (start__n_init) or a stronger prior (em__prior_strength) may suit the data.",
+            f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters "
+            "(n_clusters) or more starts (start__n_init) may suit the data, or a stronger prior "
+            "(em__prior_strength).",
         )
     if result.predictor.jitter > settings.em.jitter:
         yield (
             JitterWarning,
             "A kernel matrix was close to singular: its jitter was raised from "
-            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may "
-            "help.",
+            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points "
+            "(n_inducing) may help.",
         )
     rounds = len(outcome.history)
     if outcome.broke_off:
@@ -71,6 +81,6 @@ def advice(
     elif settings.tol > 0 and not outcome.converged and rounds == settings.max_iter:
         yield (
             ConvergenceWarning,
-            f"The bound was still rising after {rounds} rounds; raise max_iter, or tol if that "
+            f"The bound was still rising after {rounds} rounds: raise max_iter, or tol if that "
             "is good enough.",
         )

@@ -34,6 +34,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from sgpmic.learning.modes import cluster_by_modes
+from sgpmic.learning.progress import announce
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -139,6 +140,7 @@ def take_vote(
     distances, neighbours = nearest_others(Y)
     partitions: dict[str, Ints] = {}
     for name, make in _members(Y, n_clusters, distances, neighbours, random_state):
+        announce(f"committee: {name}")
         _try(partitions, name, make)
     known = [partition[order] for partition in known]
     partitions = _without(partitions, known)
@@ -151,6 +153,7 @@ def take_vote(
         ):
             start = count(partitions, n_clusters, neighbours).shares if from_votes else "fcm"
             n_dimensions = min(_OWN_DIMENSIONS, Y.shape[1])
+            announce(f"committee: {name}")
             _try(partitions, name, partial(own_fit, Y, embedding, n_dimensions, start))
     partitions = _without(partitions, known)
     if not partitions:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from sgpmic.learning.committee import nearest_others, take_vote
 from sgpmic.learning.modes import find_hills
+from sgpmic.learning.progress import announce, listening
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +101,9 @@ def choose_number(
     certainty: dict[int, float] = {}
     seed = random_state.randint(np.iinfo(np.int32).max)
     for k in range(2, most + 1):
-        vote = take_vote(Y, k, np.random.RandomState(seed))
+        announce(f"trying {k} of {most} clusters")
+        with listening(None):
+            vote = take_vote(Y, k, np.random.RandomState(seed))
         if vote is not None:
             certainty[k] = float(vote.shares.max(axis=1).mean())
     score = {k: sure - _MODES_COUNT * abs(np.log(k / modes)) for k, sure in certainty.items()}

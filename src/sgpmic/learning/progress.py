@@ -1,8 +1,10 @@
-"""What callbacks are told after every round."""
+"""What callbacks are told after every round, and what is announced before the first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +54,32 @@ class Progress:
 
 #: A callback may return True to end the start it is told about.
 Callback = Callable[[Progress], object]
+
+
+#: Is told what is being done, in a few words.
+Listener = Callable[[str], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Let a function hear what learning is doing: what comes before the rounds takes a while.
+
+    None for silence, where a fit is part of another one.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def announce(words: str) -> None:
+    """Say what is done next, to whoever listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(words)
 
 
 def print_progress(progress: Progress) -> None:

@@ -18,7 +18,7 @@ from sgpmic._runtime import with_numerics
 from sgpmic.learning.em import RoundInfo, State, em_round
 from sgpmic.learning.minibatch import draw_batches, epoch
 from sgpmic.learning.options import Limits, Options
-from sgpmic.learning.progress import Callback, Progress
+from sgpmic.learning.progress import Callback, Progress, announce
 from sgpmic.learning.snapshots import Outcome
 from sgpmic.model.rows import Rows
 from sgpmic.parallel.group import ProcessGroup
@@ -98,6 +98,10 @@ def run_rounds(
     for number in range(made + 1, loop.max_iter + 1):
         if outcome.ended:
             break
+        if number == made + 1:  # the only one that may take much longer than those before it
+            announce(
+                "first round (compiling may take a while)" if number == 1 else f"round {number}"
+            )
         new_state, info = loop.make_round(outcome.state, number, seed)
         record = _record(info, number, start, loop.constant)
         record["seconds"] = time.perf_counter() - began

@@ -23,7 +23,7 @@ from sgpmic.learning.em import Parameters, StartArrays, State, first_state, last
 from sgpmic.learning.gaps import complete_rows, features_seen, has_gaps, with_gaps
 from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
-from sgpmic.learning.progress import print_progress
+from sgpmic.learning.progress import announce, listening, print_progress
 from sgpmic.learning.reference import answer_alike, make_reference, sample_numbers
 from sgpmic.learning.rounds import Loop, run_rounds
 from sgpmic.learning.settings import EM, Committee, Computation, Start
@@ -315,7 +315,9 @@ def _own_fit(
         verbose=0,
     )
     group = ProcessGroup(len(Y), alone=True)
-    labels: NDArray[np.int64] = run(short, Y, group, np.random.RandomState(seed)).S.argmax(axis=1)
+    with listening(None):  # a round of this one is none of the fit's
+        result = run(short, Y, group, np.random.RandomState(seed))
+    labels: NDArray[np.int64] = result.S.argmax(axis=1)
     return labels
 
 
@@ -473,6 +475,8 @@ def learn(
         if number >= n_planned and any(_is_whole(o, settings, loop) for o in outcomes[:number]):
             break
         if number >= len(outcomes):
+            kind = start.describe()
+            announce(f"start: {kind['embedding']} and {kind['memberships']}")
             state, notes = first.make(start)
             if number >= n_planned:
                 notes = (start.retry_note(), *notes)
@@ -495,8 +499,8 @@ def learn(
     if not survivors:
         raise ValueError(
             "The first round of learning gave numbers that are not finite. Look for features of "
-            "very different sizes and scale them, or raise the jitter (em__jitter) above "
-            f"{settings.em.jitter:g}."
+            "very different sizes and scale them (scale='each'), or raise the jitter (em__jitter) "
+            f"above {settings.em.jitter:g}."
         )
     outcomes = [outcomes[i] for i in survivors]
     partitions = [loop.group.own_rows(o.state.S).argmax(axis=1) for o in outcomes]
@@ -531,6 +535,7 @@ def finish(learned: Learned, first: _FirstStates, random_state: np.random.Random
     A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
     what it found for its rows, and all remember the same sample of everybody's.
     """
+    announce("last E-step")
     state, loop, M = learned.outcome.state, first.loop, first.settings.n_clusters
     group, shared = loop.group, loop.options.shared
     last = last_e_step(state, loop.rows, loop.options)

@@ -118,3 +118,40 @@ def choose(
     # Rounding must not decide a tie: the earlier start wins.
     close = np.flatnonzero(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max())))
     return int(close[0])
+
+
+def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
+    """Return why one of several starts was kept, in a sentence or two; '' where there was one.
+
+    Parameters
+    ----------
+    starts : sequence of dict
+        As ``SGPMIC.starts_``, with or without the labels.
+    selection : {'consensus', 'bound'}
+    """
+    if len(starts) < 2:
+        return ""
+    kept = next(i for i, start in enumerate(starts) if start["kept"])
+    mine = starts[kept]
+    name = f"start {kept + 1} of {len(starts)} ({mine['embedding']} and {mine['memberships']})"
+    bounds, agreement = ([float(start[key]) for start in starts] for key in ("bound", "agreement"))
+    judged, what = (agreement, "agreement") if selection == "consensus" else (bounds, "bound")
+    among = ""
+    if judged[kept] < max(judged) - 1e-9 * max(1.0, abs(max(judged))):
+        among = " of those in which every cluster has rows"
+    if what == "bound":
+        return f"Kept: {name}, for the highest bound{among}."
+    sentence = (
+        f"Kept: {name}, whose clusters agree best with those of the others{among} (mean adjusted "
+        f"Rand index {agreement[kept]:.2f})"
+    )
+    level = [a for a in agreement if abs(a - agreement[kept]) <= 1e-9]
+    if len(level) > 1 and not among:
+        sentence += "; of equals the first is kept"
+    if bounds[kept] < max(bounds):
+        better = bounds.index(max(bounds)) + 1
+        sentence += (
+            f". Start {better} has a higher bound, which does not decide: a flexible mapping can "
+            "explain poor clusters well"
+        )
+    return sentence + "."

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic.learning.how_many import NumberOfClusters, choose_number
+from sgpmic.learning.progress import announce
 from sgpmic.learning.support import Support, structure_support
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
@@ -88,7 +89,10 @@ def examine(
     numbers = rows_to_look_at(group.n_rows)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
-    found = structure_support(sample) if support or clusters else None
+    found = None
+    if support or clusters:
+        announce("looking for clusters at all")
+        found = structure_support(sample)
     number = None
     if clusters and found is not None:
         plausible = found.p_value <= _PLAUSIBLE

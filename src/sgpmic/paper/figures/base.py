@@ -15,7 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
-from sgpmic.colours import MARKERS, OKABE_ITO
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.methods import Problem
 from sgpmic.paper.results import Case, Record
@@ -99,7 +100,7 @@ def scatter_classes(axes: Axes, points: NDArray[np.float64], classes: NDArray[An
             points[mine, 1],
             s=16,
             marker=MARKERS[number % len(MARKERS)],
-            facecolors=OKABE_ITO[number % len(OKABE_ITO)],
+            facecolors=COLOURS[number % len(COLOURS)],
             edgecolors="black",
             linewidths=0.3,
             alpha=0.85,

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from sgpmic.colours import MARKERS, OKABE_ITO
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.figures.base import Figure, set_title
 from sgpmic.paper.results import Case, Record
@@ -102,7 +103,7 @@ def _plot_means(axes: Axes, pairs: Iterable[tuple[int, float]], number: int, lab
         np.array(places),
         np.array([np.mean(groups[place]) for place in places]),
         yerr=np.array([np.std(groups[place]) for place in places]),
-        color=OKABE_ITO[number],
+        color=COLOURS[number],
         marker=MARKERS[number],
         linestyle=_LINES[number],
         markersize=5,

@@ -1,0 +1,256 @@
+"""What the command line says: options that exist, no parameters of Python, lines that fit."""
+
+import ast
+import io
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.cli.helpers import here
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import sgpmic
+from sgpmic import SGPMIC, Progress
+from sgpmic.cli import display as display_module
+from sgpmic.cli.app import app
+from sgpmic.cli.display import FitDisplay, fitting
+from sgpmic.cli.words import OPTIONS, in_options
+from sgpmic.exceptions import DimensionsWarning
+from sgpmic.learning.progress import listening
+from sgpmic.learning.starts import explain_choice
+
+SOURCE = Path(sgpmic.__file__).parent
+
+#: Parameters of the estimator, also by the names they have within their settings.
+PARAMETERS = {part for name in SGPMIC().get_params() for part in (name, name.split("__")[-1])}
+#: Those among them that are words of English, or of an option, as well.
+_WORDS = {"kernel", "latent", "scale", "committee", "start", "em", "computation", "embedding"}
+_WORDS |= {"memberships", "inducing", "pieces", "selection", "optimizer", "callbacks", "device"}
+_WORDS |= {"checkpoint", "jitter", "mapping", "strength", "verbose"}
+TECHNICAL = PARAMETERS - _WORDS
+
+#: Raised only for what the command line has no option for.
+NOT_FOR_COMMANDS = ("warm_start", "X has", "n_samples=", "start__{name}", "A fit in several")
+
+
+def all_options() -> set[str]:
+    found: set[str] = set()
+
+    def visit(command: Any) -> None:
+        for parameter in command.params:
+            found.update(parameter.opts, parameter.secondary_opts)
+        for child in getattr(command, "commands", {}).values():
+            visit(child)
+
+    visit(get_command(app))
+    return found | {"--help"}
+
+
+def text_of(node: ast.AST) -> str:
+    """Return a literal, with a number for everything that is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) for part in node.values)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.FormattedValue):
+        return "'each'" if node.conversion == ord("r") else "7"
+    return ""
+
+
+def sentences(path: Path) -> list[str]:
+    """Return the texts of all errors, warnings and notes in a module."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    inner = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+        if part is not node
+    }
+    found = [
+        text_of(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in docstrings | inner
+    ]
+    return [text for text in found if text.count(" ") > 2]
+
+
+#: Modules whose errors and warnings a user of ``sgpmic fit`` can see.
+SEEN = [
+    *sorted((SOURCE / "learning").glob("*.py")),
+    SOURCE / "estimator.py",
+    SOURCE / "kernels.py",
+    *sorted((SOURCE / "cli").glob("*.py")),
+]
+
+
+@pytest.mark.parametrize("path", SEEN, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_sentence_names_what_the_command_line_does_not_have(path: Path) -> None:
+    options = all_options()
+    for sentence in sentences(path):
+        if any(words in sentence for words in NOT_FOR_COMMANDS):
+            continue
+        # The command line's own table of these words, and what they become.
+        if path.stem == "words":
+            continue
+        said = in_options(sentence)
+        for name in re.findall(r"[A-Za-z_]\w*", said):
+            assert name not in TECHNICAL, said
+        for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", said):
+            assert option in options, said
+
+
+def test_the_sentences_are_found() -> None:
+    found = sentences(SOURCE / "learning" / "advice.py")
+    assert any("raise max_iter" in sentence for sentence in found)
+    assert len(found) >= 7
+
+
+def test_parameters_become_options_that_set_them() -> None:
+    assert set(OPTIONS.values()) <= all_options()
+    cases = {
+        "raise max_iter, or tol if that is good enough.": "raise --rounds.",
+        "use n_clusters='auto' or n_clusters=1.": "use -k auto or -k 1.",
+        "more starts (start__n_init) may": "more starts (--starts) may",
+        "the kernel's scale and latent points": "the kernel's scale and latent points",
+        "latent='x' is not known; use 'point'.": "--latent x is not known; use 'point'.",
+        "batch_size=5 is less than n_inducing=50": "--batch 5 is less than --inducing 50",
+        "or raise it, or raise the jitter (em__jitter) above 1e-08.": "or raise it.",
+    }
+    for sentence, expected in cases.items():
+        assert in_options(sentence) == expected
+
+
+@pytest.mark.parametrize(
+    ("slip", "words"),
+    [
+        (("-d", "0"), "-d must be a whole number"),
+        (("--kernel", "cosine"), "--kernel cosine"),
+        (("--latent", "soft"), "--latent soft is not known"),
+        (("--scale", "all"), "--scale all is not known"),
+        (("--batch", "5"), "--batch 5 is less than --inducing 50"),
+        (("--batch", "60", "--latent", "variational"), "leave out --batch, or use --latent point"),
+        (("--as-published", "--scale", "each"), "use --scale one"),
+    ],
+)
+def test_refusals_name_options(tmp_path: Path, slip: tuple[str, ...], words: str) -> None:
+    np.save(tmp_path / "t.npy", np.random.default_rng(0).normal(size=(70, 3)))
+    done = here("fit", tmp_path / "t.npy", "-k", "2", *slip, "--out", tmp_path / "run")
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert words in said
+    assert not TECHNICAL & set(re.findall(r"[A-Za-z_]\w*", said))
+
+
+def test_help_is_in_words() -> None:
+    for command in ((), ("fit",), ("demo",), ("predict",), ("report",), ("paper", "table")):
+        done = CliRunner().invoke(app, [*command, "--help"])
+        assert done.exit_code == 0
+        for word in ("<bool>", "<str>", "list[str]", "<int", "Show it"):
+            assert word not in done.output, f"{command}: {word}"
+    assert "Show the version and exit." in CliRunner().invoke(app, ["--help"]).output
+
+
+def start(embedding: str, bound: float, agreement: float, *, kept: bool = False) -> dict[str, Any]:
+    return {
+        "embedding": embedding,
+        "memberships": "fcm",
+        "bound": bound,
+        "agreement": agreement,
+        "kept": kept,
+    }
+
+
+def test_why_a_start_was_kept() -> None:
+    first, low = start("isomap", -10.0, 0.5), start("pca", -30.0, 0.9, kept=True)
+    words = explain_choice([first, low], "consensus")
+    assert words.startswith("Kept: start 2 of 2 (pca and fcm), whose clusters agree best")
+    assert "0.90" in words
+    assert "Start 1 has a higher bound, which does not decide" in words
+    high = explain_choice([start("pca", -1.0, 0.9, kept=True), first], "consensus")
+    assert "higher bound" not in high
+    tie = explain_choice(
+        [start("pca", -1.0, 0.9, kept=True), start("isomap", -2, 0.9)], "consensus"
+    )
+    assert "of equals the first" in tie
+    lost = explain_choice([start("pca", -1.0, 0.2, kept=True), first], "consensus")
+    assert "of those in which every cluster has rows" in lost
+    by_bound = explain_choice([start("pca", -1.0, 0.2, kept=True), first], "bound")
+    assert by_bound == "Kept: start 1 of 2 (pca and fcm), for the highest bound."
+    assert explain_choice([low], "consensus") == ""
+
+
+def progress(number: int, n_starts: int = 1) -> Progress:
+    return Progress(
+        start=n_starts - 1,
+        n_starts=n_starts,
+        round=number,
+        max_rounds=20,
+        bound=-123456789.123,
+        change=float("inf") if number == 1 else 1.5e-3,
+        cluster_sizes=np.full(30, 12345.0),
+        seconds=1000.0,
+        _labels=lambda: np.zeros(1, np.int64),
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_the_progress_line_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(display_module, "console", console)
+    shown = FitDisplay(20, 10)
+    steps: list[tuple[Any, Any, str]] = [
+        (shown.announce, "committee: SGPMIC, ISOMAP start and votes", "committee: SGPMIC"),
+        (shown.announce, "start: isomap and votes", "start: isomap"),
+        (shown.announce, "first round (compiling may take a while)", "first round"),
+        (shown.show, progress(1, 10), "round 1/20"),
+        (shown.show, progress(3, 10), "round 3/20"),
+        (shown.announce, "start: pca and gmm", "start: pca and gmm"),
+        (shown.finish, "12 rounds, bound -123456789.12", "done: 12 rounds"),
+    ]
+    for tell, what, words in steps:
+        tell(what)
+        with console.capture() as captured:
+            console.print(shown.get_renderable())
+        (line,) = captured.get().rstrip("\n").split("\n")
+        assert len(line) <= width
+        assert words in line
+        assert "…" not in line or width == 40 or "sizes" in line
+
+
+def test_what_does_not_fit_is_left_out_from_the_end() -> None:
+    parts = ["round 3/20", "bound -1", "", "change 1e-3"]
+    assert fitting(parts, 80) == "round 3/20, bound -1, change 1e-3"
+    assert fitting(parts, 20) == "round 3/20, bound -1"
+    assert fitting(parts, 12) == "round 3/20"
+    assert fitting(parts, 5) == "roun…"
+
+
+def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)) + 5.0 * (np.arange(60)[:, None] % 3)
+    heard: list[str] = []
+    model = SGPMIC(3, 4, n_inducing=10, max_iter=1, random_state=0)
+    model.set_params(committee__own_fits=False, em__m_steps=2)
+    with listening(heard.append), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        model.fit(rows)
+    assert heard[0] == "looking for clusters at all"
+    assert heard[1] == "committee: k-means"
+    at = heard.index("start: isomap and votes")
+    assert heard[at + 1].startswith("first round")
+    assert heard[-1] == "last E-step"
+    (said,) = [str(one.message) for one in warned if one.category is DimensionsWarning]
+    assert in_options(said).startswith("-d 4 is more than the table's 3 features")
+    assert in_options(said).endswith("Use fewer, or -d auto.")

@@ -28,7 +28,7 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = "0.2.0"
+__version__ = "1.0.0rc1"
 
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {

@@ -77,14 +77,13 @@ def cluster(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from anndata import AnnData
+    >>> from sklearn.datasets import load_iris
     >>> from sgpmic.anndata import cluster
-    >>> centres = np.repeat([[0.0] * 5, [9.0] * 5], 30, axis=0)
-    >>> adata = AnnData(centres + np.random.default_rng(0).normal(size=(60, 5)))
-    >>> cluster(adata, n_clusters=2)
+    >>> adata = AnnData(load_iris().data)
+    >>> cluster(adata, n_clusters=3)
     >>> adata.obs["sgpmic"].value_counts().to_dict()
-    {'0': 30, '1': 30}
+    {'0': 64, '1': 50, '2': 36}
     """
     _check(adata, key_added)
     name, rows = _rows(adata, use_rep, n_pcs)

@@ -5,11 +5,16 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 ARENA := build/arena
 
-
 # Where your copy of the Yale faces is, for `make gallery`; without it that picture stays as it is.
 FACES ?=
 
-.PHONY: demo test lint docs gallery bench bench-peers bench-arena clean
+# The part of the tests that runs on every Python, and with the lowest versions of what we need.
+CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_checks.py tests/estimator/test_sparse.py \
+  tests/plots tests/tables tests/storage tests/anndata tests/cli/test_fit.py \
+  tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py
+PY ?= 3.11
+
+.PHONY: demo test test-python test-pythons test-lowest lint docs gallery dist bench bench-peers bench-arena clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +44,29 @@ lint: $(VENV)/installed-test
 test: $(VENV)/installed-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --max-worker-restart=0 \
 	  tests/parallel tests/cli tests/estimator tests
+
+# The core tests on another Python: make test-python PY=3.13 (python3.13 must be on the path).
+test-python:
+	python$(PY) -m venv build/python-$(PY)
+	build/python-$(PY)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test-core]'
+	build/python-$(PY)/bin/python -m pytest --durations=5 $(CORE_TESTS)
+
+test-pythons:
+	for version in 3.11 3.12 3.13 3.14; do $(MAKE) test-python PY=$$version || exit 1; done
+
+# The core tests with the lowest version of everything that pyproject.toml asks for.
+test-lowest:
+	python3.11 -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c tests/lowest.txt -e '.[test-core]'
+	build/lowest/bin/python -m pytest --durations=5 $(CORE_TESTS)
+
+# Wheel and sdist, in dist/; the wheel is made from the sdist, so that both are complete.
+dist:
+	test -x build/dist-tools/bin/python || $(PYTHON) -m venv build/dist-tools
+	build/dist-tools/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	build/dist-tools/bin/python -m build --outdir dist .
+	build/dist-tools/bin/python -m twine check --strict dist/*
 
 # The documentation as a site: open site/index.html.
 docs: $(VENV)/installed-docs
@@ -78,4 +106,4 @@ bench-arena: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/arena.py --page docs/quality.md --plot docs/images/ranks.svg
 
 clean:
-	rm -rf $(VENV) $(PEERS) demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build/python-* build/lowest build/dist-tools dist demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,7 +35,7 @@ PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 
 MODULES = (
     *("sgpmic", "sgpmic.estimator", "sgpmic.fuzzy", "sgpmic.model.evaluate"),
-    "sgpmic.tables.encoder",
+    *("sgpmic.tables.encoder", "sgpmic.anndata"),
     *("sgpmic.paper.datasets", "sgpmic.paper.metrics"),
 )
 

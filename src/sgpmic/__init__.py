@@ -28,7 +28,7 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = "0.2.0"
+__version__ = "1.0.0rc1"
 
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {
@@ -46,7 +46,13 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    try:
+        return getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        # Only where somebody has left it out on purpose: docs/howto/install.md.
+        if error.name != "pyarrow":
+            raise
+        raise ImportError(f"{name} needs pyarrow: pip install pyarrow.") from None
 
 
 def __dir__() -> list[str]:

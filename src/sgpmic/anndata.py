@@ -1,0 +1,187 @@
+"""Clusters of the cells of an AnnData, in the manner of scanpy's ``tl.leiden``."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from sgpmic.estimator import SGPMIC
+from sgpmic.exceptions import SGPMICWarning
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+__all__ = ["cluster"]
+
+_log = logging.getLogger("sgpmic")
+
+#: How many values are looked at to tell counts from other numbers.
+_LOOKED_AT = 100_000
+
+
+def cluster(
+    adata: AnnData,
+    n_clusters: int | str = "auto",
+    *,
+    use_rep: str | None = None,
+    n_pcs: int | None = None,
+    key_added: str = "sgpmic",
+    copy: bool = False,
+    random_state: int | np.random.RandomState | None = 0,
+    **parameters: Any,
+) -> AnnData | None:
+    """Cluster cells, and place them in a latent space.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells are its rows. Normalise and log-transform counts first, as for any clustering.
+    n_clusters : int or 'auto', default='auto'
+        Number of clusters.
+    use_rep : str, optional
+        What is clustered: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` where it is
+        there, otherwise ``'X'``, dense or sparse.
+    n_pcs : int, optional
+        The first so many columns of a representation in ``adata.obsm``; all of them by default.
+    key_added : str, default='sgpmic'
+        What the results are called.
+    copy : bool, default=False
+        Whether to return a copy with the results, and leave `adata` as it is.
+    random_state : int, RandomState instance or None, default=0
+        Seed of everything random.
+    **parameters
+        Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are all
+        divided by one number (``scale='one'``) unless you say otherwise: their spreads say what
+        they matter.
+
+    Returns
+    -------
+    AnnData or None
+        The copy, or None where there is none. It holds
+
+        - ``.obs[key_added]``: the cluster of every cell, a categorical of ``'0'``, ``'1'``, …;
+          ``'0'`` is the largest.
+        - ``.obs[key_added + '_certainty']``: how probable that cluster is.
+        - ``.obsm[key_added + '_memberships']``: the probability of every cluster.
+        - ``.obsm['X_' + key_added]``: the latent points, for ``sc.pl.embedding``.
+        - ``.uns[key_added]``: the parameters (``'params'``), whether the cells have clusters at all
+          (``'support'``), the clusters' weights and how the fit ended.
+
+    See Also
+    --------
+    SGPMIC : The model itself: fit it to ``adata.obsm['X_pca']`` to place new cells.
+
+    Examples
+    --------
+    >>> from anndata import AnnData
+    >>> from sklearn.datasets import load_iris
+    >>> from sgpmic.anndata import cluster
+    >>> adata = AnnData(load_iris().data)
+    >>> cluster(adata, n_clusters=3)
+    >>> adata.obs["sgpmic"].value_counts().to_dict()
+    {'0': 64, '1': 50, '2': 36}
+    """
+    _check(adata, key_added)
+    name, rows = _rows(adata, use_rep, n_pcs)
+    if name == "X_pca":
+        parameters.setdefault("scale", "one")
+    _log.info("Clustering %d cells by %s, %d columns.", rows.shape[0], name, rows.shape[1])
+    model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
+    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
+    result = adata.copy() if copy else adata
+    _store(model, result, key_added, {**asked, "random_state": random_state})
+    return result if copy else None
+
+
+def _check(adata: AnnData, key_added: str) -> None:
+    try:
+        from anndata import AnnData
+    except ImportError:
+        raise ImportError("This needs anndata: pip install 'sgpmic[anndata]'.") from None
+    if not isinstance(adata, AnnData):
+        raise TypeError(
+            f"adata is a {type(adata).__name__}, not an AnnData: wrap it in one, or fit SGPMIC to "
+            "it."
+        )
+    if not isinstance(key_added, str) or not key_added:
+        raise ValueError(f"key_added is {key_added!r}: give the results a name.")
+    if not adata.n_obs:
+        raise ValueError("adata has no cells.")
+
+
+def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, Any]:
+    """Return what is clustered, and its name."""
+    name = use_rep or ("X_pca" if "X_pca" in adata.obsm else "X")
+    if name == "X":
+        if n_pcs is not None:
+            raise ValueError(
+                "n_pcs is a number of principal components, and there are none in adata.obsm: run "
+                "sc.pp.pca(adata) first, or leave n_pcs out."
+            )
+        return name, _expression(adata)
+    if name not in adata.obsm:
+        there = ", ".join(map(repr, adata.obsm)) or "nothing"
+        raise KeyError(
+            f"adata.obsm has no {name!r}; it has {there}. Name one of these, or use_rep='X'."
+        )
+    rows = adata.obsm[name]
+    if n_pcs is None:
+        return name, rows
+    if not 1 <= n_pcs <= rows.shape[1]:
+        raise ValueError(f"n_pcs is {n_pcs}, but adata.obsm[{name!r}] has {rows.shape[1]} columns.")
+    # A representation may be a data frame.
+    return name, rows.iloc[:, :n_pcs] if hasattr(rows, "iloc") else rows[:, :n_pcs]
+
+
+def _expression(adata: AnnData) -> Any:
+    if adata.isbacked:
+        raise ValueError(
+            "adata.X is on disk (backed mode): call adata = adata.to_memory() first, or cluster "
+            "principal components in adata.obsm."
+        )
+    if adata.X is None:
+        raise ValueError("adata has no X: give it one, or name a key of adata.obsm with use_rep.")
+    values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
+    some = np.asarray(values[:_LOOKED_AT])
+    if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
+        warnings.warn(
+            "adata.X looks like raw counts: clusters would mostly be depths of sequencing. "
+            "Normalise and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
+            SGPMICWarning,
+            stacklevel=4,
+        )
+    return adata.X
+
+
+def _store(model: SGPMIC, adata: AnnData, key: str, asked: dict[str, Any]) -> None:
+    import pandas as pd  # anndata has it
+
+    present = [str(label) for label in np.unique(model.labels_)]
+    adata.obs[key] = pd.Categorical([str(label) for label in model.labels_], categories=present)
+    adata.obs[f"{key}_certainty"] = model.memberships_.max(axis=1)
+    adata.obsm[f"{key}_memberships"] = model.memberships_
+    adata.obsm[f"X_{key}"] = model.embedding_
+    found: dict[str, Any] = {
+        "params": {name: _plain(value) for name, value in asked.items() if value is not None},
+        "n_clusters": int(model.n_clusters_),
+        "n_components": int(model.n_components_),
+        "weights": np.asarray(model.weights_),
+        "lower_bound": float(model.lower_bound_),
+        "converged": bool(model.converged_),
+    }
+    if model.support_ is not None:
+        found["support"] = {
+            "sentence": model.support_.sentence(),
+            "supported": bool(model.support_.supported),
+            "p_value": float(model.support_.p_value),
+        }
+    adata.uns[key] = found
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as something that an h5ad file can hold."""
+    return value if isinstance(value, str | bool | int | float) else repr(value)

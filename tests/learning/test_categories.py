@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+from sgpmic import SGPMIC
 from sgpmic.learning.categories import committee_view, find_categories
 from sgpmic.learning.committee import take_vote
 from sgpmic.learning.units import measure_units
@@ -95,3 +96,11 @@ def test_a_category_alone_makes_no_clusters() -> None:
     assert adjusted_rand_score(labels, vote.labels) > 0.9
     everything_repeats = take_vote(heaps[:, 2:], 2, np.random.RandomState(0), None, [chance])
     assert everything_repeats is not None  # the votes of all, rather than none
+
+
+def test_the_picture_shows_clusters_not_combinations_of_levels() -> None:
+    """Started from the rows as they are, every combination of levels becomes an island."""
+    Y, labels, chance = mixed_table()
+    model = SGPMIC(2, max_iter=3, scale="one", random_state=0).fit(Y)
+    of_chance = silhouette_score(model.embedding_, chance)
+    assert silhouette_score(model.embedding_, labels) > of_chance + 0.1

@@ -1,4 +1,4 @@
-"""Tables with categories, as a committee sees them: by their common factors.
+"""Tables with categories, as the committee and the start see them: by their common factors.
 
 A category of a table stands in it as indicators, one for every level but for two levels (as
 :class:`sgpmic.TableEncoder` writes them). Rows then lie in separate heaps, one for every
@@ -7,7 +7,8 @@ apart: to a neighbour graph that looks like perfect clusters. What is meant by a
 several columns have in common. So of a table with many categories the committee sees the principal
 factors (of the weights that factor analysis of mixed data gives, where the encoder has given them),
 as many as stand out from chance, and members whose clusters are nothing but levels of one category
-do not count.
+do not count. The start of the embedding is made from the same factors: from the rows as they are it
+would be an island for every combination of levels, and learning does not join islands.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def run(
     starts = plan_starts(start.embedding, start.memberships, start.n_init + n_retries, random_state)
     if previous is not None:
         starts = [PlannedStart("last fit", "last fit", starts[0].seed)]
-    first = _FirstStates(settings, Y, whole, units, n_components, loop, previous)
+    first = _FirstStates(settings, Y, whole, view, units, n_components, loop, previous)
     starts, outcomes = first.resume(starts, checkpoint)
     vote = None
     if settings.committee is not None and isinstance(start.memberships, str):
@@ -328,6 +328,7 @@ class _FirstStates:
     settings: FitSettings
     Y: Floats
     whole: Floats  # Y with expectations of missing cells
+    view: View  # what the start is made from
     units: Units
     n_components: int
     loop: Loop
@@ -352,13 +353,14 @@ class _FirstStates:
         if self.previous is not None:
             return self._continue(self.previous), ()
         settings, group = self.settings, self.loop.group
+        units = self.view.units
         values = start_values(
-            self.whole,
+            self.view.rows,
             group,
             start,
             settings.start,
             votes=self.votes,
-            scale=self.units.scale if self.units.kind == "each" else None,
+            scale=units.scale if units.kind == "each" else None,
             n_clusters=settings.n_clusters,
             n_components=self.n_components,
             n_inducing=min(settings.n_inducing, group.n_rows),

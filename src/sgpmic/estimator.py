@@ -93,7 +93,9 @@ class SGPMIC(
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
         dimensions as principal components are needed for it. 'auto' takes as many as principal
-        components have more variance than chance gives; ``number_of_dimensions_`` has both.
+        components have more variance than chance gives; ``number_of_dimensions_`` has both. More
+        than two, and more than there are features, are learned with a warning
+        (:class:`sgpmic.exceptions.DimensionsWarning`).
     kernel : str or Kernel, default='rbf'
         'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or an object of
         :mod:`sgpmic.kernels`, whose parameters are start values.

@@ -28,7 +28,7 @@ Dimensions = Annotated[
         "-d",
         "--dimensions",
         metavar="NUMBER",
-        help="Latent dimensions, the share of variance to keep (0.95), or auto.",
+        help="Latent dimensions, no more than columns; a share of variance (0.95); or auto.",
     ),
 ]
 OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]

@@ -98,10 +98,8 @@ def run_rounds(
     for number in range(made + 1, loop.max_iter + 1):
         if outcome.ended:
             break
-        if number == made + 1:  # the only one that may take much longer than those before it
-            announce(
-                "first round (compiling may take a while)" if number == 1 else f"round {number}"
-            )
+        if number == 1 and start == 0:
+            announce("first round (compiling may take a while)")
         new_state, info = loop.make_round(outcome.state, number, seed)
         record = _record(info, number, start, loop.constant)
         record["seconds"] = time.perf_counter() - began

@@ -478,7 +478,8 @@ def learn(
             break
         if number >= len(outcomes):
             kind = start.describe()
-            announce(f"start: {kind['embedding']} and {kind['memberships']}")
+            which = f"start {number + 1}" if len(starts) - n_retries > 1 or number else "start"
+            announce(f"{which}: {kind['embedding']} and {kind['memberships']}")
             state, notes = first.make(start)
             if number >= n_planned:
                 notes = (start.retry_note(), *notes)

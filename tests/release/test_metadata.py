@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -116,3 +119,30 @@ def test_make_has_what_workflows_and_pages_call() -> None:
     for page in pages:
         called = re.findall(r"(?:^\$ |run: )make ([a-z-]+)", page.read_text(), flags=re.M)
         assert set(called) <= targets, page.name
+
+
+def test_the_estimator_runs_without_what_only_tables_and_commands_need() -> None:
+    """docs/howto/install.md says so, for small containers."""
+    code = """
+import sys
+for name in ("pyarrow", "typer", "rich", "jinja2", "matplotlib", "pandas"):
+    sys.modules[name] = None
+import numpy as np
+import sgpmic
+rows = np.random.default_rng(0).normal(size=(40, 4)) + np.repeat([0.0, 9.0], 20)[:, None]
+model = sgpmic.SGPMIC(2, committee=None, max_iter=2, random_state=0).fit(rows)
+model.save("model.sgpmic")
+assert (sgpmic.SGPMIC.load("model.sgpmic").predict(rows) == model.labels_).all()
+try:
+    sgpmic.TableEncoder
+except ImportError as error:
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+    assert done.stdout == "TableEncoder needs pyarrow: pip install pyarrow.\n", done.stderr

@@ -6,6 +6,7 @@ nothing of them.
 
 import argparse
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -55,7 +56,8 @@ def main(n_rows: int = 600) -> Figure:
     agreement = adjusted_rand_score(kind, model.labels_)
     print(f"agreement with the three kinds, which were not used: {agreement:.2f}")
 
-    axes = model.plot_profiles(features)
+    model.plot_profiles(features)
+    axes = plt.gca()
     share = table.isna().mean(axis=None)
     axes.set_title(f"{n_rows} customers, {100 * share:.0f} % of the cells empty", loc="left")
     return axes.figure

@@ -20,7 +20,8 @@ def main() -> Figure:
     print(f"certainty of these: mean {certainty[other].mean():.2f}")
     print(f"of the others: mean {certainty[~other].mean():.2f}")
 
-    axes = model.plot_embedding(title="150 irises; rings: another species than most of the cluster")
+    model.plot_embedding(title="150 irises; rings: another species than most of the cluster")
+    axes = plt.gca()
     ring = {"s": 90, "facecolors": "none", "edgecolors": "black", "linewidths": 1.0}
     axes.scatter(*model.view_[other].T, **ring)
     for cluster, species in enumerate(usual):
@@ -36,4 +37,3 @@ def main() -> Figure:
 
 if __name__ == "__main__":
     main().savefig("flowers.png", dpi=110)
-    plt.close("all")

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
+import cells
 import customers
 import digits
 import faces
@@ -22,6 +23,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "gallery" / "images"
 EXAMPLES = {
     "flowers": flowers.main,
     "digits": digits.main,
+    "cells": cells.main,
     "customers": customers.main,
     "million": million.main,
 }

@@ -33,12 +33,14 @@ def without_a_screen() -> Iterator[None]:
     plt.close("all")
 
 
+#: Without the votes of short fits: compiling them for every size takes longer than all the rest.
+QUICK = partial(SGPMIC, committee=Committee(own_fits=False))
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no short fits vote: compiling them for every size takes longer than all the rest."""
     for example in (digits, faces, customers, million):
-        estimator = partial(SGPMIC, committee=Committee(own_fits=False))
-        monkeypatch.setattr(example, "SGPMIC", estimator)
+        monkeypatch.setattr(example, "SGPMIC", QUICK)
 
 
 def colour_of_marks(marks: PathCollection) -> NDArray[np.float64]:
@@ -102,6 +104,28 @@ def test_faces() -> None:
     shown = {tuple(np.asarray(axes.images[0].get_array()).ravel().round(6)) for axes in figure.axes}
     means = {tuple(pixels[people == person].mean(axis=0).round(6)) for person in range(5)}
     assert shown == means
+
+
+def test_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scanpy", reason="needs scanpy")
+    from examples import cells
+
+    monkeypatch.setattr(cells, "SGPMIC", QUICK)
+    left, right = cells.main(n_cells=300).axes
+    sizes = [len(marks.get_offsets()) for marks in left.collections]
+    assert sum(sizes) == 300
+    assert len({tuple(marks.get_facecolors()[0, :3]) for marks in left.collections}) == 8
+    assert [text.get_text() for text in left.texts] == [str(cluster) for cluster in range(8)]
+
+    # Every cell is counted once, in the column of its cluster, and every count is written down.
+    table = np.asarray(right.images[0].get_array())
+    assert table.sum(axis=0).tolist() == sizes
+    written = {(text.get_position(), text.get_text()) for text in right.texts}
+    cells_of_table = {((j, i), str(n)) for (i, j), n in np.ndenumerate(table) if n}
+    assert written == cells_of_table
+    kinds = [label.get_text() for label in right.get_yticklabels()]
+    assert len(set(kinds)) == len(table)
+    assert {"CD19+ B", "CD14+ Monocyte"} <= set(kinds)
 
 
 @pytest.mark.usefixtures("quick")

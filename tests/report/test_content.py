@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
+from sgpmic.learning.settings import Start
 from sgpmic.learning.units import Units
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.latent_map import (
@@ -380,7 +381,9 @@ class TestRunContent:
         model.embedding_ = iris.data
         model.memberships_ = model.predict_proba(iris.data)
         model.history_ = {"bound": [1.0]}
-        model.starts_ = [{"kept": False, "labels": iris.target}, {"kept": True}]
+        one = {"embedding": "isomap", "memberships": "votes", "bound": -1.0, "agreement": 0.5}
+        model.starts_ = [one | {"kept": False, "labels": iris.target}, one | {"kept": True}]
+        model.start = Start()
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
         model.encoder_ = None
         model.units_ = Units(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
@@ -389,7 +392,8 @@ class TestRunContent:
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")
         assert content.settings["n_components"] == 3
         assert content.kept_start == 1
-        assert content.starts[0] == {"kept": False}
+        assert content.starts[0] == one | {"kept": False}
+        assert content.choice.startswith("Kept: start 2 of 2")
         assert content.warnings == ["one"]
         scaled = StandardScaler().fit_transform(iris.data)
         correlations = np.corrcoef(scaled.T)

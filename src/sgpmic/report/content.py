@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from sgpmic.learning.points import view_axes
+from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.description import Levels, describe
 
 Floats = NDArray[np.float64]
@@ -57,6 +58,8 @@ class RunContent:
         As ``SGPMIC.history_``.
     starts : list of dict
         As ``SGPMIC.starts_``, with or without the labels.
+    choice : str
+        Why one of several starts was kept.
     support : str
         A sentence on whether there are clusters at all.
     committee : list of dict
@@ -89,6 +92,7 @@ class RunContent:
     label_name: str = "given label"
     history: dict[str, list[Any]] = field(default_factory=dict)
     starts: list[dict[str, Any]] = field(default_factory=list)
+    choice: str = ""
     support: str = ""
     committee: list[dict[str, Any]] = field(default_factory=list)
     number_of_clusters: dict[str, Any] | None = None
@@ -196,6 +200,7 @@ def content_from_model(
         "principal": principal,
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
+        "choice": explain_choice(model.starts_, model.start.selection),
         "support": "" if model.support_ is None else model.support_.sentence(),
         "committee": model.committee_,
         "number_of_clusters": model.number_of_clusters_,

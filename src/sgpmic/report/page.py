@@ -133,7 +133,7 @@ def render_report(
             compared=_confusion_table(compared),
             measured=_measured_table(content, measured),
             starts=_starts(content),
-            starts_words=_starts_words(content),
+            choice=shorten(content.choice, 600),
             names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
             committee=_committee(content),
             numbers=number_chart(content.number_of_clusters),
@@ -440,25 +440,6 @@ def _unsaid(warning: str, said: str) -> str:
     """Return what a warning adds to a sentence that stands above it already."""
     rest = warning.removeprefix(said).strip()
     return rest or warning
-
-
-def _starts_words(content: RunContent) -> str:
-    """Return why the start that was kept need not be the one with the highest bound."""
-    bounds = [float(start.get("bound", np.nan)) for start in content.starts]
-    kept = content.kept_start
-    if kept is None or len(bounds) < 2:
-        return ""
-    words = (
-        "Agreement is how far a start’s clusters are those of the other starts, as an adjusted "
-        "Rand index."
-    )
-    if bounds[kept] < max(bounds):
-        words += (
-            " The start with the most agreement was kept (the first of equals), not the one with "
-            "the highest bound: a higher bound often means that the features fit better, not that "
-            "the clusters are better."
-        )
-    return words
 
 
 def _starts(content: RunContent) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_che
   tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py
 PY ?= 3.11
 
-.PHONY: demo test test-python test-pythons test-lowest lint docs gallery dist bench bench-peers bench-arena clean
+.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -76,6 +76,10 @@ docs: $(VENV)/installed-docs
 # the largest takes.
 gallery: $(VENV)/installed-test
 	$(BIN)/python examples/make_gallery.py $(if $(FACES),--faces $(FACES))
+
+# The tour of the README, recorded from a real run; needs Chromium and chromedriver.
+tour: $(VENV)/installed-test
+	$(BIN)/python examples/make_tour.py
 
 # Our own benchmarks, some six minutes; docs/performance.md explains them.
 bench: $(VENV)/installed-test

@@ -156,7 +156,7 @@ def play(film: Film, screen: pyte.Screen, command: Sequence[str], folder: Path, 
             break
         now = "\n".join(screen.display)
         if now != before and time.monotonic() - filmed > 1.2:
-            show_terminal(film, screen, 0.7, words)
+            show_terminal(film, screen, 0.35, words)
             before, filmed = now, time.monotonic()
     if running.wait():
         raise SystemExit(f"{line} ended with {running.returncode}:\n" + "\n".join(screen.display))
@@ -210,6 +210,7 @@ def walk_through(film: Film, report: Path) -> None:
     browser.execute_script("document.getElementById('tour-caption').hidden = true")
     browser.save_screenshot(str(IMAGES / "report.png"))
     film.shoot(6, "Every mark is a customer. Rows that are alike lie close together.")
+    scroll_to(browser, "canvas-box", 60)
     row = browser.find_element(By.CSS_SELECTOR, ".card .row-link").get_attribute("data-row")
     place = browser.execute_script("return sgpmicReport.place(Number(arguments[0]))", row)
     box = browser.find_element(By.ID, "canvas-box")

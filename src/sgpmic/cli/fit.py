@@ -267,7 +267,8 @@ def _summarise(this: Fit) -> None:
     from sgpmic.learning.starts import explain_choice
 
     job, model = this.job, this.model
-    screen = ScreenTable(title=f"{job.group.n_rows} rows in {model.n_clusters_} clusters")
+    clusters = "1 cluster" if model.n_clusters_ == 1 else f"{model.n_clusters_} clusters"
+    screen = ScreenTable(title=f"{job.group.n_rows} rows in {clusters}")
     for name in ("cluster", "rows", "weight", "mean certainty"):
         screen.add_column(name, justify="right")
     for m, size in enumerate(job.sizes(model)):
@@ -275,8 +276,9 @@ def _summarise(this: Fit) -> None:
         certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
         screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
     console.print(screen)
-    if model.support_ is not None:
-        console.print(model.support_.sentence())
+    support = "" if model.support_ is None else model.support_.sentence()
+    if support and not any(note.startswith(support) for note in this.notes):  # once is enough
+        console.print(support)
     console.print(_SCALED["mixed" if _is_mixed(this.data) else model.units_.kind])
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))

@@ -77,6 +77,7 @@ def test_a_file_keeps_all_of_it(clustered: AnnData, model: SGPMIC, tmp_path: Pat
     np.testing.assert_array_equal(back.obsm["X_sgpmic"], model.embedding_)
     found = back.uns["sgpmic"]
     assert found["params"]["use_rep"] == "X_pca"
+    assert found["params"]["scale"] == "one", "components are not scaled each by its own spread"
     assert found["params"]["n_clusters"] == 2
     assert found["params"]["random_state"] == 0
     assert "n_pcs" not in found["params"], "what was not asked for is not written"
@@ -125,6 +126,7 @@ def test_without_principal_components_x_is_clustered(
         cluster(adata, 2, **QUICK)
     assert "40 cells by X, 4 columns" in caplog.text
     assert adata.uns["sgpmic"]["params"]["use_rep"] == "X"
+    assert "scale" not in adata.uns["sgpmic"]["params"]
     assert list(adata.obs["sgpmic"].astype(int).groupby(np.arange(40) // 20).nunique()) == [1, 1]
 
 

@@ -1,4 +1,4 @@
-"""Faces: 165 photographs of 15 people, 32 × 32 pixels, and the mean face of every cluster.
+"""Faces: 165 photographs of 15 people, 32 × 32 pixels, and whose are in which cluster.
 
 The photographs are the Yale Face Database, which no Python package brings along: give a folder
 with your copy, as for ``sgpmic paper table --folder``.
@@ -9,6 +9,7 @@ import argparse
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC
@@ -20,17 +21,19 @@ def main(pixels: np.ndarray, people: np.ndarray, n_clusters: int = 15) -> Figure
     agreement = adjusted_rand_score(people, model.labels_)
     print(f"agreement with the people, who were not named: {agreement:.2f}")
 
-    side = round(pixels.shape[1] ** 0.5)
-    figure, grid = plt.subplots(-(-n_clusters // 5), 5, figsize=(8, 6), layout="constrained")
-    for cluster, axes in enumerate(grid.flat):
-        axes.axis("off")
-        mine = model.labels_ == cluster
-        if mine.any():
-            mean_face = pixels[mine].mean(axis=0).reshape(side, side)
-            axes.imshow(mean_face, cmap="gray")
-            n_people = len(np.unique(people[mine]))
-            named = "1 person" if n_people == 1 else f"{n_people} people"
-            axes.set_title(f"{mine.sum()} photos, {named}", fontsize=9)
+    counts = np.zeros((len(np.unique(people)), n_clusters), dtype=int)
+    np.add.at(counts, (np.unique(people, return_inverse=True)[1], model.labels_), 1)
+    # People next to their clusters: those of one cluster lie on the diagonal.
+    person, cluster = linear_sum_assignment(-counts)
+    counts = counts[np.ix_(person, cluster)]
+    figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")
+    axes.imshow(counts, cmap="Blues", vmax=1.3 * counts.max())
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            axes.text(column, row, str(count), ha="center", va="center")
+    axes.set_xticks(range(len(cluster)), [str(m) for m in cluster])
+    axes.set_yticks(range(len(person)), [f"person {k + 1}" for k in person])
+    axes.set(xlabel="cluster", title=f"{len(pixels)} photographs")
     return figure
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import sgpmic
 from sgpmic.storage.outputs import write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
@@ -138,7 +139,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
         for name, value in model.get_params().items()
         if name not in ignored and isinstance(value, plain)
     }
-    names = ("sgpmic", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "pyarrow")
+    names = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "pyarrow")
     return {
         "table": options["table"],
         "data": {
@@ -168,6 +169,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
         "warnings": fit.notes,
         "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
         "versions": {
+            "sgpmic": sgpmic.__version__,  # it may run from a folder that nobody has installed
             **{name: version(name) for name in names},
             "python": platform.python_version(),
             "system": platform.platform(),

@@ -34,6 +34,8 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # By default they give way to everything, to other tests as well, until a watchdog barks.
+        patch.setenv("RAY_worker_niceness", "0")
         ray.init(
             address="local",
             num_cpus=2,
@@ -66,7 +68,6 @@ def parent_of(pid: int) -> int:
 
 def kill_in_the_middle(out: Path, killed: list[int]) -> None:
     """Kill the second worker as soon as there is a checkpoint."""
-    # Ray gives its workers a low priority: beside other tests they take their time.
     limit = time.monotonic() + 900
     while not list((out / "checkpoint").glob("round-*")):
         if time.monotonic() > limit:
@@ -85,10 +86,10 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     out, killed = tmp_path / "run", []
     killer = threading.Thread(target=kill_in_the_middle, args=(out, killed), daemon=True)
     killer.start()
-    fit = fit_on_ray(SGPMIC().set_params(**(SETTINGS)), table, out, n_workers=2, max_failures=1)
+    fit = fit_on_ray(SGPMIC().set_params(**(SETTINGS)), table, out, n_workers=2, max_failures=3)
     killer.join(10)
     assert len(killed) == 1
-    assert "The fit resumes from its checkpoint (1 of 1 times)" in caplog.text
+    assert "The fit resumes from its checkpoint (1 of 3 times)" in caplog.text
     assert not Path(f"/proc/{killed[0]}").exists(), "the process has to end with its worker"
     same_as_plain(fit, plain)
     # What is finished is not learned again.

@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from selenium import webdriver
-from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
 from tests.report.test_content import make_content
 
 from sgpmic.report import RunContent, render_report
@@ -36,6 +33,7 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
     # A folder of its own: two browsers cannot share one, nor tests each other's state.
@@ -105,22 +103,29 @@ def three_clouds(n: int = 90, **more: Any) -> RunContent:
     return make_content(n=n, **(fields | more))
 
 
+def _actions(driver: Any) -> Any:
+    # Imported here: other tests of this folder run without a browser, and without selenium.
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    return ActionChains(driver, duration=0)
+
+
 def hover(driver: Any, row: int) -> None:
     """Put the mouse on a row's mark."""
-    box = driver.find_element(By.ID, "canvas-box")
+    box = driver.find_element("id", "canvas-box")
     driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", box)
     x, y = driver.execute_script("return sgpmicReport.place(arguments[0])", row)
     width, height = box.size["width"], box.size["height"]
     shift = (round(x + 1 - width / 2), round(y + 1 - height / 2))
-    ActionChains(driver, duration=0).move_to_element_with_offset(box, *shift).perform()
+    _actions(driver).move_to_element_with_offset(box, *shift).perform()
 
 
 def text_of(driver: Any, name: str) -> str:
-    return str(driver.find_element(By.ID, name).text)
+    return str(driver.find_element("id", name).text)
 
 
 def press(driver: Any, *keys: str) -> None:
-    ActionChains(driver, duration=0).send_keys(*keys).perform()
+    _actions(driver).send_keys(*keys).perform()
 
 
 def focus_picture(driver: Any) -> None:

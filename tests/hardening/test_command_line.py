@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 from tests.cli.helpers import cheaply, command, environment, here, values, write_csv
 from tests.hardening.conftest import QUICK
 
+import sgpmic
 from sgpmic.storage.run_folder import RunFolder
 
 #: Presses Ctrl-C when a module begins to be imported.
@@ -84,3 +86,19 @@ def test_a_link_to_itself(run: Path, table: Path, tmp_path: Path) -> None:
         done = here(*words)
         assert done.exit_code == 2, (words, done.output, done.exception)
         assert len(done.output.strip().split("sgpmic: ")) == 2, done.output
+
+
+def test_a_fit_from_a_folder_that_nobody_has_installed(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(name: str) -> str:
+        if name == "sgpmic":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr("sgpmic.cli.results.version", installed)
+    done = here("fit", table, *QUICK, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    versions = json.loads((tmp_path / "run" / "run.json").read_text())["versions"]
+    assert versions["sgpmic"] == sgpmic.__version__
+    assert versions["numpy"] == version("numpy")

@@ -262,6 +262,31 @@ class TestPlainWords:
         assert text.count("Mind this.") == 2
         assert "ended after 1 round in the start that was kept, one of 3, before" in text
 
+    def test_what_the_data_support_is_said_first_and_once(self):
+        support = "There may be no clusters: noise looks the same (p = 0.5)."
+        text = self.text(make_content(support=support, warnings=[f"{support} Ask for fewer."]))
+        assert text.index(support) < text.index("were grouped")
+        assert text[: text.index("Latent space")].count(support) == 1
+        assert "Ask for fewer." in text
+
+    def test_why_a_start_was_kept(self):
+        starts = [{"kept": i == 1, "converged": True, "n_iter": 1} for i in range(2)]
+        text = self.text(make_content(starts=starts, choice="Kept: start 2 of 2, for a reason."))
+        assert "Kept: start 2 of 2, for a reason." in text
+
+    def test_a_number_that_was_found_is_not_called_given(self):
+        found = {
+            "chosen": 3,
+            "candidates": [2, 3, 4],
+            "certainty": [0.7, 0.9, 0.8],
+            "score": [0.6, 0.9, 0.7],
+            "modes": 3,
+        }
+        text = self.text(make_content(number_of_clusters=found))
+        assert "3 were chosen" in text
+        assert "number was given" not in text
+        assert "number was given, not found" in self.text(make_content())
+
     def test_nothing_but_arrays(self):
         """Files of an old run may hold no history, settings or times."""
         text = self.text(make_content())

@@ -9,7 +9,7 @@ const secondCluster = (i) => (top > 1 ? topClusters[i * top + 1] : clusterOf(i))
 /** The columns: key, heading, what a row shows, what it is sorted by; `text` ones stand to the left. */
 const tableColumns = (() => {
   const columns = [
-    { key: "row", name: data.ids ? "row" : "row", words: nameOf, value: rowOf, link: true, text: true },
+    { key: "row", name: "row", words: nameOf, value: rowOf, link: true, text: true },
     { key: "cluster", name: "cluster", words: (i) => clusterName(clusterOf(i)), value: clusterOf, text: true },
     { key: "certainty", name: "certainty", words: (i) => percent(certaintyOf(i)), value: certaintyOf },
   ];

@@ -40,8 +40,9 @@ from sgpmic.learning.imputation import Imputation
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.predictor import Assessment, Predictor
-from sgpmic.learning.run import FitSettings, Result, run
-from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
+from sgpmic.learning.result import Result
+from sgpmic.learning.run import run
+from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.learning.sparse import Reduction, fit_reduction
 from sgpmic.learning.units import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES

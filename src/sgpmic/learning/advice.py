@@ -16,7 +16,8 @@ from sgpmic.exceptions import (
     NoStructureWarning,
     StartWarning,
 )
-from sgpmic.learning.run import FitSettings, Result
+from sgpmic.learning.result import Result
+from sgpmic.learning.settings import FitSettings
 
 
 def advice(

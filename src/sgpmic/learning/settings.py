@@ -1,7 +1,9 @@
-"""Settings that most users leave as they are, in small immutable objects.
+"""Settings of a fit, in small immutable objects.
 
-Each is a parameter of :class:`sgpmic.SGPMIC`; single values are set as those of scikit-learn's
-nested estimators are, ``model.set_params(start__n_neighbors=20)``.
+Those that most users leave as they are (:class:`Start`, :class:`Committee`, :class:`EM`,
+:class:`Computation`) are parameters of :class:`sgpmic.SGPMIC`; single values are set as those of
+scikit-learn's nested estimators are, ``model.set_params(start__n_neighbors=20)``.
+:class:`FitSettings` has them all, as learning takes them.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sgpmic._runtime import DEVICES
+from sgpmic.kernels import Kernel
 from sgpmic.learning.constraints import (
     Constraint,
     Flag,
@@ -28,11 +32,17 @@ from sgpmic.learning.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.embeddings import PIECES
 from sgpmic.learning.inducing import METHODS as INDUCING
 from sgpmic.learning.memberships import METHODS as MEMBERSHIPS
+from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback
+from sgpmic.model.rows import padded_clusters
+
+Floats = NDArray[np.float64]
 
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("scg", "lbfgs")
+#: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
+CONCENTRATION = 1.0
 
 
 _S = TypeVar("_S", bound="Settings")
@@ -255,3 +265,67 @@ class Computation(Settings):
         "checkpoint": PathOrNone(),
         "checkpoint_every": WholeNumber(1),
     }
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Everything that decides a fit; the estimator's parameters of the same names say more."""
+
+    n_clusters: Any  # a number; 'auto' until it is chosen
+    n_components: Any  # a number; 'auto' or a share of variance until it is chosen
+    kernel: Kernel
+    mapping: str
+    covariance_type: str
+    latent: str
+    n_inducing: int
+    scale: str
+    committee: Committee | None
+    max_iter: int
+    tol: float
+    start: Start
+    em: EM
+    computation: Computation
+    verbose: int
+
+    @property
+    def options(self) -> Options:
+        """What a compiled round depends on."""
+        return Options(
+            shared=self.mapping == "shared",
+            covariance_type=self.covariance_type,
+            optimizer=self.em.optimizer,
+            settle_mixture=bool(self.em.settle_mixture),
+            has_prior=self.em.prior_strength > 0,
+            latent=self.latent,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """What a compiled round takes as numbers."""
+        em = self.em
+        numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
+        arrays: list[Any] = [np.asarray(number) for number in numbers]
+        return Limits(*arrays)
+
+    @property
+    def n_mappings(self) -> int:
+        """How many mappings there are."""
+        return 1 if self.mapping == "shared" else self.n_clusters
+
+    def pseudo_counts(self, n_rows: int) -> Floats:
+        """Return the strength of the conjugate prior of every cluster.
+
+        Where the mixture's parameters have posteriors, the prior is weak: clusters may merge.
+        """
+        if self.latent == "variational":
+            return np.full(self.n_clusters, CONCENTRATION)
+        return np.full(self.n_clusters, n_rows / self.n_clusters * float(self.em.prior_strength))
+
+    def padded_clusters(self, n_rows: int) -> int:
+        """Return the number of clusters that programs are compiled for.
+
+        A cluster with a mapping of its own costs a pass over the rows: there is no padding then.
+        """
+        if self.mapping != "shared":
+            return self.n_clusters
+        return padded_clusters(self.n_clusters, n_rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ MOST_DIMENSIONS = 10
 _PLAUSIBLE = 0.3
 #: Tables of noise that variances are compared with, and which of them counts.
 _SHUFFLED, _QUANTILE = 20, 0.95
+# Rows whose singular values are found directly; of more, by way of their products.
+_MOST_DECOMPOSED = 100_000
 
 
 @dataclass(frozen=True)
@@ -128,3 +131,31 @@ def choose_dimensions(
 def _variances(Y: Floats) -> Floats:
     squares: Floats = np.linalg.svd(Y - Y.mean(axis=0), compute_uv=False) ** 2
     return squares / max(float(squares.sum()), np.finfo(float).tiny)
+
+
+def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:
+    """Return the number of latent dimensions: as given, or enough for that share of variance.
+
+    As in scikit-learn's PCA of the scaled features: the smallest number of principal components
+    whose explained variance exceeds the share.
+    """
+    if isinstance(n_components, Integral):
+        return int(n_components)
+    squares = _principal_squares(units, Y, group)
+    if squares.sum() == 0:
+        return 1
+    shares = np.cumsum(squares) / squares.sum()
+    return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
+
+
+def _principal_squares(units: Units, Y: Floats, group: ProcessGroup) -> Floats:
+    """Return the squared singular values of the centred, scaled table of all processes."""
+    if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
+        return np.asarray(np.linalg.svd(units.reduce(Y), compute_uv=False) ** 2, np.float64)
+    products = np.zeros((Y.shape[1], Y.shape[1]))
+    for first in range(0, len(Y), _MOST_DECOMPOSED):
+        part = units.reduce(Y[first : first + _MOST_DECOMPOSED])
+        products += part.T @ part
+    values = np.linalg.eigvalsh(group.total(products))[::-1]
+    squares: Floats = np.maximum(values, 0.0)
+    return squares

@@ -59,11 +59,11 @@ class Units(NamedTuple):
             return -len(self.offset) * math.log(self.scale[0])
         return -float(np.log(self.scale).sum())
 
-    def log_volumes(self, Y: Floats) -> float | Floats:
-        """Return the same for rows with gaps, of which only what they have counts."""
+    def log_volumes(self, Y: Floats) -> Floats:
+        """Return the same for every row; of rows with gaps only what they have counts."""
         observed = ~np.isnan(Y)
         if observed.all():
-            return self.log_volume
+            return np.full(len(Y), self.log_volume)
         volumes: Floats = -(observed @ np.log(self.scale))
         return volumes
 

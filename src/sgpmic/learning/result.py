@@ -1,0 +1,208 @@
+"""What learning leaves: the fits from all starts, which one is kept, what predictions need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic._runtime import with_numerics
+from sgpmic.learning.committee import Vote
+from sgpmic.learning.em import State, last_e_step
+from sgpmic.learning.gaps import features_seen
+from sgpmic.learning.initial_states import InitialStates
+from sgpmic.learning.predictor import Predictor
+from sgpmic.learning.progress import announce
+from sgpmic.learning.reference import answer_alike, make_reference, sample_numbers
+from sgpmic.learning.snapshots import Outcome
+from sgpmic.learning.starts import PlannedStart
+from sgpmic.learning.structure import Structure
+from sgpmic.model.mixture import Conjugate, Mixture
+from sgpmic.model.prediction import Posterior
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Learned:
+    """All starts' fits, and which one is kept."""
+
+    starts: list[PlannedStart]
+    outcomes: list[Outcome]
+    kept: int
+    partitions: list[NDArray[np.int64]]
+    agreement: Floats
+    sizes: list[Floats]  # of every partition's clusters, over all processes
+
+    def labels_by_size(self, number: int) -> NDArray[np.int64]:
+        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
+        order = np.argsort(-self.sizes[number], kind="stable")
+        numbers = np.empty_like(order)
+        numbers[order] = np.arange(len(order))
+        return numbers[self.partitions[number]]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The fit that is kept."""
+        return self.outcomes[self.kept]
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Every round of every start, a list for each quantity."""
+        records = [record for outcome in self.outcomes for record in outcome.history]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return a description of every start."""
+        return [
+            start.describe()
+            | {
+                "bound": outcome.bound,
+                "agreement": float(self.agreement[i]),
+                "n_iter": len(outcome.history),
+                "converged": outcome.converged,
+                "kept": i == self.kept,
+                "notes": list(outcome.notes),
+                "labels": self.labels_by_size(i),
+            }
+            for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
+        ]
+
+
+class Result(NamedTuple):
+    """What :func:`run` returns.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    X, S : ndarrays of shape (n_own, n_components) and (n_own, n_clusters)
+        Latent points and responsibilities of this process's rows.
+    sizes : ndarray of shape (n_clusters,)
+        How many rows of all processes have each for their most probable cluster.
+    learned : Learned
+    state : State
+        To start another fit from: of this process's rows, without padding.
+    spread : ndarray of shape (n_own, n_components) or None
+        Standard deviations of the latent points, where they are uncertain.
+    vote : Vote or None
+        The committee's; shares are of this process's rows, members of the rows that were voted on.
+    structure : Structure
+        What the table supports.
+    """
+
+    predictor: Predictor
+    X: Floats
+    S: Floats
+    sizes: Floats
+    learned: Learned
+    state: State
+    spread: Floats | None
+    vote: Vote | None
+    structure: Structure
+
+    def committee_listing(self) -> list[dict[str, Any]]:
+        """Return a description of every member of the committee, the weightiest first."""
+        members = () if self.vote is None else self.vote.members
+        return [
+            {"name": m.name, "weight": m.weight, "cut": m.cut, "agreement": m.agreement}
+            for m in sorted(members, key=lambda member: -member.weight)
+        ]
+
+
+@dataclass(frozen=True)
+class _ClusterOrder:
+    """Sorts whatever has an entry for each cluster."""
+
+    order: NDArray[np.int64]
+    shared: bool  # one mapping for all clusters: nothing to sort
+
+    def clusters(self, leaf: Any) -> Any:
+        """Return an array with the clusters along its first axis."""
+        return np.asarray(leaf)[self.order]
+
+    def mixture(self, mixture: Mixture) -> Mixture:
+        return Mixture(*map(self.clusters, mixture))
+
+    def mappings(self, tree: Any) -> Any:
+        """Return arrays with the mappings along their first axes."""
+        return jax.tree.map(np.asarray if self.shared else self.clusters, tree)
+
+    def posterior(self, posterior: Posterior, n_features: int) -> Posterior:
+        """Return a posterior without the padding of clusters and features."""
+        mappings, groups = posterior.mappings, posterior.groups
+        return posterior._replace(
+            mappings=mappings._replace(kernels=self.mappings(mappings.kernels)),
+            mean_weights=self.mappings(posterior.mean_weights)[:, :, :n_features],
+            precision_loss=self.mappings(posterior.precision_loss),
+            mixture=self.mixture(posterior.mixture),
+            groups=None if groups is None else groups[:, :n_features],
+        )
+
+    def state(self, state: State, X: Any, S: Any, log_spread: Any) -> State:
+        """Return a state without padding: of this process's rows, which are given."""
+        parameters = state.parameters
+        return State(
+            parameters._replace(
+                X=X, log_kernels=self.mappings(parameters.log_kernels), log_spread=log_spread
+            ),
+            S[:, self.order],
+            self.mixture(state.mixture),
+            Conjugate(self.clusters(state.conjugate.pseudo_counts), state.conjugate.scale),
+            self.mappings(state.jitter),
+            self.mappings(state.present),
+        )
+
+
+@with_numerics
+def finish(
+    learned: Learned,
+    initial: InitialStates,
+    vote: Vote | None,
+    structure: Structure,
+    random_state: np.random.RandomState,
+) -> Result:
+    """Make the last E-step and keep what predictions need, the largest cluster first.
+
+    A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
+    what it found for its rows, and all remember the same sample of everybody's.
+    """
+    announce("last E-step")
+    state, loop, M = learned.outcome.state, initial.loop, initial.settings.n_clusters
+    group, Y = loop.group, initial.Y
+    last = last_e_step(state, loop.rows, loop.options)
+    # NumPy arrays, which outlive any device and any precision context.
+    posterior = jax.tree.map(np.asarray, last.posterior)
+    # Sorted by the labels that users will see, so that an empty cluster comes last.
+    order = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
+    sort = _ClusterOrder(order, loop.options.shared)
+    X = np.array(group.own_rows(state.parameters.X))
+    log_spread: Any = state.parameters.log_spread
+    if log_spread is not None:
+        log_spread = np.array(group.own_rows(log_spread))
+    state = sort.state(state, X, group.own_rows(state.S), log_spread)
+    points, S = answer_alike(Y, X, np.array(group.own_rows(last.S)[:, order]))
+    votes = np.ones_like(S) if vote is None else vote.shares[:, order]
+    spread = None if log_spread is None else np.exp(log_spread)
+    known: Any = (Y, points, S, votes, spread)
+    if group.n_processes > 1:
+        numbers = sample_numbers(group.n_rows, random_state)
+        known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
+    known_Y, known_X, known_S, known_votes, known_spread = known
+    units, strength = initial.units, loop.rows.strength
+    predictor = Predictor(
+        units,
+        sort.posterior(posterior, Y.shape[1]),
+        known_X,
+        known_S,
+        make_reference(known_Y, known_X, known_votes, units.scale, random_state),
+        sort.mappings(last.A_inverse),
+        float(last.jitter),
+        1.0 if strength is None else float(strength),
+        known_spread,
+        features_seen(Y, group),
+    )
+    sizes = sort.clusters(last.sizes)
+    return Result(predictor, points, S, sizes, learned, state, spread, vote, structure)

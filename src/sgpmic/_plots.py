@@ -47,7 +47,8 @@ class PlotsMixin:
         color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
             Clusters by default, paler where a row's cluster is in doubt. Numbers have a colour
             bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
-            values) have a legend. What is missing is grey and named.
+            values) have a legend, with more than forty of them the rarest together. What is
+            missing is grey and named.
         X : data frame, dict of columns, or array, or None
             The training rows in the same order, with the column that ``color_by`` names. It may
             have columns that the model was not fitted to.

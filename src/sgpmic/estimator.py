@@ -35,19 +35,20 @@ from sgpmic.learning.constraints import (
     check_all,
 )
 from sgpmic.learning.em import State
-from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
+from sgpmic.learning.gaps import refuse_empty_rows, unmasked
 from sgpmic.learning.imputation import Imputation
+from sgpmic.learning.initial_states import can_continue
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.predictor import Assessment, Predictor
 from sgpmic.learning.result import Result
 from sgpmic.learning.run import run
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
-from sgpmic.learning.sparse import Reduction, fit_reduction
+from sgpmic.learning.sparse import Reduction, dense_rows, fit_reduction, restored_rows
 from sgpmic.learning.units import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
-from sgpmic.storage.checkpoints import Checkpoint, fit_marks
+from sgpmic.storage.checkpoints import open_checkpoint
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
 
 if TYPE_CHECKING:
@@ -62,17 +63,14 @@ _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 #: What a model file keeps besides the predictor.
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral)
-
-
-def _unmasked(X: Any) -> Any:
-    """Return an array with NaN where it is masked; others see through the mask."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    return X
+_STORED_RECORDS = (
+    "history",
+    "starts",
+    "committee",
+    "support",
+    "number_of_clusters",
+    "number_of_dimensions",
+)
 
 
 class SGPMIC(
@@ -364,32 +362,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
         check_all(self._constraints, self)
-        batch_size = self.computation.batch_size
-        if batch_size is not None and batch_size < self.n_inducing:
-            raise ValueError(
-                f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
-                "few rows says too little about the mapping; use some thousand rows, or leave out "
-                "batch_size for all at once."
-            )
-        if batch_size is not None and self.latent == "variational":
-            raise ValueError(
-                "latent='variational' learns from all rows at once: leave out batch_size, or use "
-                "latent='point'."
-            )
-        if self.computation.checkpoint is not None and self.start.warm_start:
-            raise ValueError(
-                "checkpoint and warm_start both say where learning starts from: use one of them."
-            )
-        if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
-            raise ValueError(
-                f"start__kernel_scale='data' takes one unit for all features: use scale='one' or "
-                f"'none' with it, not {self.scale!r}."
-            )
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
         if self.tol == "auto":
             parameters["tol"] = _TOLERANCES[self.latent]
-        return FitSettings(**parameters)
+        settings = FitSettings(**parameters)
+        settings.check_together()
+        return settings
 
     @on_chosen_device
     def fit(self, X: ArrayLike | SharedTable, y: object = None) -> Self:
@@ -415,17 +394,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
-        # Row by row in memory: sums in another order would round differently.
-        table = _unmasked(table)
-        Y = validate_data(
-            self,
-            table,
-            dtype=np.float64,
-            order="C",
-            ensure_min_samples=least,
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-        )
+        Y = self._validate(table, ensure_min_samples=least)
         self._reduction: Reduction | None = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
@@ -436,36 +405,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
             if self._reduction is not None and settings.scale == "auto":
                 # How much a singular vector varies says how much it matters.
                 settings = replace(settings, scale="one")
-            Y = self._dense(Y)
+            Y = dense_rows(Y, self._reduction)
         group = ProcessGroup(len(Y)) if group is None else group
-        n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
-        refuse_empty_rows(Y, group.first, n_empty)
-        if not isinstance(self.n_clusters, str) and group.n_rows < self.n_clusters:
-            raise ValueError(
-                f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
-                "most as many clusters as there are rows."
-            )
-        if settings.computation.batch_size is not None and has_gaps(Y, group):
-            raise ValueError(
-                "batch_size works on tables without missing values: leave it out, or fill the gaps "
-                "first."
-            )
-        if settings.computation.batch_size is not None and group.mesh is not None:
-            raise ValueError(
-                "batch_size works on one device in one process: leave it out where rows are spread "
-                "over several."
-            )
+        settings.check_table(Y, group)
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
-        checkpoint = None
-        if settings.computation.checkpoint is not None:
-            checkpoint = Checkpoint(
-                settings.computation.checkpoint,
-                group,
-                fit_marks(Y, group, self.get_params(deep=False)),
-                int(settings.computation.checkpoint_every),
-            )
+        checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
         self._keep(result)
@@ -488,21 +434,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "call set_params(start__warm_start=False) first."
                 )
             return None
-        kernel = settings.kernel.for_dimensions(self.n_components_)
-        fits = (
-            len(self.embedding_) == len(Y)
-            and Y.shape[1] == len(self.units_.offset)
-            and (
-                settings.n_components == self.n_components_ or not _is_whole(settings.n_components)
-            )
-            and settings.n_clusters in ("auto", self.n_clusters_)
-            and len(self.inducing_) == min(settings.n_inducing, group.n_rows)
-            and len(self.kernels_) == settings.n_mappings
-            and type(self.kernels_[0]) is type(kernel)
-            and self.kernels_[0].ard == kernel.ard
-            and (state.parameters.log_spread is not None) == settings.options.variational
-        )
-        if not fits:
+        if not can_continue(state, self._predictor, settings, Y, group):
             raise ValueError(
                 "start__warm_start=True starts from the last fit, which had another number of "
                 "rows, clusters, components or inducing points, or another kernel or latent: call "
@@ -570,29 +502,24 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return self.fit(X).embedding_.copy()
 
-    def _dense(self, rows: Any) -> Floats:
-        """Return rows as the model takes them: those of a sparse matrix reduced, or made dense."""
-        if self._reduction is not None:
-            return self._reduction.reduce(rows)
-        dense: Floats = rows.toarray() if issparse(rows) else rows
-        return dense
+    def _validate(self, X: Any, **options: Any) -> Any:
+        # Row by row in memory: sums in another order would round differently.
+        return validate_data(
+            self,
+            unmasked(X),
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite="allow-nan",
+            accept_sparse="csr",
+            **options,
+        )
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
-        X = _unmasked(X)
-        rows = validate_data(
-            self,
-            X,
-            dtype=np.float64,
-            order="C",
-            reset=False,
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-        )
-        Y = self._dense(rows)
-        Y = self._predictor.known_features(Y)
+        rows = dense_rows(self._validate(X, reset=False), self._reduction)
+        Y = self._predictor.known_features(rows)
         refuse_empty_rows(Y)
         return Y
 
@@ -681,8 +608,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 f"X has {points.shape[1]} columns, but the latent space has "
                 f"{self.n_components_} dimensions."
             )
-        rows = self._predictor.decode(points)
-        return rows if self._reduction is None else self._reduction.restore(rows)
+        return restored_rows(self._predictor.decode(points), self._reduction)
 
     @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
@@ -774,7 +700,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         WholeNumber(1).check("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         rows, labels = self._predictor.draw(int(n_samples), rng)
-        return rows if self._reduction is None else self._reduction.restore(rows), labels
+        return restored_rows(rows, self._reduction), labels
 
     @on_chosen_device
     def impute(self, X: ArrayLike) -> Imputation:
@@ -829,12 +755,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             parameters=self.get_params(deep=False),
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
-            history=self.history_,
-            starts=self.starts_,
-            committee=self.committee_,
-            support=self.support_,
-            number_of_clusters=self.number_of_clusters_,
-            number_of_dimensions=self.number_of_dimensions_,
+            **{name: getattr(self, f"{name}_") for name in _STORED_RECORDS},
             encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
             reduction=self._reduction,
         )
@@ -872,10 +793,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
-        model.history_ = stored.history
-        model.starts_ = stored.starts
-        model.committee_ = stored.committee
-        model.support_ = stored.support
-        model.number_of_clusters_ = stored.number_of_clusters
-        model.number_of_dimensions_ = stored.number_of_dimensions
+        for name in _STORED_RECORDS:
+            setattr(model, f"{name}_", getattr(stored, name))
         return model

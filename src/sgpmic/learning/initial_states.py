@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sgpmic._runtime import double_precision, with_numerics
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.categories import View
 from sgpmic.learning.em import Parameters, StartArrays, State, first_state
-from sgpmic.learning.predictor import pad_mixture, scale_kernels
+from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.rounds import Loop
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, state_template
@@ -21,6 +22,7 @@ from sgpmic.learning.starts import PlannedStart
 from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import pad
+from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
 
@@ -161,3 +163,34 @@ class InitialStates:
                 )
         seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
         return seeded, snapshot.outcomes
+
+
+def can_continue(
+    state: State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
+) -> bool:
+    """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
+
+    Parameters
+    ----------
+    state : State
+    predictor : Predictor
+        What was learned together with it.
+    settings : FitSettings
+        Of the fit to come.
+    Y : ndarray of shape (n_own, n_features)
+        The rows of this process.
+    group : ProcessGroup
+    """
+    (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
+    kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
+    asked = settings.n_components
+    return (
+        Y.shape == (n_rows, len(predictor.units.offset))
+        and (asked == n_components or not isinstance(asked, Integral))
+        and settings.n_clusters in ("auto", n_clusters)
+        and len(state.parameters.Z) == min(settings.n_inducing, group.n_rows)
+        and len(kernels) == settings.n_mappings
+        and type(kernels[0]) is type(kernel)
+        and kernels[0].ard == kernel.ard
+        and (state.parameters.log_spread is not None) == settings.options.variational
+    )

@@ -30,11 +30,13 @@ from sgpmic.learning.constraints import (
 )
 from sgpmic.learning.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.embeddings import PIECES
+from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
 from sgpmic.learning.inducing import METHODS as INDUCING
 from sgpmic.learning.memberships import METHODS as MEMBERSHIPS
 from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback
 from sgpmic.model.rows import padded_clusters
+from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
 
@@ -329,3 +331,55 @@ class FitSettings:
         if self.mapping != "shared":
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
+
+    def check_together(self) -> None:
+        """Raise for settings that cannot be used with each other."""
+        batch_size = self.computation.batch_size
+        if batch_size is not None and batch_size < self.n_inducing:
+            raise ValueError(
+                f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
+                "few rows says too little about the mapping; use some thousand rows, or leave out "
+                "batch_size for all at once."
+            )
+        if batch_size is not None and self.latent == "variational":
+            raise ValueError(
+                "latent='variational' learns from all rows at once: leave out batch_size, or use "
+                "latent='point'."
+            )
+        if self.computation.checkpoint is not None and self.start.warm_start:
+            raise ValueError(
+                "checkpoint and warm_start both say where learning starts from: use one of them."
+            )
+        if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
+            raise ValueError(
+                f"start__kernel_scale='data' takes one unit for all features: use scale='one' or "
+                f"'none' with it, not {self.scale!r}."
+            )
+
+    def check_table(self, Y: Floats, group: ProcessGroup) -> None:
+        """Raise where these settings cannot be used for the table of all processes.
+
+        Parameters
+        ----------
+        Y : ndarray of shape (n_own, n_features)
+            The rows of this process.
+        group : ProcessGroup
+        """
+        batch_size = self.computation.batch_size
+        n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
+        refuse_empty_rows(Y, group.first, n_empty)
+        if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
+            raise ValueError(
+                f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
+                "most as many clusters as there are rows."
+            )
+        if batch_size is not None and has_gaps(Y, group):
+            raise ValueError(
+                "batch_size works on tables without missing values: leave it out, or fill the gaps "
+                "first."
+            )
+        if batch_size is not None and group.mesh is not None:
+            raise ValueError(
+                "batch_size works on one device in one process: leave it out where rows are spread "
+                "over several."
+            )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.utils.extmath import randomized_svd
 
 Floats = NDArray[np.float64]
@@ -57,6 +57,19 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
     n_kept = min(N_KEPT, X.shape[0])
     _, _, components = randomized_svd(_checked(X), n_kept, n_iter=7, random_state=rng)
     return Reduction(np.ascontiguousarray(components))
+
+
+def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
+    """Return rows as the model takes them: reduced, or of a sparse matrix made dense."""
+    if reduction is not None:
+        return reduction.reduce(X)
+    dense: Floats = X.toarray() if issparse(X) else X
+    return dense
+
+
+def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
+    """Return the model's rows with the features of the user's."""
+    return Y if reduction is None else reduction.restore(Y)
 
 
 def _checked(X: Any) -> csr_array:

@@ -188,22 +188,8 @@ or None
 
         Parameters
         ----------
-        color_by : None, 'cluster', 'certainty', array-like of shape (n_rows,), or name of a column
-            Clusters by default, paler where a row's cluster is in doubt. Numbers have a colour
-            bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
-            values) have a legend, with more than forty of them the rarest together. What is
-            missing is grey and named.
-        X : data frame, dict of columns, or array, or None
-            The rows in the same order, with the column that ``color_by`` names. It may have
-            columns that the model was not fitted to.
-        size : float, array-like of shape (n_rows,) or None
-            Area of the marks in points²; or numbers that are shown by the area.
-        labels : sequence of n_rows texts, dict of row number to text, or None
-            Texts written at points. Of a sequence, None leaves a row without, and texts that would
-            lie over an earlier one are left out; of a dict, all are written.
-        title : str or None
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        color_by, X, size, labels, title, ax
+            See :meth:`sgpmic.SGPMIC.plot_embedding`.
 
         Returns
         -------

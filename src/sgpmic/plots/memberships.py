@@ -70,10 +70,8 @@ class MembershipsDisplay(Display):
         ----------
         estimator : SGPMIC
             Fitted.
-        X : array-like of shape (n_rows, n_features) or None
-            Other rows; None for the training rows.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        X, ax
+            See :meth:`sgpmic.SGPMIC.plot_memberships`.
 
         Returns
         -------

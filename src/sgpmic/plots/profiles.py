@@ -60,13 +60,8 @@ class ProfilesDisplay(Display):
         ----------
         estimator : SGPMIC
             Fitted.
-        X : array-like of shape (n_rows, n_features) or None
-            Rows to describe; None for the training rows (a sample of 20 000 where there were
-            more).
-        n_features : int, default=10
-            How many features to show at most.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        X, n_features, ax
+            See :meth:`sgpmic.SGPMIC.plot_profiles`.
 
         Returns
         -------

@@ -29,7 +29,7 @@ import numpy as np
 import sgpmic
 from sgpmic.kernels import Kernel
 from sgpmic.learning.em import State
-from sgpmic.learning.settings import Settings
+from sgpmic.learning.settings import Computation, Settings
 from sgpmic.learning.snapshots import Outcome, Snapshot, state_from_leaves, state_leaves
 from sgpmic.parallel.group import ProcessGroup
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
@@ -47,7 +47,7 @@ class Checkpoint:
         A folder that all processes can read and write.
     group : ProcessGroup
     belongs_to : mapping of str to str
-        Marks of the data, the settings and the program (:func:`fit_marks`). Learning resumes
+        Marks of the data, the settings and the program (:func:`open_checkpoint`). Learning resumes
         only where all of them are the same: otherwise the result would be nobody's.
     every : int
         Rounds between two snapshots. The end of a start is always kept.
@@ -250,20 +250,25 @@ _WITHOUT_EFFECT = (
 )
 
 
-def fit_marks(
-    own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
-) -> dict[str, str]:
-    """Return marks of all that decides the result of a fit, however many processes there are.
+def open_checkpoint(
+    computation: Computation, own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
+) -> Checkpoint | None:
+    """Return the checkpoint of a fit, however many processes there are; None without a folder.
 
     Parameters
     ----------
+    computation : Computation
     own : ndarray of shape (n_own, n_features)
+        The rows of this process.
     group : ProcessGroup
     parameters : mapping
         The estimator's. A seed that is no number has no mark: the checkpoint holds the seeds that
         were drawn.
     """
-    return {"data": data_mark(own, group), **_settings_marks(parameters)}
+    if computation.checkpoint is None:
+        return None
+    marks = {"data": data_mark(own, group), **_settings_marks(parameters)}
+    return Checkpoint(computation.checkpoint, group, marks, int(computation.checkpoint_every))
 
 
 def _settings_marks(parameters: Mapping[str, Any]) -> dict[str, str]:

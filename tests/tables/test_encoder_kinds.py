@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sgpmic import TableEncoder
 from sgpmic.tables.column_cells import cells_of, read_dates, read_numbers
+from sgpmic.tables.columns import Column
 from sgpmic.tables.date_text import find_order, parse_date, parse_time
-from sgpmic.tables.encoder import Column
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.kinds import Decision, decide
 from sgpmic.tables.number_text import find_decimal, parse_number

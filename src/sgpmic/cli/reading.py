@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sgpmic.cli.job import CommandJob
-    from sgpmic.tables.encoder import Column, TableEncoder
+    from sgpmic.tables.columns import Column
+    from sgpmic.tables.encoder import TableEncoder
 
     Floats = NDArray[np.float64]
 
@@ -430,7 +431,7 @@ def _listing(
     reader: TableReader, choice: Choice, columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
     """Return every column of the file and what becomes of it, for ``run.json``."""
-    from sgpmic.tables.encoder import Column
+    from sgpmic.tables.columns import Column
 
     known = {column.name: asdict(column) for column in columns}
     n_rows = columns[0].n_rows

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from sgpmic.tables import date_text, number_text
 from sgpmic.tables.cells import plain, text_of, to_numbers
-from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, NO, YES, key
+from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+
+_PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
 class Bad(NamedTuple):
@@ -74,10 +76,9 @@ def cells_of(column: pa.Array) -> Cells:
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _of_values("date", _days(column))
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
-        parts = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit] * 86_400
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
         sort = "time" if pa.types.is_time(kind) else "number"
-        return _of_values(sort, _numbers(pc.cast(column, storage)) / parts)
+        return _of_values(sort, _numbers(pc.cast(column, storage)) / _PER_DAY[kind.unit])
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return _of_values("other" if len(column) > column.null_count else "empty", present)
 
@@ -105,8 +106,7 @@ def _days(column: pa.Array) -> Floats:
     if pa.types.is_date32(kind):
         return _numbers(pc.cast(column, pa.int32()))
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
-    parts = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[unit] * 86_400
-    return _numbers(pc.cast(column, pa.int64())) / parts
+    return _numbers(pc.cast(column, pa.int64())) / _PER_DAY[unit]
 
 
 # ------------------------------------------------------------------------------- readings
@@ -196,12 +196,7 @@ def read_yes_no(cells: Cells) -> Floats | Bad:
     if cells.sort in ("number", "bool", "empty"):
         bad = np.flatnonzero(~np.isin(cells.values, (0.0, 1.0)) & ~np.isnan(cells.values))
         return cells.values if not len(bad) else _bad_values(cells, bad)
-
-    def parse(text: str) -> float | None:
-        word = key(text)
-        return 1.0 if word in YES else 0.0 if word in NO else None
-
-    return _read(cells, parse) if cells.sort == "text" else _not_text(cells)
+    return _read(cells, truth_of) if cells.sort == "text" else _not_text(cells)
 
 
 def _read(cells: Cells, parse: Callable[[str], float | None]) -> Floats | Bad:

@@ -17,6 +17,7 @@ from sgpmic.tables.encodings import (
     Encoding,
     NumberEncoding,
     OrderEncoding,
+    YesNoEncoding,
 )
 
 if TYPE_CHECKING:
@@ -117,21 +118,14 @@ def _codes(encoding: Encoding, own: Floats) -> NDArray[np.int64]:
         # An indicator is above 0 where its level is there, and below elsewhere.
         found = own.argmax(axis=1) if own.shape[1] > 1 else (own[:, 0] > 0).astype(np.int64)
     else:
-        places = np.where(missing, 0.0, own[:, 0]) * _divisor(encoding)
+        assert isinstance(encoding, OrderEncoding | YesNoEncoding)  # numbers have no levels
+        places = np.where(missing, 0.0, own[:, 0]) * encoding.divisor
         found = np.round(places).astype(np.int64)
     return np.where(missing, -1, found)
 
 
-def _divisor(encoding: Encoding) -> float:
-    """Return what the first feature of a column was divided by."""
-    return float(getattr(encoding, "divisor"))  # noqa: B009  (all but categories have one)
-
-
 def _numbers(encoding: Encoding, own: Floats) -> Floats:
     """Return a column of numbers in its own units."""
-    if isinstance(encoding, DateEncoding) and encoding.time_only:
-        return 24.0 * (np.arctan2(own[:, 0], own[:, 1]) / (2.0 * np.pi) % 1.0)
-    numbers = own[:, 0] * _divisor(encoding)
-    if isinstance(encoding, NumberEncoding) and encoding.shift is not None:
-        numbers = np.exp(numbers) - encoding.shift
-    return numbers
+    if isinstance(encoding, DateEncoding):
+        return 24.0 * encoding.days(own) if encoding.time_only else encoding.days(own)
+    return encoding.decode(own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -14,51 +14,17 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.exceptions import SGPMICWarning
-from sgpmic.tables import plans
 from sgpmic.tables.column_cells import Bad, cells_of
-from sgpmic.tables.encodings import CategoryEncoding, DateEncoding, Encoding, encoding_from
-from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
+from sgpmic.tables.encodings import Encoding, encoding_from
+from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame
-from sgpmic.tables.kinds import FOUND_KINDS, KINDS, decide, declared
-from sgpmic.tables.plans import Plan
+from sgpmic.tables.kinds import KINDS, decide, declared
+from sgpmic.tables.plans import Plan, choose_encodings, leave_out_copies, make_plan
 
 Floats = NDArray[np.float64]
 
 _STATE_VERSION = 1
-# So that one error stays readable.
-_MOST_WRONG = 20
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the user's table, and what was made of it.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        'number', 'whole', 'yes_no', 'ordered', 'category', 'date', 'text', 'id', 'constant',
-        'copy' or 'empty'.
-    summary : str
-        Its range or levels, in words.
-    n_missing, n_rows : int
-        Cells without a value, and all.
-    becomes : str
-        What becomes of it, in words.
-    warning : str or None
-        What its owner should look at.
-    features : tuple of str
-        The names of its encoded features; none where it is left out.
-    """
-
-    name: str
-    kind: str
-    summary: str
-    n_missing: int
-    n_rows: int
-    becomes: str
-    warning: str | None
-    features: tuple[str, ...]
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -171,16 +137,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             self._plan(name, column, kinds)
             for name, column in zip(frame.names, frame.columns, strict=True)
         ]
-        _raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
-        found = plans.leave_out_copies(found)
-        found, encodings = self._encode(found)
+        raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
+        found = leave_out_copies(found)
+        found, encodings, self.has_categories_ = choose_encodings(
+            found, self.log, float(self.min_frequency)
+        )
         if not any(encodings):
             reasons = [f"{quote(plan.name)} ({plan.decision.because})" for plan in found]
             raise TableError(
-                f"no column is left to learn from: {', '.join(reasons[:_MOST_WRONG])}; declare "
+                f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
-        self._set_fitted(frame, _columns(found, encodings, frame.n_rows), encodings)
+        self._set_fitted(frame, describe_columns(found, encodings, frame.n_rows), encodings)
         return self
 
     def _check_parameters(self, frame: Frame) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -218,65 +186,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             # What is wrong with it does not matter any more.
             kind = "text" if decision.wrong else decision.kind
             decision = replace(decision, kind=kind, because="dropped", warnings=(), wrong="")
-        return plans.make_plan(name, cells, decision, declared=name in kinds)
-
-    def _log_rule(self, plan: Plan) -> str:
-        if isinstance(self.log, str):
-            return self.log
-        chosen = self.log if isinstance(self.log, bool) else plan.name in self.log
-        return "yes" if chosen else "no"
-
-    def _encode(self, found: Sequence[Plan]) -> tuple[list[Plan], list[Encoding | None]]:
-        """Return the columns and their encodings, None for those that are left out."""
-        found = list(found)
-        encodings: list[Encoding | None] = [None] * len(found)
-        for j, plan in enumerate(found):
-            if plan.is_kept and plan.kind == "category":
-                encodings[j] = plans.join_rare(plan, float(self.min_frequency))
-                if encodings[j] is None:
-                    found[j] = plan.as_almost_constant()
-            elif plan.has_levels and plans.is_rare(plan, float(self.min_frequency)):
-                found[j] = plan.as_almost_constant()
-        dates = [j for j, plan in enumerate(found) if plan.is_kept and plan.kind == "date"]
-        for j in dates:
-            encodings[j] = plans.encode_date(found[j], plans.one)
-        mixed = any(plan.has_levels for plan in found) or any(
-            isinstance(encoding, DateEncoding) and encoding.n_features > 1 for encoding in encodings
-        )
-        unit = plans.deviation_of if mixed else plans.one
-        wrong = [
-            (plan.name, "is to become its logarithm, and is no number: take it out of log")
-            for plan in found
-            if not isinstance(self.log, str | bool)
-            and plan.name in self.log
-            and not (plan.is_kept and plan.kind in ("number", "whole"))
-        ]
-        for j, plan in enumerate(found):
-            if not plan.is_kept or plan.kind == "category":
-                continue
-            if plan.kind == "date":
-                encodings[j] = plans.encode_date(plan, unit)
-                continue
-            if mixed and plans.is_rare(plan, float(self.min_frequency)):
-                found[j] = plan.as_almost_constant()
-                continue
-            rule = self._log_rule(plan)
-            encoding = plans.encode_values(plan, rule, unit)
-            encodings[j] = encoding
-            if plan.kind not in ("number", "whole"):
-                continue
-            named = rule == "yes" and self.log is not True
-            if named and getattr(encoding, "shift", None) is None:
-                wrong.append(
-                    (plan.name, "has values below 0, which have no logarithm: take it out of log")
-                )
-            present = plan.values[~np.isnan(plan.values)]
-            if rule == "auto" and plans.is_heavy_tailed(present):
-                offer = "has a long tail, and zeros; its logarithm may serve better"
-                found[j] = replace(plan, decision=plan.decision.warn(offer))
-        _raise_wrong(wrong)
-        self.has_categories_ = mixed
-        return found, encodings
+        return make_plan(name, cells, decision, declared=name in kinds)
 
     def _set_fitted(
         self, frame: Frame, columns: list[Column], encodings: Sequence[Encoding | None]
@@ -331,7 +241,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 )
             if result.outside:
                 notes.append(f"{result.outside} cells of {quote(name)} that have no logarithm")
-        _raise_wrong(wrong)
+        raise_wrong(wrong)
         if notes:
             warnings.warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning, stacklevel=2)
         return encoded
@@ -415,14 +325,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     f" got {len(given)}"
                 )
             names = given
-        named = _unique(
-            [
-                feature
-                for name, encoding in zip(names, self._encodings, strict=True)
-                for feature in _feature_names(name, encoding)
-            ]
-        )
-        return np.asarray(named, dtype=object)
+        return np.asarray(feature_names(names, self._encodings), dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -499,7 +402,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns, encodings = [], []
         for entry in state["columns"]:
             encoding = None if entry["encoding"] is None else encoding_from(entry["encoding"])
-            columns.append(_column_from(entry, encoding))
+            columns.append(column_from_dict(entry, encoding))
             encodings.append(encoding)
         if not any(encodings):
             raise ValueError("it has no features")
@@ -519,40 +422,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return encoder
 
 
-def _column_from(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
-    """Return a stored column, checked."""
-    texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
-    counts = {name: entry[name] for name in ("n_missing", "n_rows")}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("the words about a column must be texts")
-    if texts["kind"] not in FOUND_KINDS:
-        raise ValueError(f"there is no kind {texts['kind']!r:.40}")
-    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
-        raise ValueError("the numbers of cells must be whole and not negative")
-    warning, features = entry["warning"], entry["features"]
-    if not (warning is None or isinstance(warning, str)):
-        raise ValueError("a warning must be a text")
-    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise ValueError("features must be a list of texts")
-    if len(features) != (0 if encoding is None else encoding.n_features):
-        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} names of features")
-    return Column(**texts, **counts, warning=warning, features=tuple(features))
-
-
-def _raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
-    """Raise one error about all columns that are wrong."""
-    if not wrong:
-        return
-    if len(wrong) == 1:
-        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", [wrong[0][0]])
-    listed = [f"{quote(name)} {what}" for name, what in wrong[:_MOST_WRONG]]
-    more = len(wrong) - _MOST_WRONG
-    if more > 0:
-        listed.append(f"and {more} more")
-    names = [name for name, _ in wrong]
-    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)
-
-
 def _not_read(bad: Bad, kind: str) -> str:
     word = "yes or no" if kind == "yes_no" else f"a {kind}"
     more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
@@ -560,61 +429,3 @@ def _not_read(bad: Bad, kind: str) -> str:
         f"was {word} in fit, and now has {quote(bad.text)} (row {bad.row + 1}{more}): mend or "
         "empty what is none"
     )
-
-
-def _columns(
-    found: Sequence[Plan], encodings: Sequence[Encoding | None], n_rows: int
-) -> list[Column]:
-    """Return what is said about every column."""
-    named = iter(
-        _unique(
-            [
-                feature
-                for plan, encoding in zip(found, encodings, strict=True)
-                for feature in _feature_names(plan.name, encoding)
-            ]
-        )
-    )
-    columns = []
-    for plan, encoding in zip(found, encodings, strict=True):
-        present = plan.values if len(plan.values) else np.where(plan.codes < 0, np.nan, 0.0)
-        columns.append(
-            Column(
-                name=plan.name,
-                kind=plan.kind,
-                summary=plans.summary(plan),
-                n_missing=int(np.isnan(present).sum()),
-                n_rows=n_rows,
-                becomes=plans.becomes(plan, encoding),
-                warning="; ".join(plan.decision.warnings) or None,
-                features=tuple(next(named) for _ in range(encoding.n_features if encoding else 0)),
-            )
-        )
-    return columns
-
-
-def _feature_names(name: str, encoding: Encoding | None) -> list[str]:
-    if encoding is None:
-        return []
-    if isinstance(encoding, CategoryEncoding):
-        return [f"{name}={level}" for level in encoding.shown]
-    if not isinstance(encoding, DateEncoding):
-        return [name]
-    names = [] if encoding.time_only else [name]
-    for divisor, period in ((encoding.year, "year"), (encoding.day, "day")):
-        if divisor is not None:
-            names += [f"{name} ({period}, sine)", f"{name} ({period}, cosine)"]
-    return names
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """Return names that are all different: a column may be named like a level of another."""
-    taken: set[str] = set()
-    found = []
-    for name in names:
-        new, number = name, 2
-        while new in taken:
-            new, number = f"{name} ({number})", number + 1
-        taken.add(new)
-        found.append(new)
-    return found

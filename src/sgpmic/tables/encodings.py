@@ -27,7 +27,7 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
-from sgpmic.tables.levels import NO, YES, key
+from sgpmic.tables.levels import key, truth_of
 
 Floats = NDArray[np.float64]
 
@@ -198,11 +198,10 @@ class YesNoEncoding(Encoding):
             values = read_yes_no(cells)
             return values if isinstance(values, Bad) else Encoded((values / self.divisor)[:, None])
         levels, codes = read_levels(cells)
-        words = [key(level) for level in levels]
-        table = [1.0 if word in YES else 0.0 if word in NO else np.nan for word in words]
-        values = np.asarray([*table, np.nan])[codes]
-        unseen = _unseen(levels, codes, np.isnan(np.asarray([*table, np.nan])))
-        return Encoded((values / self.divisor)[:, None], unseen)
+        # None becomes NaN; the last is of empty cells.
+        table = np.asarray([*map(truth_of, levels), None], np.float64)
+        unseen = _unseen(levels, codes, np.isnan(table))
+        return Encoded((table[codes] / self.divisor)[:, None], unseen)
 
     def decode(self, features: Floats) -> NDArray[Any]:
         """Return True and False, whichever is nearer."""
@@ -352,12 +351,15 @@ class DateEncoding(Encoding):
                 parts.append(circle(days, period) / divisor)
         return Encoded(np.hstack(parts))
 
+    def days(self, features: Floats) -> Floats:
+        """Return days since 1970, or times as shares of the day."""
+        if self.time_only:
+            return np.arctan2(features[:, 0], features[:, 1]) / (2 * np.pi) % 1.0
+        return features[:, 0] * self.divisor
+
     def decode(self, features: Floats) -> NDArray[Any]:
         """Return dates and times (datetime64), or times of the day (timedelta64)."""
-        if self.time_only:
-            days = np.arctan2(features[:, 0], features[:, 1]) / (2 * np.pi) % 1.0
-        else:
-            days = features[:, 0] * self.divisor
+        days = self.days(features)
         seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
         seconds[np.isnan(days)] = np.timedelta64("NaT")
         return seconds if self.time_only else np.datetime64("1970-01-01T00:00:00") + seconds

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 _LONGEST_QUOTE = 40
 _LONGEST_REASON = 120
 _MOST_NAMES = 12
+# So that one error stays readable.
+MOST_WRONG = 20
 
 
 class TableError(ValueError):
@@ -73,3 +75,17 @@ def list_names(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     listed = ", ".join(quote(name) for name in names[:_MOST_NAMES])
     return f"{listed} and {more} more" if more > 0 else listed
+
+
+def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
+    """Raise one error about all columns that are wrong."""
+    if not wrong:
+        return
+    if len(wrong) == 1:
+        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", [wrong[0][0]])
+    listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
+    more = len(wrong) - MOST_WRONG
+    if more > 0:
+        listed.append(f"and {more} more")
+    names = [name for name, _ in wrong]
+    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)

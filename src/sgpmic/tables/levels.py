@@ -22,8 +22,8 @@ _YES_NO = (
     *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
     *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
 )
-YES = frozenset(yes for yes, _ in _YES_NO)
-NO = frozenset(no for _, no in _YES_NO)
+_YES = frozenset(yes for yes, _ in _YES_NO)
+_NO = frozenset(no for _, no in _YES_NO)
 
 #: Scales from low to high; of a scale a column may use any two levels or more.
 SCALES: tuple[tuple[str, ...], ...] = (
@@ -95,6 +95,12 @@ def key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def truth_of(text: str) -> float | None:
+    """Return 1 for a word for yes, 0 for one for no, None for others."""
+    word = key(text)
+    return 1.0 if word in _YES else 0.0 if word in _NO else None
+
+
 def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:
     """Return levels from low to high where they are those of a known scale, else None.
 
@@ -114,4 +120,4 @@ def is_yes_no(keys: Sequence[str]) -> bool:
     """Return whether all levels are ways of saying yes and no, of one or several spellings."""
     # One whole pair has to be there: "f" beside "m" is no "false".
     found = set(keys)
-    return found <= YES | NO and any({yes, no} <= found for yes, no in _YES_NO)
+    return found <= _YES | _NO and any({yes, no} <= found for yes, no in _YES_NO)

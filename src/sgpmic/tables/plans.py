@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.tables.column_cells import Bad, Cells, date_words, read_levels
+from sgpmic.tables.column_cells import Bad, Cells, read_levels
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
     OTHER,
@@ -21,7 +21,7 @@ from sgpmic.tables.encodings import (
     YesNoEncoding,
     circle,
 )
-from sgpmic.tables.errors import quote
+from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
 from sgpmic.tables.levels import key
 
@@ -30,7 +30,6 @@ Codes = NDArray[np.int64]
 
 # Columns of more values than these are no categories by other names.
 _MOST_RENAMED = 50
-_MOST_SHOWN = 4
 # A season is told by dates that are spread over it, not by one day of every year.
 _SPREAD = 0.01
 
@@ -69,6 +68,16 @@ class Plan:
     def is_kept(self) -> bool:
         """Whether it becomes features."""
         return not self.decision.because
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, whole or not."""
+        return self.kind in ("number", "whole")
+
+    @property
+    def present(self) -> Floats:
+        """The values that are not missing."""
+        return self.values[~np.isnan(self.values)]
 
     @property
     def has_levels(self) -> bool:
@@ -165,7 +174,55 @@ def _as_copy(plan: Plan, original: str) -> Plan:
 # ------------------------------------------------------------------------------- encodings
 
 
-def join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
+def choose_encodings(
+    plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
+) -> tuple[list[Plan], list[Encoding | None], bool]:
+    """Return the columns, their encodings, and whether these bring the table to one unit.
+
+    Encodings are None for columns that are left out. ``log`` and ``min_frequency`` are those of
+    :class:`~sgpmic.tables.encoder.TableEncoder`.
+    """
+    found = list(plans)
+    encodings: list[Encoding | None] = [None] * len(found)
+    for j, plan in enumerate(found):
+        if plan.is_kept and plan.kind == "category":
+            encodings[j] = _join_rare(plan, min_frequency)
+            if encodings[j] is None:
+                found[j] = plan.as_almost_constant()
+        elif plan.has_levels and _is_rare(plan, min_frequency):
+            found[j] = plan.as_almost_constant()
+    mixed = any(plan.has_levels or _has_seasons(plan) for plan in found)
+    unit = _deviation_of if mixed else _one
+    for j, plan in enumerate(found):
+        if not plan.is_kept or plan.kind == "category":
+            continue
+        if plan.kind == "date":
+            encodings[j] = _encode_date(plan, unit)
+        elif mixed and _is_rare(plan, min_frequency):
+            found[j] = plan.as_almost_constant()
+        else:
+            rule = _log_rule(plan, log)
+            encodings[j] = _encode_values(plan, rule, unit)
+            if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
+                offer = "has a long tail, and zeros; its logarithm may serve better"
+                found[j] = replace(plan, decision=plan.decision.warn(offer))
+    if not isinstance(log, str | bool):
+        _check_logarithms(found, encodings, log)
+    return found, encodings, mixed
+
+
+def _has_seasons(plan: Plan) -> bool:
+    return plan.is_kept and plan.kind == "date" and _encode_date(plan, _one).n_features > 1
+
+
+def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
+    if isinstance(log, str):
+        return log
+    chosen = log if isinstance(log, bool) else plan.name in log
+    return "yes" if chosen else "no"
+
+
+def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     """Return the encoding of a category, or None where all but one level are rare.
 
     Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are joined; if all of them together are
@@ -201,25 +258,25 @@ def join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     )
 
 
-def is_rare(plan: Plan, min_frequency: float) -> bool:
+def _is_rare(plan: Plan, min_frequency: float) -> bool:
     """Return whether nearly all cells say yes, or nearly all no.
 
     In a table of one unit the few others would be as far away as nothing else.
     """
     if plan.kind != "yes_no" or plan.declared:
         return False
-    present = plan.values[~np.isnan(plan.values)]
+    present = plan.present
     n_rarer = min(present.sum(), len(present) - present.sum())
     return bool(n_rarer < least_count(len(present), min_frequency))
 
 
-def encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
+def _encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
     """Return the encoding of a date.
 
     The place in the year is told where the dates span two years or more, that in the day where
     there are times and they span two days or more. Both only where dates are spread over them.
     """
-    days = plan.values[~np.isnan(plan.values)]
+    days = plan.present
     time_only = plan.decision.time_only
     year, day = None, None
     if time_only:
@@ -239,7 +296,7 @@ def _circle_size(days: Floats, period: float) -> float | None:
     return variance**0.5 if variance > _SPREAD else None
 
 
-def log_shift(values: Floats, rule: str) -> float | None:
+def _log_shift(values: Floats, rule: str) -> float | None:
     """Return what to add before the logarithm, or None for no logarithm.
 
     Parameters
@@ -261,7 +318,7 @@ def log_shift(values: Floats, rule: str) -> float | None:
     return 0.0 if skewness > 2 and skewness >= 2 * abs(_skewness(np.log(values))) else None
 
 
-def is_heavy_tailed(values: Floats) -> bool:
+def _is_heavy_tailed(values: Floats) -> bool:
     """Return whether a logarithm is worth a thought, though there are zeros."""
     if not len(values) or values.min() != 0 or len(np.unique(values)) < 20:
         return False
@@ -276,7 +333,7 @@ def _skewness(values: Floats) -> float:
     return float(np.mean((centred / deviation) ** 3)) if deviation > 1e-12 else 0.0
 
 
-def deviation_of(values: Floats) -> float:
+def _deviation_of(values: Floats) -> float:
     """Return the standard deviation of values that are there, 1 where they do not vary."""
     present = values[~np.isnan(values)]
     size = float(np.abs(present).max()) if len(present) else 0.0
@@ -286,84 +343,39 @@ def deviation_of(values: Floats) -> float:
     return deviation * size if deviation > 1e-12 else 1.0
 
 
-def one(values: Floats) -> float:
+def _one(values: Floats) -> float:
     """Return 1: values are left in the units that they have."""
     return 1.0
 
 
-def encode_values(
+def _encode_values(
     plan: Plan, log_rule: str, unit: Callable[[Floats], float]
 ) -> NumberEncoding | YesNoEncoding | OrderEncoding:
     """Return the encoding of a number, of yes and no, or of levels in an order."""
-    present = plan.values[~np.isnan(plan.values)]
+    present = plan.present
     if plan.kind == "yes_no":
         return YesNoEncoding(unit(present))
     if plan.kind == "ordered":
         return OrderEncoding(plan.decision.order, unit(present))
-    shift = log_shift(present, log_rule)
+    shift = _log_shift(present, log_rule)
     if shift is not None:
         present = np.log(present + shift)
     return NumberEncoding(plan.decision.decimal, plan.decision.sentinels, shift, unit(present))
 
 
-# ------------------------------------------------------------------------------- words
-
-
-def summary(plan: Plan) -> str:
-    """Return the range or the levels of a column, in words."""
-    if plan.kind == "constant" and len(plan.levels) == 1:
-        return f"always {quote(plan.levels[0])}"
-    if plan.kind == "empty" or plan.cells.sort == "other":
-        return ""
-    if plan.kind == "yes_no" and len(plan.values):
-        return f"yes {100 * np.nanmean(plan.values):.0f} %"
-    if plan.kind in ("category", "constant"):
-        total = max(int((plan.codes >= 0).sum()), 1)
-        counts = np.bincount(plan.codes[plan.codes >= 0], minlength=len(plan.levels))
-        shown = [
-            f"{_short(level)} {100 * count / total:.0f} %"
-            for level, count in zip(plan.levels, counts, strict=True)
-        ][:_MOST_SHOWN]
-        more = ", …" if len(plan.levels) > _MOST_SHOWN else ""
-        return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
-    if plan.kind == "ordered":
-        return " < ".join(map(_short, plan.decision.order))
-    present = plan.values[~np.isnan(plan.values)] if len(plan.values) else plan.values
-    if not len(present):
-        used = np.unique(plan.codes[plan.codes >= 0])
-        return f"{len(used)} different, such as {quote(plan.levels[used[0]])}" if len(used) else ""
-    low, high = float(present.min()), float(present.max())
-    if plan.kind == "date":
-        words = _clock if plan.decision.time_only else date_words
-        return f"{words(low)} to {words(high)}"
-    return f"{low:.6g} to {high:.6g}"
-
-
-def _clock(share: float) -> str:
-    minutes = round(share * 1440)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def _short(level: str) -> str:
-    return quote(level)[1:-1]
-
-
-def becomes(plan: Plan, encoding: Encoding | None) -> str:
-    """Return what becomes of a column, in words."""
-    if encoding is None:
-        return f"left out: {plan.decision.because}"
-    if isinstance(encoding, CategoryEncoding):
-        n = encoding.n_features
-        joined = f", {len(encoding.joined)} rare levels joined" if encoding.joined else ""
-        return f"{n} indicator column{'s' * (n > 1)}{joined}"
-    if isinstance(encoding, DateEncoding):
-        parts = [] if encoding.time_only else ["days"]
-        parts += ["place in the year"] * (encoding.year is not None)
-        parts += ["place in the day"] * (encoding.day is not None)
-        return f"number, {' and '.join(parts)}"
-    if isinstance(encoding, OrderEncoding):
-        return "number, the place in the order"
-    if isinstance(encoding, YesNoEncoding):
-        return "number, 1 for yes and 0 for no"
-    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
-    return "number, its logarithm" if has_logarithm else "number, as it is"
+def _check_logarithms(
+    plans: Sequence[Plan], encodings: Sequence[Encoding | None], log: Sequence[str]
+) -> None:
+    """Raise for columns that are to become their logarithms and have none."""
+    asked = [(plan, e) for plan, e in zip(plans, encodings, strict=True) if plan.name in log]
+    wrong = [
+        (plan.name, "is to become its logarithm, and is no number: take it out of log")
+        for plan, _ in asked
+        if not (plan.is_kept and plan.is_number)
+    ]
+    wrong += [
+        (plan.name, "has values below 0, which have no logarithm: take it out of log")
+        for plan, encoding in asked
+        if isinstance(encoding, NumberEncoding) and encoding.shift is None
+    ]
+    raise_wrong(wrong)

@@ -1,0 +1,189 @@
+"""What is said about the columns of a table, and what their features are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sgpmic.tables.column_cells import date_words
+from sgpmic.tables.encodings import (
+    CategoryEncoding,
+    DateEncoding,
+    Encoding,
+    NumberEncoding,
+    OrderEncoding,
+    YesNoEncoding,
+)
+from sgpmic.tables.errors import quote
+from sgpmic.tables.kinds import FOUND_KINDS
+from sgpmic.tables.plans import Plan
+
+# Levels that a summary names.
+_MOST_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the user's table, and what was made of it.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        'number', 'whole', 'yes_no', 'ordered', 'category', 'date', 'text', 'id', 'constant',
+        'copy' or 'empty'.
+    summary : str
+        Its range or levels, in words.
+    n_missing, n_rows : int
+        Cells without a value, and all.
+    becomes : str
+        What becomes of it, in words.
+    warning : str or None
+        What its owner should look at.
+    features : tuple of str
+        The names of its encoded features; none where it is left out.
+    """
+
+    name: str
+    kind: str
+    summary: str
+    n_missing: int
+    n_rows: int
+    becomes: str
+    warning: str | None
+    features: tuple[str, ...]
+
+
+def describe_columns(
+    plans: Sequence[Plan], encodings: Sequence[Encoding | None], n_rows: int
+) -> list[Column]:
+    """Return what is said about every column; encodings are None for those left out."""
+    names = iter(feature_names([plan.name for plan in plans], encodings))
+    columns = []
+    for plan, encoding in zip(plans, encodings, strict=True):
+        present = plan.values if len(plan.values) else np.where(plan.codes < 0, np.nan, 0.0)
+        columns.append(
+            Column(
+                name=plan.name,
+                kind=plan.kind,
+                summary=_summary(plan),
+                n_missing=int(np.isnan(present).sum()),
+                n_rows=n_rows,
+                becomes=_becomes(plan, encoding),
+                warning="; ".join(plan.decision.warnings) or None,
+                features=tuple(next(names) for _ in range(encoding.n_features if encoding else 0)),
+            )
+        )
+    return columns
+
+
+def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
+    """Return the names of all features, which are different; ``names`` are the columns'."""
+    taken: set[str] = set()
+    found = []
+    for column, encoding in zip(names, encodings, strict=True):
+        for name in _own_names(column, encoding):
+            # A column may be named like a level of another.
+            new, number = name, 2
+            while new in taken:
+                new, number = f"{name} ({number})", number + 1
+            taken.add(new)
+            found.append(new)
+    return found
+
+
+def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
+    """Return a stored column, checked; a ValueError where it is damaged."""
+    texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
+    counts = {name: entry[name] for name in ("n_missing", "n_rows")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError("the words about a column must be texts")
+    if texts["kind"] not in FOUND_KINDS:
+        raise ValueError(f"there is no kind {texts['kind']!r:.40}")
+    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
+        raise ValueError("the numbers of cells must be whole and not negative")
+    warning, features = entry["warning"], entry["features"]
+    if not (warning is None or isinstance(warning, str)):
+        raise ValueError("a warning must be a text")
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise ValueError("features must be a list of texts")
+    if len(features) != (0 if encoding is None else encoding.n_features):
+        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} names of features")
+    return Column(**texts, **counts, warning=warning, features=tuple(features))
+
+
+def _own_names(name: str, encoding: Encoding | None) -> list[str]:
+    if encoding is None:
+        return []
+    if isinstance(encoding, CategoryEncoding):
+        return [f"{name}={level}" for level in encoding.shown]
+    if not isinstance(encoding, DateEncoding):
+        return [name]
+    names = [] if encoding.time_only else [name]
+    for divisor, period in ((encoding.year, "year"), (encoding.day, "day")):
+        if divisor is not None:
+            names += [f"{name} ({period}, sine)", f"{name} ({period}, cosine)"]
+    return names
+
+
+def _summary(plan: Plan) -> str:
+    """Return the range or the levels of a column, in words."""
+    if plan.kind == "constant" and len(plan.levels) == 1:
+        return f"always {quote(plan.levels[0])}"
+    if plan.kind == "empty" or plan.cells.sort == "other":
+        return ""
+    if plan.kind == "yes_no" and len(plan.values):
+        return f"yes {100 * np.nanmean(plan.values):.0f} %"
+    if plan.kind in ("category", "constant"):
+        total = max(int((plan.codes >= 0).sum()), 1)
+        counts = np.bincount(plan.codes[plan.codes >= 0], minlength=len(plan.levels))
+        shown = [
+            f"{_short(level)} {100 * count / total:.0f} %"
+            for level, count in zip(plan.levels, counts, strict=True)
+        ][:_MOST_SHOWN]
+        more = ", …" if len(plan.levels) > _MOST_SHOWN else ""
+        return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
+    if plan.kind == "ordered":
+        return " < ".join(map(_short, plan.decision.order))
+    present = plan.values[~np.isnan(plan.values)] if len(plan.values) else plan.values
+    if not len(present):
+        used = np.unique(plan.codes[plan.codes >= 0])
+        return f"{len(used)} different, such as {quote(plan.levels[used[0]])}" if len(used) else ""
+    low, high = float(present.min()), float(present.max())
+    if plan.kind == "date":
+        words = _clock if plan.decision.time_only else date_words
+        return f"{words(low)} to {words(high)}"
+    return f"{low:.6g} to {high:.6g}"
+
+
+def _clock(share: float) -> str:
+    minutes = round(share * 1440)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _short(level: str) -> str:
+    return quote(level)[1:-1]
+
+
+def _becomes(plan: Plan, encoding: Encoding | None) -> str:
+    """Return what becomes of a column, in words."""
+    if encoding is None:
+        return f"left out: {plan.decision.because}"
+    if isinstance(encoding, CategoryEncoding):
+        n = encoding.n_features
+        joined = f", {len(encoding.joined)} rare levels joined" if encoding.joined else ""
+        return f"{n} indicator column{'s' * (n > 1)}{joined}"
+    if isinstance(encoding, DateEncoding):
+        parts = [] if encoding.time_only else ["days"]
+        parts += ["place in the year"] * (encoding.year is not None)
+        parts += ["place in the day"] * (encoding.day is not None)
+        return f"number, {' and '.join(parts)}"
+    if isinstance(encoding, OrderEncoding):
+        return "number, the place in the order"
+    if isinstance(encoding, YesNoEncoding):
+        return "number, 1 for yes and 0 for no"
+    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
+    return "number, its logarithm" if has_logarithm else "number, as it is"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import resource
 import shutil
@@ -21,17 +22,20 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from tests.cli.helpers import command, environment, here, values, write_csv
 
 QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
 LONGEST, MOST_BYTES = 60, 2_000_000_000
+#: Seconds after an alarm that was not heard.
+DEAF = 30
+#: What an attacking process leaves in its folder: notes, where it hung, and how much it took.
+NOTES, SHOWN, MEMORY = "notes.jsonl", "shown.txt", "memory.txt"
 #: Done, refused, interrupted with a checkpoint.
 ENDINGS = {0, 2, 75}
 
@@ -291,17 +295,27 @@ ATTACKS: dict[str, Callable[[Path, Rng], tuple[object, ...]]] = {
 # -------------------------------------------------------------------------------------- the judge
 
 
+class TooLong(BaseException):
+    """An alarm, which nobody takes for an error of a command and handles."""
+
+
 @contextmanager
-def at_most(seconds: int) -> Iterator[None]:
+def at_most(seconds: int, shown: TextIO | None = None) -> Iterator[None]:
+    """Raise :class:`Found` after so many seconds; show where it hangs and end if that is not heard.
+
+    What hangs outside Python hears no alarm.
+    """
+
     def stop(*_: Any) -> None:
-        raise Found(f"it took more than {seconds} s")
+        raise TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
-    # What hangs outside Python hears no alarm: show where, and end the process.
-    faulthandler.dump_traceback_later(seconds + 30, exit=True)
+    faulthandler.dump_traceback_later(seconds + DEAF, exit=True, file=shown or sys.stderr)
     try:
         yield
+    except TooLong:
+        raise Found(f"it took more than {seconds} s") from None
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)
@@ -315,7 +329,7 @@ def outside(box: Path) -> set[str]:
     return beside | {str(path) for path in box.parent.iterdir()}
 
 
-def judge(base: Path, kind: str, number: int) -> int:
+def judge(base: Path, kind: str, number: int, shown: TextIO | None = None) -> int:
     """Make a case from copies, run its command and return how it ended, or raise :class:`Found`."""
     rng = np.random.default_rng([sorted(ATTACKS).index(kind), number])
     with tempfile.TemporaryDirectory(dir=base) as place:
@@ -323,7 +337,7 @@ def judge(base: Path, kind: str, number: int) -> int:
         shutil.copytree(base / "origin", box)
         words = ATTACKS[kind](box, rng)
         known = outside(box)
-        with at_most(LONGEST):
+        with at_most(LONGEST, shown):
             done = here(*words)
         said = done.output
         about = f"{' '.join(map(str, words))}\n{said[-1500:]}"
@@ -345,23 +359,118 @@ def judge(base: Path, kind: str, number: int) -> int:
 # -------------------------------------------------------------------------------------- the hours
 
 
-def work(task: tuple[str, int, float]) -> tuple[Counter[tuple[str, int]], list[str], int]:
-    """Attack until a time, beginning with a number; return endings, what was found, and memory."""
-    folder, first, end = Path(task[0]), task[1], task[2]
-    endings: Counter[tuple[str, int]] = Counter()
-    found = []
+class Attacker:
+    """A process that attacks until a time, and writes down what it does.
+
+    Nobody waits for an answer of it: one that dies, or hangs where even its own alarm is not
+    heard, is noticed by its notes, and another one takes its place.
+
+    Parameters
+    ----------
+    folder : Path
+        With a folder ``origin``, of which every case has a copy.
+    first : int
+        Number of the first case.
+    end : float
+        When to end, as ``time.time`` counts.
+    attack : callable
+        What the process does; called with the folder, the first number and the end.
+    patience : float
+        Seconds that a case may take.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        first: int,
+        end: float,
+        attack: Callable[[Path, int, float], None],
+        patience: float,
+    ) -> None:
+        self.folder, self._end = folder, end
+        self._attack, self.patience = attack, patience
+        self.lost: list[str] = []
+        self._start(first)
+
+    def _start(self, first: int) -> None:
+        task = (self.folder, first, self._end)
+        self._process = get_context("spawn").Process(target=self._attack, args=task)
+        self._process.start()
+        self._began = time.time()
+
+    def notes(self) -> list[tuple[str, int, str]]:
+        """Return kind and number of every case that was begun, and how it ended."""
+        found: dict[tuple[str, int], str] = {}
+        with suppress(FileNotFoundError):
+            for line in (self.folder / NOTES).read_text().splitlines():
+                kind, number, ending = json.loads(line)
+                found[kind, number] = ending
+        return [(*case, ending) for case, ending in found.items()]
+
+    def has_ended(self) -> bool:
+        """Return whether it has done its work; let another process go on where one is lost."""
+        if self._process.exitcode == 0:
+            return True
+        if self._process.exitcode is None:
+            quiet = time.time() - self._last_note()
+            if quiet < self.patience:
+                return False
+            self._process.kill()
+            self._process.join()
+            how = f"nothing has moved for {quiet:.0f} s"
+        else:
+            how = f"the process ended with {self._process.exitcode}"
+        kind, number, _ = (self.notes() or [("start", 0, "")])[-1]
+        self.lost.append(f"{kind}:{number} {how}\n{self._where()}")
+        if time.time() > self._end:
+            return True
+        self._start(number + 1)
+        return False
+
+    def _last_note(self) -> float:
+        with suppress(FileNotFoundError):
+            return max(self._began, (self.folder / NOTES).stat().st_mtime)
+        return self._began
+
+    def _where(self) -> str:
+        """Return what was shown of the place where the process hung."""
+        with suppress(FileNotFoundError):
+            return (self.folder / SHOWN).read_text()[-3000:]
+        return ""
+
+
+def work(folder: Path, first: int, end: float) -> None:
+    """Attack until a time, beginning with a number, and note every case before and after it."""
     number = first
-    while time.time() < end:
-        for kind in ATTACKS:
-            try:
-                endings[kind, judge(folder, kind, number)] += 1
-            except Found as what:
-                found.append(f"{kind}:{number} {what}")
-        number += 1
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with (folder / NOTES).open("a", buffering=1) as notes, (folder / SHOWN).open("w") as shown:
+        while time.time() < end:
+            for kind in ATTACKS:
+                notes.write(json.dumps((kind, number, "begun")) + "\n")
+                try:
+                    ending = str(judge(folder, kind, number, shown))
+                except Found as what:
+                    ending = f"found {what}"
+                notes.write(json.dumps((kind, number, ending)) + "\n")
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            (folder / MEMORY).write_text(str(most))
+            number += 1
+
+
+def report(attackers: list[Attacker]) -> bool:
+    """Print what was counted and found; return whether nothing was found."""
+    notes = [note for attacker in attackers for note in attacker.notes()]
+    for kind in ATTACKS:
+        codes = Counter(ending for this, _, ending in notes if this == kind and ending.isdigit())
+        print(f"{kind:11} {codes.total():6} cases, by exit code {dict(sorted(codes.items()))}")
+    found = [line for attacker in attackers for line in attacker.lost]
+    found += [f"{kind}:{number} {what}" for kind, number, what in notes if what.startswith("found")]
+    sizes = [path.read_text() for it in attackers for path in it.folder.glob(MEMORY)]
+    most = max(map(int, sizes), default=0)
+    print(f"most memory: {most / 1e9:.2f} GB")
     if most > MOST_BYTES:
-        found.append(f"the process took {most / 1e9:.1f} GB")
-    return endings, found, most
+        found.append(f"a process took {most / 1e9:.1f} GB")
+    print(f"{len(found)} found", *found, sep="\n\n")
+    return not found
 
 
 def main() -> None:
@@ -380,22 +489,19 @@ def main() -> None:
             print("ended with", judge(Path(place), kind, int(number)))
             return
         end = time.time() + 60 * options.minutes
-        tasks = []
+        attackers = []
         for k in range(options.processes):
             mine = Path(place) / f"worker-{k}"
             mine.mkdir()
             shutil.copytree(Path(place) / "origin", mine / "origin")
-            tasks.append((str(mine), 1_000_000 * options.seed + 10_000 * k, end))
-        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            results = list(pool.map(work, tasks))
-    endings = sum((result[0] for result in results), Counter())
-    for kind in ATTACKS:
-        counts = {code: endings[kind, code] for code in sorted(ENDINGS) if endings[kind, code]}
-        print(f"{kind:11} {sum(counts.values()):6} cases, by exit code {counts}")
-    print(f"most memory: {max(result[2] for result in results) / 1e9:.2f} GB")
-    found = [line for result in results for line in result[1]]
-    print(f"{len(found)} found", *found, sep="\n\n")
-    sys.exit(1 if found else 0)
+            first = 1_000_000 * options.seed + 10_000 * k
+            attackers.append(Attacker(mine, first, end, work, LONGEST + 2 * DEAF))
+        running = list(attackers)
+        while running:
+            time.sleep(0.5)
+            running = [attacker for attacker in running if not attacker.has_ended()]
+        fine = report(attackers)
+    sys.exit(0 if fine else 1)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, cached_property, update_wrapper
+from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,19 +35,24 @@ MOST_BYTES = 512 * 2**20
 #: Compiled programs are let go when the process has grown by so much with them.
 MOST_MEMORY = 2**30
 
-#: What XLA is told on a GPU. A part of an array goes into a matrix product as it lies, without a
-#: copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
-_GPU_COMPILER = {
-    "xla_gpu_enable_dynamic_slice_fusion": True,
-    "xla_gpu_enable_triton_gemm": False,
+#: What XLA is told, by kind of device. On a GPU, a part of an array goes into a matrix product as
+#: it lies, without a copy, and products are left to cuBLAS, which is nearly twice as fast in
+#: float64 as XLA's own. On a processor, XLA's older code for fused loops runs as fast as the newer
+#: and is compiled in 40 % less time (docs/performance.md).
+_COMPILER_OPTIONS = {
+    "gpu": {
+        "xla_gpu_enable_dynamic_slice_fusion": True,
+        "xla_gpu_enable_triton_gemm": False,
+    },
+    "cpu": {"xla_cpu_use_fusion_emitters": False},
 }
 
 
 @cache
-def _gpu_compiler() -> dict[str, bool]:
-    """Return those options that this version of XLA knows."""
+def _compiler_options(platform: str) -> dict[str, bool]:
+    """Return those options for a kind of device that this version of XLA knows."""
     known = {}
-    for name, value in _GPU_COMPILER.items():
+    for name, value in _COMPILER_OPTIONS.get(platform, {}).items():
         with suppress(Exception):  # of several kinds, from inside XLA
             jax.jit(lambda x: x, compiler_options={name: value})(0)
             known[name] = value
@@ -75,15 +80,16 @@ class _Program:
         self._function = function
         self._options = options
         self._seen: set[Any] = set()
-        self._plain: Any = jax.jit(function, **options)
+        self._by_platform: dict[str, Any] = {}
         update_wrapper(self, function)
 
-    @cached_property
-    def _tuned(self) -> Any:
-        return jax.jit(self._function, compiler_options=_gpu_compiler(), **self._options)
-
     def _program(self) -> Any:
-        return self._tuned if default_device().platform == "gpu" else self._plain
+        platform = default_device().platform
+        if platform not in self._by_platform:
+            self._by_platform[platform] = jax.jit(
+                self._function, compiler_options=_compiler_options(platform), **self._options
+            )
+        return self._by_platform[platform]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         program, key = self._program(), _signature(args, kwargs)
@@ -116,9 +122,8 @@ class _Program:
     def clear_cache(self) -> None:
         """Let go of what was compiled."""
         self._seen.clear()
-        self._plain.clear_cache()
-        if "_tuned" in vars(self):
-            self._tuned.clear_cache()
+        for program in self._by_platform.values():
+            program.clear_cache()
 
 
 def _signature(args: Any, kwargs: Any) -> Any:

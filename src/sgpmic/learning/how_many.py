@@ -83,27 +83,23 @@ def _intrinsic_dimension(distances: Floats) -> float:
     return 1.0 / rise if rise > 0 else 1.0
 
 
-def choose_number(
-    Y: Floats, random_state: np.random.RandomState, *, plausible: bool
-) -> NumberOfClusters:
+def choose_number(Y: Floats, *, plausible: bool) -> NumberOfClusters:
     """Return the number of clusters of rows.
 
     Parameters
     ----------
     Y : ndarray of shape (n_samples, n_features)
         Scaled rows.
-    random_state : RandomState
     plausible : bool
         Whether there may be more than one.
     """
     modes = count_modes(Y)
     most = min(max(MOST_CLUSTERS, modes + 2), len(Y) - 1)
     certainty: dict[int, float] = {}
-    seed = random_state.randint(np.iinfo(np.int32).max)
     for k in range(2, most + 1):
         announce(f"trying {k} of {most} clusters")
         with listening(None):
-            vote = take_vote(Y, k, np.random.RandomState(seed))
+            vote = take_vote(Y, k)
         if vote is not None:
             certainty[k] = float(vote.shares.max(axis=1).mean())
     score = {k: sure - _MODES_COUNT * abs(np.log(k / modes)) for k, sure in certainty.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
+from sgpmic.learning.arrangement import Arrangement
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import State, last_e_step
 from sgpmic.learning.gaps import features_seen
@@ -162,39 +163,47 @@ def finish(
     initial: InitialStates,
     vote: Vote | None,
     structure: Structure,
+    arrangement: Arrangement,
     random_state: np.random.RandomState,
 ) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
+
+    From here on, rows and features are in the order they came in.
 
     A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
     what it found for its rows, and all remember the same sample of everybody's.
     """
     announce("last E-step")
     state, loop, M = learned.outcome.state, initial.loop, initial.settings.n_clusters
-    group, Y = loop.group, initial.Y
+    group, places = loop.group, arrangement.row_places
+    Y = initial.Y[places][:, arrangement.feature_places]
     last = last_e_step(state, loop.rows, loop.options)
     # NumPy arrays, which outlive any device and any precision context.
     posterior = jax.tree.map(np.asarray, last.posterior)
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     order = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
     sort = _ClusterOrder(order, loop.options.shared)
-    X = np.array(group.own_rows(state.parameters.X))
+    X = np.array(group.own_rows(state.parameters.X)[places])
     log_spread: Any = state.parameters.log_spread
     if log_spread is not None:
-        log_spread = np.array(group.own_rows(log_spread))
-    state = sort.state(state, X, group.own_rows(state.S), log_spread)
-    points, S = answer_alike(Y, X, np.array(group.own_rows(last.S)[:, order]))
-    votes = np.ones_like(S) if vote is None else vote.shares[:, order]
+        log_spread = np.array(group.own_rows(log_spread)[places])
+    state = sort.state(state, X, group.own_rows(state.S)[places], log_spread)
+    points, S = answer_alike(Y, X, np.array(group.own_rows(last.S)[places][:, order]))
+    learned.partitions = [partition[places] for partition in learned.partitions]
+    votes = np.ones_like(S)
+    if vote is not None:
+        vote = replace(vote, shares=vote.shares[places])
+        votes = vote.shares[:, order]
     spread = None if log_spread is None else np.exp(log_spread)
     known: Any = (Y, points, S, votes, spread)
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
     known_Y, known_X, known_S, known_votes, known_spread = known
-    units, strength = initial.units, loop.rows.strength
+    units, strength = arrangement.units(initial.units), loop.rows.strength
     predictor = Predictor(
         units,
-        sort.posterior(posterior, Y.shape[1]),
+        arrangement.posterior(sort.posterior(posterior, Y.shape[1])),
         known_X,
         known_S,
         make_reference(known_Y, known_X, known_votes, units.scale, random_state),

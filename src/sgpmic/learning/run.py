@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision
 from sgpmic.kernels import RBF
+from sgpmic.learning.arrangement import AS_GIVEN, ArrangedCheckpoint, Arrangement, arrange
 from sgpmic.learning.categories import View, committee_view
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import State
@@ -62,6 +63,11 @@ def run(
         Of an earlier result, to start from.
     """
     asks_committee = settings.committee is not None
+    arrangement = _arrange(settings, Y, group, previous)
+    if arrangement is not AS_GIVEN:
+        Y = arrangement.apply(Y)
+        if checkpoint is not None:
+            checkpoint = ArrangedCheckpoint(checkpoint, arrangement, group, Y.shape[1])
     units = measure_units(Y, group, settings.scale)
     gaps = has_gaps(Y, group)
     # What needs whole rows gets them; the model sees the table as it is.
@@ -87,11 +93,22 @@ def run(
     starts, n_retries = _plan(settings, random_state, previous)
     initial = InitialStates(settings, Y, whole, view, units, loop, previous)
     starts, outcomes = initial.resume(starts, checkpoint)
-    vote = _vote(settings, Y, view, group, starts[0].seed)
+    vote = _vote(settings, Y, view, group)
     if vote is not None:
         initial = initial.with_votes(vote.shares)
     learned = learn(initial, starts, outcomes, n_retries, checkpoint)
-    return finish(learned, initial, vote, structure, random_state)
+    return finish(learned, initial, vote, structure, arrangement, random_state)
+
+
+def _arrange(
+    settings: FitSettings, Y: Floats, group: ProcessGroup, previous: State | None
+) -> Arrangement:
+    """Return the order to take the table in; as it is where something else has its order."""
+    start = settings.start
+    made = isinstance(start.embedding, str) and isinstance(start.memberships, str)
+    if settings.committee is None or previous is not None or not made:
+        return AS_GIVEN
+    return arrange(Y, group)
 
 
 def _make_loop(
@@ -137,9 +154,7 @@ def _plan(
     return starts, n_retries
 
 
-def _vote(
-    settings: FitSettings, Y: Floats, view: View, group: ProcessGroup, seed: int
-) -> Vote | None:
+def _vote(settings: FitSettings, Y: Floats, view: View, group: ProcessGroup) -> Vote | None:
     """Return the committee's votes; None where it is not asked."""
     if settings.committee is None or not isinstance(settings.start.memberships, str):
         return None
@@ -149,14 +164,13 @@ def _vote(
         view.units,
         settings.committee,
         settings.n_clusters,
-        seed,
         partial(_own_fit, settings),
         Y if view.has_categories else None,
     )
 
 
 def _own_fit(
-    settings: FitSettings, seed: int, Y: Floats, embedding: str, n_components: int, memberships: Any
+    settings: FitSettings, Y: Floats, embedding: str, n_components: int, memberships: Any
 ) -> NDArray[np.int64]:
     """Return the labels of a short fit of the model itself, as a member of the committee."""
     short = replace(
@@ -176,7 +190,7 @@ def _own_fit(
     )
     group = ProcessGroup(len(Y), alone=True)
     with listening(None):  # a round of this one is none of the fit's
-        result = run(short, Y, group, np.random.RandomState(seed))
+        result = run(short, Y, group, np.random.RandomState(0))
     labels: NDArray[np.int64] = result.S.argmax(axis=1)
     return labels
 

@@ -99,7 +99,7 @@ def examine(
     number = None
     if clusters and found is not None:
         plausible = found.p_value <= _PLAUSIBLE
-        number = choose_number(sample, np.random.RandomState(0), plausible=plausible)
+        number = choose_number(sample, plausible=plausible)
     return Structure(found, number, choose_dimensions(sample) if dimensions else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import numerics
 from sgpmic.learning.categories import find_categories
-from sgpmic.learning.committee import Vote, take_vote
+from sgpmic.learning.committee import OwnFit, Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Committee
 from sgpmic.learning.units import Units
@@ -26,9 +25,6 @@ _MOST_FITTED_ROWS = 1000
 #: A row that was not voted on gets the votes of so many of its nearest that were.
 _NEAREST = 6
 
-#: Seed, rows, embedding, number of dimensions and memberships give labels.
-SeededFit = Callable[[int, Floats, str, int, Any], Ints]
-
 
 def vote_on(
     Y: Floats,
@@ -36,8 +32,7 @@ def vote_on(
     units: Units,
     committee: Committee,
     n_clusters: int,
-    seed: int,
-    own_fit: SeededFit,
+    own_fit: OwnFit,
     mixed: Floats | None = None,
 ) -> Vote | None:
     """Return the committee's votes on this process's rows.
@@ -52,7 +47,6 @@ def vote_on(
     units : Units
     committee : Committee
     n_clusters : int
-    seed : int
     own_fit : callable
         A short fit of the model.
     mixed : ndarray of shape (n_own, n_features) or None
@@ -60,14 +54,11 @@ def vote_on(
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
-    rng = np.random.RandomState(seed)
-    numbers = np.arange(group.n_rows)
-    if group.n_rows > committee.max_rows:
-        numbers = np.sort(rng.choice(group.n_rows, committee.max_rows, replace=False))
+    numbers = _some_rows(group.n_rows, committee.max_rows)
     sample = units.reduce(group.rows_at(Y, numbers))
-    fit = partial(_on_few_rows, partial(own_fit, seed), rng) if committee.own_fits else None
+    fit = partial(_on_few_rows, own_fit) if committee.own_fits else None
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
-    vote = take_vote(sample, n_clusters, rng, fit, [category.levels for category in known])
+    vote = take_vote(sample, n_clusters, fit, [category.levels for category in known])
     if vote is None:
         return None
     shares = group.agree(vote.shares)
@@ -78,9 +69,19 @@ def vote_on(
     return replace(vote, shares=own)
 
 
+def _some_rows(n_rows: int, most: int) -> Ints:
+    """Return the numbers of all rows, or of so many drawn at random.
+
+    The same ones for every seed: which rows vote would make more of a difference than any other
+    draw of a fit.
+    """
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(np.random.RandomState(0).choice(n_rows, most, replace=False))
+
+
 def _on_few_rows(
-    own_fit: Callable[[Floats, str, int, Any], Ints],
-    rng: np.random.RandomState,
+    own_fit: OwnFit,
     Y: Floats,
     embedding: str,
     n_components: int,
@@ -89,7 +90,7 @@ def _on_few_rows(
     """Return labels from a fit of some of the rows; the others get those of their nearest."""
     if len(Y) <= _MOST_FITTED_ROWS:
         return own_fit(Y, embedding, n_components, memberships)
-    chosen = np.sort(rng.choice(len(Y), _MOST_FITTED_ROWS, replace=False))
+    chosen = _some_rows(len(Y), _MOST_FITTED_ROWS)
     if not isinstance(memberships, str):
         memberships = memberships[chosen]
     found = own_fit(Y[chosen], embedding, n_components, memberships)

@@ -1,0 +1,151 @@
+"""An order of rows and features that does not depend on the one they came in.
+
+A sum rounds differently in another order, and a seed draws other rows. Where clusters overlap that
+is enough for another partition. So a fit that a committee votes on takes the table in an order of
+its own, and gives its results back in the user's:
+
+- features by their mean share of the way from their lowest to their highest value, and those that
+  are equal in this by how they go with the others;
+- rows by the same shares, summed over the features with these means for weights.
+
+Features stay in their order where the indicators of a category stand side by side, which says that
+they are one. Neither order depends on the units, and noise in the last digits changes it in few
+places. It is for tables that one process has whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sgpmic.learning.categories import find_categories
+from sgpmic.learning.em import State
+from sgpmic.learning.snapshots import CheckpointWriter, Snapshot
+from sgpmic.learning.units import Units
+from sgpmic.model.prediction import Posterior
+from sgpmic.parallel.group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+#: Larger tables are taken as they come: a second one in memory would be too much.
+_MOST_CELLS = 2**24
+
+
+class Arrangement(NamedTuple):
+    """The order that a fit takes rows and features in.
+
+    Attributes
+    ----------
+    rows, features : ndarray or slice
+        The row, and the feature, of the table that comes at each place.
+    row_places, feature_places : ndarray or slice
+        The place of every row, and of every feature: what undoes it.
+    """
+
+    rows: Any = slice(None)
+    features: Any = slice(None)
+    row_places: Any = slice(None)
+    feature_places: Any = slice(None)
+
+    def apply(self, Y: Floats) -> Floats:
+        """Return a table in this order."""
+        return np.ascontiguousarray(Y[self.rows][:, self.features])
+
+    def units(self, units: Units) -> Units:
+        """Return units in the order of the table's features."""
+        places = self.feature_places
+        return units._replace(offset=units.offset[places], scale=units.scale[places])
+
+    def posterior(self, posterior: Posterior) -> Posterior:
+        """Return a posterior in the order of the table's features."""
+        places, groups = self.feature_places, posterior.groups
+        return posterior._replace(
+            mean_weights=posterior.mean_weights[:, :, places],
+            groups=None if groups is None else groups[:, places],
+        )
+
+
+#: The order of the table itself.
+AS_GIVEN = Arrangement()
+
+
+def arrange(Y: Floats, group: ProcessGroup) -> Arrangement:
+    """Return the order to take a table in: as it is if it is shared by processes, or very large."""
+    if group.n_processes > 1 or Y.size > _MOST_CELLS:
+        return AS_GIVEN
+    lowest, highest = np.fmin.reduce(Y, axis=0), np.fmax.reduce(Y, axis=0)
+    spread = highest - lowest
+    shares = (Y - lowest) / np.where(spread > 0, spread, 1.0)
+    bulk = _sums(shares, axis=0)
+    profile = _sums(shares * bulk, axis=1)
+    features = np.arange(Y.shape[1])
+    if not any(category.n_features > 1 for category in find_categories(Y)):
+        features = np.lexsort((_sums(shares * profile[:, None], axis=0), bulk))
+    # Rows that are equal in this, but not the same, by their features.
+    rows = np.lexsort((*Y.T[features[::-1]], profile))
+    return Arrangement(rows, features, np.argsort(rows), np.argsort(features))
+
+
+def _sums(values: Floats, axis: int) -> Floats:
+    """Return sums, without gaps, that round the same whatever the order."""
+    sums: Floats = np.nansum(np.sort(values, axis=axis), axis=axis)
+    return sums
+
+
+@dataclass(frozen=True)
+class ArrangedCheckpoint:
+    """A checkpoint that keeps rows and features in the user's order.
+
+    It can then be resumed by any number of processes.
+    """
+
+    checkpoint: CheckpointWriter
+    arrangement: Arrangement
+    group: ProcessGroup
+    n_features: int
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot in place of the one before."""
+        order, group = self.arrangement, self.group
+
+        def as_given(array: Any, features: Any = slice(None)) -> Any:
+            padded = np.array(group.own_part(array))
+            padded[: group.n_own] = self._move(padded[: group.n_own], order.row_places, features)
+            return group.put(padded)
+
+        self.checkpoint.save(_with_moved_rows(snapshot, as_given, order.feature_places))
+
+    def load(self, template: State) -> Snapshot | None:
+        """Return the snapshot that was kept, None if there is none."""
+        order = self.arrangement
+
+        def arranged(array: Any, features: Any = slice(None)) -> Any:
+            return self._move(array, order.rows, features)
+
+        snapshot = self.checkpoint.load(template)
+        return snapshot and _with_moved_rows(snapshot, arranged, order.features)
+
+    def _move(self, own: Any, rows: Any, features: Any) -> Any:
+        moved = own[rows]
+        # Beyond the features there is padding.
+        moved[:, : self.n_features] = moved[:, : self.n_features][:, features]
+        return moved
+
+
+def _with_moved_rows(snapshot: Snapshot, move: Any, features: Any) -> Snapshot:
+    """Return a snapshot with whatever has an entry for each row moved."""
+    outcomes = []
+    for outcome in snapshot.outcomes:
+        state = outcome.state
+        log_spread = state.parameters.log_spread
+        parameters = state.parameters._replace(
+            X=move(state.parameters.X),
+            log_spread=None if log_spread is None else move(log_spread),
+        )
+        cells = None if state.cells is None else move(state.cells, features)
+        state = state._replace(parameters=parameters, S=move(state.S), cells=cells)
+        outcomes.append(replace(outcome, state=state))
+    return snapshot._replace(outcomes=outcomes)

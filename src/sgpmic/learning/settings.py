@@ -357,14 +357,7 @@ class FitSettings:
             )
 
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
-        """Raise where these settings cannot be used for the table of all processes.
-
-        Parameters
-        ----------
-        Y : ndarray of shape (n_own, n_features)
-            The rows of this process.
-        group : ProcessGroup
-        """
+        """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
         batch_size = self.computation.batch_size
         n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
         refuse_empty_rows(Y, group.first, n_empty)

@@ -25,6 +25,7 @@ from sgpmic.plots.base import (
 from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
 from sgpmic.plots.texts import write_number, write_texts
 from sgpmic.report.latent_map import OUTLINE_SHARE, outline
+from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,8 +66,6 @@ or None
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     scatters_ : list of PathCollection
         The marks: a collection for each cluster or group, missing ones last.
     outlines_ : list of Line2D
@@ -98,19 +97,7 @@ or None
 
     @classmethod
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
-        """Draw the latent points that a model has learned.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        **plotting
-            ``color_by``, ``X``, ``size``, ``labels``, ``title``, ``ax``: see :meth:`plot`.
-
-        Returns
-        -------
-        display : EmbeddingDisplay
-        """
+        """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
         names = getattr(estimator, "feature_names_in_", None)
         return cls.from_predictions(
@@ -184,17 +171,7 @@ or None
         title: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        color_by, X, size, labels, title, ax
-            See :meth:`sgpmic.SGPMIC.plot_embedding`.
-
-        Returns
-        -------
-        self : EmbeddingDisplay
-        """
+        """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue = self._hue(color_by, X)
         areas, size_range = _areas(size, len(self.points))
         n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
@@ -288,7 +265,7 @@ or None
         for code, level in enumerate(hue.levels):
             mine = hue.codes == code
             colour, marker = style_of(code, dark=dark)
-            name = f"{level} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})"
+            name = f"{level} ({plural(mine.sum(), 'row')})"
             # An empty cluster has no mark, and no name that would look for one.
             self._scatter(
                 places[mine],
@@ -327,7 +304,7 @@ or None
             color=grey,
             marker=marker,
             linewidths=1.0,
-            label=f"{name} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})",
+            label=f"{name} ({plural(mine.sum(), 'row')})",
             rasterized=len(self.points) > _MANY_POINTS,
         )
         self.scatters_.append(marks)

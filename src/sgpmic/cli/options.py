@@ -114,7 +114,7 @@ Batch = Annotated[
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="Learn in random batches of so many rows (some thousand): for large tables.",
+        help="Learn in random batches of this many rows (a few thousand): for large tables.",
     ),
 ]
 AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]

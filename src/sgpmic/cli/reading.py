@@ -151,7 +151,8 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
     missing = [name for name in (*kinds, *log) if name not in features]
     if missing:
         raise TableError(
-            f"{reader.path}: --columns leaves out {list_names(missing)}; add what you say more of"
+            f"{reader.path}: --columns leaves out {list_names(missing)}, named by other options; "
+            "add what is missing"
         )
     others = {name: "left out: dropped" for name in drop} | {
         name: "left out: names the rows" for name in ids

@@ -161,7 +161,7 @@ class Committee(Settings):
     own_fits : bool, default=True
         Whether short fits of this model vote too.
     max_rows : int, default=3000
-        Of more rows than this, a sample of so many is voted on; every other row gets the votes of
+        Of more rows than this, a sample of this size is voted on; every other row gets the votes of
         its nearest rows among them.
     """
 
@@ -338,7 +338,7 @@ class FitSettings:
         if batch_size is not None and batch_size < self.n_inducing:
             raise ValueError(
                 f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
-                "few rows says too little about the mapping; use some thousand rows, or leave out "
+                "few rows says too little about the mapping; use a few thousand rows, or leave out "
                 "batch_size for all at once."
             )
         if batch_size is not None and self.latent == "variational":

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _AREA, _LEAST_AREA = 32.0, 3.0
 _SIZES = (10.0, 130.0)
 
-# Beyond so many points, files with a shape for each become slow, and so does the search for a
+# Beyond this many points, files with a shape for each become slow, and so does the search for a
 # corner without points.
 _MANY_POINTS = 5_000
 
@@ -378,12 +378,12 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, float] | None]:
     numbers = np.asarray(size, dtype=np.float64)
     if numbers.ndim == 0:
         if not numbers > 0:
-            raise ValueError(f"size={size} is no area: give a number above 0.")
+            raise ValueError(f"size={size} must be above 0.")
         return np.full(n_rows, float(numbers)), None
     if numbers.shape != (n_rows,):
         raise ValueError(f"size has shape {numbers.shape}, but there are {n_rows} rows.")
     if not np.isfinite(numbers).any():
-        raise ValueError("size has no number that is finite.")
+        raise ValueError("size has no finite number.")
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     share = (numbers - low) / ((high - low) or 1.0)
     # A row without a size is drawn small: it must not look important.

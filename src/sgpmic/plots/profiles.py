@@ -76,7 +76,7 @@ class ProfilesDisplay(Display):
         n_features: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the profiles of clusters of anyone's.
+        """Draw the profiles of any clusters.
 
         Parameters
         ----------

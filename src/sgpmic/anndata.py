@@ -46,7 +46,7 @@ def cluster(
         What is clustered: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` where it is
         there, otherwise ``'X'``, dense or sparse.
     n_pcs : int, optional
-        The first so many columns of a representation in ``adata.obsm``; all of them by default.
+        This many columns, the first, of a representation in ``adata.obsm``; all of them by default.
     key_added : str, default='sgpmic'
         What the results are called.
     copy : bool, default=False

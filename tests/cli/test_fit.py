@@ -151,7 +151,7 @@ def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "report.html").write_text("mine")
-    assert "no run's" in refused(sgpmic("fit", table, *QUICK, "--out", other, "--force"))
+    assert "that no run wrote" in refused(sgpmic("fit", table, *QUICK, "--out", other, "--force"))
     assert (other / "report.html").read_text() == "mine"
     assert table.read_bytes() == before
 

@@ -205,7 +205,7 @@ def test_logarithms_of_long_tails_only() -> None:
     with pytest.raises(TableError, match="'negative' has values below 0"):
         TableEncoder(log=["negative"]).fit(table)
     words = {"x": ["a", "b"] * 20, "y": table["normal"][:40]}
-    with pytest.raises(TableError, match="'x' is to become its logarithm, and is no number"):
+    with pytest.raises(TableError, match="'x' is not a number and has no logarithm"):
         TableEncoder(log=["x"]).fit(words)
     with pytest.warns(SGPMICWarning, match="1 cells? of 'lognormal'"):
         later = encoder.transform({**table, "lognormal": [-1.0, *table["lognormal"][1:]]})

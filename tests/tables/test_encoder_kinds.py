@@ -142,7 +142,7 @@ def test_the_whole_column_says_whether_the_day_comes_first() -> None:
     assert find_order(["01/02/2024"]) == (False, True)
     assert find_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
-    assert "day or month" in (column.warning or "")
+    assert "the day or the month comes first" in (column.warning or "")
     with pytest.raises(TableError, match="month before the day"):
         column_of(["31/12/2024", "12/31/2024"])
 
@@ -252,7 +252,7 @@ def test_numbers_that_stand_for_missing_cells() -> None:
         ([*(f"2024-01-0{i}" for i in range(1, 9)), "later"], r"holds dates, but 'later' \(row 9\)"),
         ([1.0, 2.0, np.inf], r"infinite value \(row 3\)"),
         ([1.0, 2.0, 1e200], r"too large a number \(row 3\)"),
-        (["5 %", "6", "7 %"], r"different signs \(%, no sign\)"),
+        (["5 %", "6", "7 %"], r"different units \(%, no unit\)"),
     ],
 )
 def test_what_is_wrong_with_a_column(cells: list[Any], match: str) -> None:

@@ -68,7 +68,7 @@ def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
         names = [column.name for column in model.encoder_.columns_ if column.features]
     if names != record["data"]["features"]:
         raise fail(
-            f"{folder.results.model} and {folder.results.record} are not of one run; run sgpmic "
+            f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
     return model, record

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table as ScreenTable
 
 from sgpmic.cli import options as opt
 from sgpmic.cli.columns import show_columns
@@ -84,19 +83,18 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    settings = {"as_published": as_published}
     asked = Asked(columns, drop, id_column, label_column, number, category, ordered, date, log)
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     folder = RunFolder(out)
     began = time.perf_counter()
     data = _read(job, table, asked, folder)
-    if scale is None and _is_mixed(data):
+    if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
     fingerprint = job.do(lambda: job.fingerprint(data.values))
     if resume and job.do(lambda: job.agree(folder.is_finished)):
-        wanted = parameters | settings
+        wanted = parameters | {"as_published": as_published}
         job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)
     else:
         model = job.do(lambda: _make_model(parameters, as_published, job))
@@ -105,7 +103,8 @@ def fit(
             computation__checkpoint_every=checkpoint_every,
         )
         job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
-        options = settings | {
+        options = {
+            "as_published": as_published,
             "table": str(table.resolve()),
             "device": device,
             "fingerprint": fingerprint,
@@ -135,11 +134,6 @@ def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> Enco
     return data
 
 
-def _is_mixed(data: EncodedTable) -> bool:
-    """Return whether an encoder has brought columns of different kinds to one unit."""
-    return data.encoder is not None and data.encoder.has_categories_
-
-
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
     """Return the estimator, or raise for what would make it fail later."""
     import sgpmic
@@ -166,8 +160,7 @@ def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) ->
             raise RunFolderError(
                 f"{folder.path} holds a finished run with other settings "
                 f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
-                "another folder with "
-                "--out, or start again with --force."
+                "another folder with --out, or start again with --force."
             )
     if record["data"]["fingerprint"] != fingerprint:
         raise RunFolderError(
@@ -186,6 +179,7 @@ def _run(
 ) -> None:
     """Learn, write the results and show them."""
     from sgpmic.cli.results import Fit, write_results
+    from sgpmic.cli.summary import show_summary
 
     seconds = {"reading": read_seconds}
     this = Fit(job, folder, data, model, options, notes=list(data.notes), seconds=seconds)
@@ -205,7 +199,7 @@ def _run(
         raise fail(
             "Stopped. What was learned is kept; resume with the same command and --resume.", 130
         ) from None
-    job.do(lambda: _summarise(this))
+    job.do(lambda: show_summary(this))
 
 
 def _learn(this: Fit) -> None:
@@ -253,61 +247,3 @@ def _terminated_as_interrupted() -> Iterator[None]:
             yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-_SCALED = {
-    "each": "Every feature was divided by its own spread: their units differ.",
-    "one": "All features were divided by one number: they are of one unit.",
-    "none": "Features were not scaled.",
-    "mixed": "Columns were brought to one unit, so that none outweighs another.",
-}
-
-
-def _summarise(this: Fit) -> None:
-    from sgpmic.learning.starts import explain_choice
-
-    job, model = this.job, this.model
-    clusters = "1 cluster" if model.n_clusters_ == 1 else f"{model.n_clusters_} clusters"
-    screen = ScreenTable(title=f"{job.group.n_rows} rows in {clusters}")
-    for name in ("cluster", "rows", "weight", "mean certainty"):
-        screen.add_column(name, justify="right")
-    for m, size in enumerate(job.sizes(model)):
-        own = model.memberships_[model.labels_ == m, m]
-        certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
-        screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
-    console.print(screen)
-    support = "" if model.support_ is None else model.support_.sentence()
-    if support and not any(note.startswith(support) for note in this.notes):  # once is enough
-        console.print(support)
-    console.print(_SCALED["mixed" if _is_mixed(this.data) else model.units_.kind])
-    if len(model.starts_) > 1:
-        console.print(explain_choice(model.starts_, model.start.selection))
-    if this.comparison is not None and job.is_alone:
-        _show_comparison(this.comparison)
-    for note in this.notes:
-        console.print(f"[yellow]Note:[/] {escape(note)}")
-    path = escape(str(this.folder.path))
-    console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
-
-
-def _show_comparison(comparison: dict[str, Any]) -> None:
-    """Print how clusters go together with the label, which was not used."""
-    label = escape(str(comparison["label"]))
-    if comparison["kind"] == "classes":
-        console.print(
-            f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:.2f}"
-        )
-        return
-    eta = comparison["eta_squared"]
-    console.print(
-        f"{label} is a continuous number, so it is not compared as classes; the clusters explain "
-        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
-    )
-    screen = ScreenTable()
-    for name in ("cluster", f"mean {label}", "standard deviation"):
-        screen.add_column(name, justify="right")
-    for m, summary in enumerate(comparison["clusters"]):
-        numbers = (summary["mean"], summary["standard_deviation"])
-        screen.add_row(str(m), *("–" if number is None else f"{number:.4g}" for number in numbers))
-    console.print(screen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,16 +33,13 @@ Dimensions = Annotated[
     ),
 ]
 OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]
+#: Options that name columns may be given several times, or once with commas.
+_columns = partial(typer.Option, metavar="COLUMNS")
 Columns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--columns", metavar="COLUMNS", help="Features to use, with commas; all columns by default."
-    ),
+    _columns("--columns", help="Features to use, with commas; all columns by default."),
 ]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", metavar="COLUMNS", help="Columns to leave out, with commas."),
-]
+Drop = Annotated[list[str] | None, _columns("--drop", help="Columns to leave out, with commas.")]
 IdColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,35 +50,24 @@ IdColumns = Annotated[
 ]
 Number = Annotated[
     list[str] | None,
-    typer.Option(
-        "--number", metavar="COLUMNS", help="Columns that are numbers, as they are, with commas."
-    ),
+    _columns("--number", help="Columns that are numbers, as they are, with commas."),
 ]
 Category = Annotated[
     list[str] | None,
-    typer.Option(
-        "--category",
-        metavar="COLUMNS",
-        help="Columns that are categories, also if they hold numbers.",
-    ),
+    _columns("--category", help="Columns that are categories, also if they hold numbers."),
 ]
 Ordered = Annotated[
     list[str] | None,
-    typer.Option(
-        "--ordered",
-        metavar="COLUMNS",
-        help="Columns with levels in an order; the order too: 'size=small<mid<large'.",
+    _columns(
+        "--ordered", help="Columns with levels in an order; the order too: 'size=small<mid<large'."
     ),
 ]
 Date = Annotated[
-    list[str] | None,
-    typer.Option("--date", metavar="COLUMNS", help="Columns that are dates or times, with commas."),
+    list[str] | None, _columns("--date", help="Columns that are dates or times, with commas.")
 ]
 Log = Annotated[
     list[str] | None,
-    typer.Option(
-        "--log", metavar="COLUMNS", help="Columns of which the logarithm is taken, with commas."
-    ),
+    _columns("--log", help="Columns of which the logarithm is taken, with commas."),
 ]
 LabelColumn = Annotated[
     str | None,
@@ -127,7 +114,7 @@ Batch = Annotated[
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="Learn in random batches of so many rows (some thousand): for large tables.",
+        help="Learn in random batches of this many rows (a few thousand): for large tables.",
     ),
 ]
 AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]

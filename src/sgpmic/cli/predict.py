@@ -81,7 +81,7 @@ def predict(
         verb = "is" if flagged == 1 else "are"
         console.print(
             f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
-            "unusual): there clusters mean little."
+            "unusual): their clusters mean little."
         )
 
 

@@ -98,7 +98,7 @@ class EncodedTable(Table):
     encoder : TableEncoder or None
         What made ``values`` of the columns; None where these are the numbers of the file.
     columns : list of dict
-        Every column and what became of it (:class:`sgpmic.tables.encoder.Column`).
+        Every column and what became of it (:class:`sgpmic.tables.columns.Column`).
     notes : list of str
         What was strange about cells.
     judged_by : int or None
@@ -109,6 +109,11 @@ class EncodedTable(Table):
     columns: list[dict[str, Any]]
     notes: list[str]
     judged_by: int | None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether an encoder has brought columns of different kinds to one unit."""
+        return self.encoder is not None and self.encoder.has_categories_
 
 
 def choose(reader: TableReader, asked: Asked) -> Choice:
@@ -146,7 +151,8 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
     missing = [name for name in (*kinds, *log) if name not in features]
     if missing:
         raise TableError(
-            f"{reader.path}: --columns leaves out {list_names(missing)}; add what you say more of"
+            f"{reader.path}: --columns leaves out {list_names(missing)}, named by other options; "
+            "add what is missing"
         )
     others = {name: "left out: dropped" for name in drop} | {
         name: "left out: names the rows" for name in ids

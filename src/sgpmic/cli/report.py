@@ -44,7 +44,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     place = table if table is not None else Path(record["table"])
     if not place.exists():
         raise RunFolderError(
-            f"The table {place} is not there any more; say with --table where it is."
+            f"The table {place} is no longer there; name its new place with --table."
         )
     known = record["data"]
     data = read_again(place, known["features"], known["id"], known["label"], encoder=model.encoder_)

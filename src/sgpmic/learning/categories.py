@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 _MANY = 0.25
 #: Levels of a category, at most.
 _MOST_LEVELS = 100
-#: Factors are at least so many.
+#: There are at least this many factors.
 _LEAST_FACTORS = 2
 
 

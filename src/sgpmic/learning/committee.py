@@ -51,9 +51,9 @@ _SPECTRAL_NEIGHBORS = 20
 _LEAST_CUT = 0.001
 #: A cluster is small with less than this part of an equal share of the rows.
 _SMALL = 0.2
-#: Shares are drawn towards equal ones by so many times the vote's cut, at most so far.
+#: Shares are drawn towards equal ones by this many times the vote's cut, at most this far.
 _DOUBT, _MOST_DOUBT = 2.0, 0.9
-#: Mixtures see the principal components with this share of the variance, at most so many.
+#: Mixtures see the principal components with this share of the variance, at most this many.
 _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
 #: Added to the variances of mixtures.
 _LEAST_VARIANCE = 1e-4

@@ -32,7 +32,7 @@ class OneOf:
     or_array: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is none of them."""
+        """Raise where the value is not one of them."""
         known = ", ".join(map(repr, self.choices))
         if isinstance(value, str):
             if value not in self.choices:

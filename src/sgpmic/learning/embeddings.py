@@ -13,7 +13,7 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.points import Floats, Ints, distinct_rows, falling_weights
+from sgpmic.learning.points import Floats, Ints, distinct_rows, falling_weights, given_array
 
 METHODS = ("isomap", "pca", "ppca", "spectral", "random")
 PIECES = ("join", "largest")
@@ -101,7 +101,8 @@ def embed(
     """
     n_rows = len(Y)
     if not isinstance(method, str):
-        return Embedding(_checked_positions(method, (n_rows, n_components)), ())
+        shape = (n_rows, n_components)
+        return Embedding(given_array("positions", method, shape, "rows, latent dimensions"), ())
     if method == "random":
         return Embedding(random_state.standard_normal((n_rows, n_components)), ())
 
@@ -130,19 +131,6 @@ def embed(
         scale = 1.0
     filled = _fill_columns(found, n_components, random_state, notes)
     return Embedding(filled * scale, tuple(notes))
-
-
-def _checked_positions(positions: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """Return a copy of the given positions after checking their shape and values."""
-    array = np.array(positions, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(
-            f"The given positions must have shape {shape} (rows, latent dimensions), "
-            f"got shape {array.shape}."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("The given positions contain NaN or infinite values.")
-    return array
 
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:

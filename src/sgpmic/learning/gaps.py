@@ -47,7 +47,7 @@ def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> 
     names = f" (counted from 0: {shown}{', …' if len(empty) > 5 else ''})" if shown else ""
     what = "1 row has" if count == 1 else f"{count} rows have"
     raise ValueError(
-        f"{what} no value at all{names}: nothing can be said of such a row; leave it out."
+        f"{what} no value at all{names}: nothing can be said about such a row; leave it out."
     )
 
 

@@ -24,7 +24,7 @@ from sgpmic.learning.completion import FactorModel, fit_factors
 
 Floats = NDArray[np.float64]
 
-#: The share of the cells that are hidden, in so many rows at most.
+#: The share of the cells that are hidden, in at most this many rows.
 _HIDDEN, _MOST_ROWS = 0.15, 400
 #: Nearest training rows that may have a cell.
 _DONORS = 10

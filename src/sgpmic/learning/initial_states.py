@@ -170,16 +170,7 @@ def can_continue(
 ) -> bool:
     """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
 
-    Parameters
-    ----------
-    state : State
-    predictor : Predictor
-        What was learned together with it.
-    settings : FitSettings
-        Of the fit to come.
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process.
-    group : ProcessGroup
+    ``predictor`` is of that earlier fit, ``settings`` of the one to come.
     """
     (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
     kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)

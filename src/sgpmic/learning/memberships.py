@@ -11,7 +11,13 @@ from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning.points import Floats, falling_weights, k_means, origin_and_unit
+from sgpmic.learning.points import (
+    Floats,
+    falling_weights,
+    given_array,
+    k_means,
+    origin_and_unit,
+)
 
 METHODS = ("fcm", "kmeans", "gmm")
 
@@ -127,14 +133,7 @@ def initial_memberships(
 
 def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floats:
     """Return the given memberships with rows that sum to one."""
-    array = np.array(memberships, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(
-            f"The given memberships must have shape {shape} (rows, clusters), "
-            f"got shape {array.shape}."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("The given memberships contain NaN or infinite values.")
+    array = given_array("memberships", memberships, shape, "rows, clusters")
     if (array < 0.0).any():
         raise ValueError("The given memberships contain negative values.")
     # Dividing by the largest entry first keeps the sum of huge weights finite.

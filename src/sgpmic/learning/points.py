@@ -1,16 +1,28 @@
-"""What the starts share: units in which squares are safe, distinct rows, k-means, weights."""
+"""What the starts share: given arrays, safe units, distinct rows, k-means, weights."""
 
 from __future__ import annotations
 
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
+    """Return a copy of an array that a user gave, after checking its shape and values."""
+    array = np.array(given, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(
+            f"The given {what} must have shape {shape} ({axes}), got shape {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"The given {what} contain NaN or infinite values.")
+    return array
 
 
 def origin_and_unit(points: Floats) -> tuple[Floats, float]:

@@ -39,10 +39,10 @@ Floats = NDArray[np.float64]
 UNUSUAL_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
-#: Rows are looked at no farther away than so many spreads of the data: the optimiser takes fourth
+#: Rows are looked at no farther away than this many spreads of the data: the optimiser takes fourth
 #: powers.
 _FARTHEST = 1e20
-#: A row is drawn between a training row and one of so many of its neighbours.
+#: A row is drawn between a training row and one of this many of its neighbours.
 _DRAWN_BETWEEN = 5
 
 

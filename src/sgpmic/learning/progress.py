@@ -76,7 +76,7 @@ def listening(listener: Listener | None) -> Iterator[None]:
 
 
 def announce(words: str) -> None:
-    """Say what is done next, to whoever listens."""
+    """Tell the listener, if there is one, what is done next."""
     listener = _listener.get()
     if listener is not None:
         listener(words)

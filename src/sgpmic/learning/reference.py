@@ -71,7 +71,7 @@ class Reference:
     def neighbours(self, Y: Floats, skip: int = 0) -> Neighbours:
         """Return what the nearest training rows say of rows.
 
-        ``skip`` so many of the nearest, if there are others.
+        The nearest ``skip`` are left out, if there are others.
         """
         if self._tree is None:
             self._tree = KDTree(self.complete(self.rows))

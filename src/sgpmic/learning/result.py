@@ -82,7 +82,7 @@ class Result(NamedTuple):
     X, S : ndarrays of shape (n_own, n_components) and (n_own, n_clusters)
         Latent points and responsibilities of this process's rows.
     sizes : ndarray of shape (n_clusters,)
-        How many rows of all processes have each for their most probable cluster.
+        How many rows of all processes have each as their most probable cluster.
     learned : Learned
     state : State
         To start another fit from: of this process's rows, without padding.

@@ -161,7 +161,7 @@ class Committee(Settings):
     own_fits : bool, default=True
         Whether short fits of this model vote too.
     max_rows : int, default=3000
-        Of more rows than this, a sample of so many is voted on; every other row gets the votes of
+        Of more rows than this, a sample of this size is voted on; every other row gets the votes of
         its nearest rows among them.
     """
 
@@ -338,7 +338,7 @@ class FitSettings:
         if batch_size is not None and batch_size < self.n_inducing:
             raise ValueError(
                 f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
-                "few rows says too little about the mapping; use some thousand rows, or leave out "
+                "few rows says too little about the mapping; use a few thousand rows, or leave out "
                 "batch_size for all at once."
             )
         if batch_size is not None and self.latent == "variational":
@@ -357,14 +357,7 @@ class FitSettings:
             )
 
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
-        """Raise where these settings cannot be used for the table of all processes.
-
-        Parameters
-        ----------
-        Y : ndarray of shape (n_own, n_features)
-            The rows of this process.
-        group : ProcessGroup
-        """
+        """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
         batch_size = self.computation.batch_size
         n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
         refuse_empty_rows(Y, group.first, n_empty)

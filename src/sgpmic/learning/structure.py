@@ -18,7 +18,7 @@ from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]
 
-#: A sample of so many rows is looked at, always the same: the answer is the table's, not a seed's.
+#: At most this many rows are looked at, always the same: no seed changes the answer.
 MOST_ROWS = 1000
 #: Latent dimensions that are chosen, at most.
 MOST_DIMENSIONS = 10

@@ -18,7 +18,7 @@ FEWEST_ROWS = 20
 MOST_AXES, VARIANCE = 50, 0.95
 #: Tables of noise of each kind: a first look, and all.
 FIRST_DRAWS, DRAWS = 19, 79
-#: After the first look: p-values above this end the test, and so does a lead of so many spreads.
+#: After the first look: p-values above this end the test, and so does a lead of this many spreads.
 HOPELESS, CLEAR = 0.18, 5.0
 
 

@@ -98,7 +98,7 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
     size = float(np.maximum(np.abs(highest), np.abs(lowest)).max())
     if not (size == 0.0 or _SMALLEST_DATA <= size <= _LARGEST_DATA):
         raise ValueError(
-            f"The largest value of the data is {size:.3g} in size, too close to the ends of what "
+            f"The largest value of the data is {size:.3g} in size, too close to the limits of what "
             "float64 can square: multiply the data by a number that brings it near 1."
         )
     offset = group.total(sums(Y, axis=0)) / counts

@@ -20,9 +20,9 @@ from sgpmic.parallel.group import ProcessGroup
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Short fits of the model see so many rows, at most.
+#: Short fits of the model see at most this many rows.
 _MOST_FITTED_ROWS = 1000
-#: A row that was not voted on gets the votes of so many of its nearest that were.
+#: A row that was not voted on gets the votes of this many of its nearest that were.
 _NEAREST = 6
 
 

@@ -33,12 +33,12 @@ GPU_BLOCKS = (8192, 1024, 32)
 #: On a GPU a block has a multiple of this many rows, so that all begin where memory likes it, and
 #: many blocks are a multiple of it, so that they can be cut into parts.
 GPU_MULTIPLE = 16
-#: The share of a GPU's memory that the pass over the rows may take: one in so many.
+#: The share of a GPU's memory that the pass over the rows may take: one part in this many.
 GPU_SHARE = 3
 #: Features and clusters are padded where there are at most this many rows: beyond, computing takes
 #: longer than compiling.
 MOST_PADDED_ROWS = 10_000
-#: With padding there are at least so many features and clusters.
+#: With padding there are at least this many features and clusters.
 LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 
@@ -107,7 +107,7 @@ def gpu_memory_on(device: Any = None) -> int:
 
 
 def round_up(number: int, per_octave: int) -> int:
-    """Return the next size on a grid with so many sizes between a power of two and its double."""
+    """Return the next size on a grid with this many sizes between a power of two and its double."""
     step = max(2 ** (number - 1).bit_length() // (2 * per_octave), 1)
     return -(-number // step) * step
 

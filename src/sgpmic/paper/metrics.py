@@ -88,7 +88,7 @@ def _count_table(classes: ArrayLike, labels: ArrayLike) -> Ints:
     t = _checked("classes", classes)
     c = _checked("labels", labels)
     if len(t) != len(c):
-        raise ValueError(f"There are {len(t)} classes but {len(c)} labels: one of each a row.")
+        raise ValueError(f"There are {len(t)} classes but {len(c)} labels for the same rows.")
     kinds, t_index = np.unique(t, return_inverse=True)
     clusters, c_index = np.unique(c, return_inverse=True)
     table = np.zeros((len(kinds), len(clusters)), dtype=np.int64)

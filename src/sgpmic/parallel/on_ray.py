@@ -100,8 +100,8 @@ def fit_on_ray(
             except JobError as error:
                 if failures == max_failures:
                     raise JobError(
-                        f"The fit has failed {failures + 1} times, the last time so: {error} What "
-                        f"was learned is in {folder}; the same call resumes from it."
+                        f"The fit has failed {failures + 1} times, the last time with: {error} "
+                        f"What was learned is in {folder}; the same call resumes from it."
                     ) from None
                 again = f"{failures + 1} of {max_failures} times"
                 _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)

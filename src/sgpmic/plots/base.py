@@ -27,7 +27,7 @@ _LINES, _AREA = 20, 36.0
 
 
 class Display:
-    """What every display has after ``plot``.
+    """What every display has after ``plot``, besides its own attributes.
 
     Attributes
     ----------

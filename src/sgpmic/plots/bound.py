@@ -31,8 +31,6 @@ class BoundDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     lines_ : list of Line2D
         One for every start.
     """
@@ -43,34 +41,12 @@ class BoundDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the bound of a model.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : BoundDisplay
-        """
+        """Draw the bound of a fitted model (:meth:`sgpmic.SGPMIC.plot_bound`)."""
         check_is_fitted(estimator)
         return cls(estimator.history_, estimator.starts_).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        self : BoundDisplay
-        """
+        """Draw it on the axes given, or on those of a new figure."""
         ax = self._draw_on(ax, 6.5, 3.6)
         from matplotlib.ticker import MaxNLocator
 

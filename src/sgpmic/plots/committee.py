@@ -27,8 +27,6 @@ class CommitteeDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     bars_ : BarContainer
     marks_ : Line2D
     """
@@ -38,19 +36,7 @@ class CommitteeDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the committee of a model.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : CommitteeDisplay
-        """
+        """Draw the committee of a fitted model (:meth:`sgpmic.SGPMIC.plot_committee`)."""
         check_is_fitted(estimator)
         if not estimator.committee_:
             raise ValueError(
@@ -60,17 +46,7 @@ class CommitteeDisplay(Display):
         return cls(estimator.committee_).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        self : CommitteeDisplay
-        """
+        """Draw it on the axes given, or on those of a new figure."""
         ax = self._draw_on(ax, 7.5, 1.7 + 0.3 * len(self.members))
         weights = np.array([float(member["weight"]) for member in self.members])
         agreement = np.array([float(member["agreement"]) for member in self.members])

@@ -25,6 +25,7 @@ from sgpmic.plots.base import (
 from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
 from sgpmic.plots.texts import write_number, write_texts
 from sgpmic.report.latent_map import OUTLINE_SHARE, outline
+from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _AREA, _LEAST_AREA = 32.0, 3.0
 _SIZES = (10.0, 130.0)
 
-# Beyond so many points, files with a shape for each become slow, and so does the search for a
+# Beyond this many points, files with a shape for each become slow, and so does the search for a
 # corner without points.
 _MANY_POINTS = 5_000
 
@@ -65,8 +66,6 @@ or None
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     scatters_ : list of PathCollection
         The marks: a collection for each cluster or group, missing ones last.
     outlines_ : list of Line2D
@@ -98,19 +97,7 @@ or None
 
     @classmethod
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
-        """Draw the latent points that a model has learned.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        **plotting
-            ``color_by``, ``X``, ``size``, ``labels``, ``title``, ``ax``: see :meth:`plot`.
-
-        Returns
-        -------
-        display : EmbeddingDisplay
-        """
+        """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
         names = getattr(estimator, "feature_names_in_", None)
         return cls.from_predictions(
@@ -184,17 +171,7 @@ or None
         title: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        color_by, X, size, labels, title, ax
-            See :meth:`sgpmic.SGPMIC.plot_embedding`.
-
-        Returns
-        -------
-        self : EmbeddingDisplay
-        """
+        """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue = self._hue(color_by, X)
         areas, size_range = _areas(size, len(self.points))
         n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
@@ -288,7 +265,7 @@ or None
         for code, level in enumerate(hue.levels):
             mine = hue.codes == code
             colour, marker = style_of(code, dark=dark)
-            name = f"{level} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})"
+            name = f"{level} ({plural(mine.sum(), 'row')})"
             # An empty cluster has no mark, and no name that would look for one.
             self._scatter(
                 places[mine],
@@ -327,7 +304,7 @@ or None
             color=grey,
             marker=marker,
             linewidths=1.0,
-            label=f"{name} ({mine.sum():,} {'row' if mine.sum() == 1 else 'rows'})",
+            label=f"{name} ({plural(mine.sum(), 'row')})",
             rasterized=len(self.points) > _MANY_POINTS,
         )
         self.scatters_.append(marks)
@@ -401,12 +378,12 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, float] | None]:
     numbers = np.asarray(size, dtype=np.float64)
     if numbers.ndim == 0:
         if not numbers > 0:
-            raise ValueError(f"size={size} is no area: give a number above 0.")
+            raise ValueError(f"size={size} must be above 0.")
         return np.full(n_rows, float(numbers)), None
     if numbers.shape != (n_rows,):
         raise ValueError(f"size has shape {numbers.shape}, but there are {n_rows} rows.")
     if not np.isfinite(numbers).any():
-        raise ValueError("size has no number that is finite.")
+        raise ValueError("size has no finite number.")
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     share = (numbers - low) / ((high - low) or 1.0)
     # A row without a size is drawn small: it must not look important.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sgpmic.plots.base import Floats, Ints
 
-#: Whole numbers with at most so many different values are taken for labels.
+#: Whole numbers with at most this many different values are taken for labels.
 MOST_CODES = 12
 
 #: Of more levels, the most frequent are told apart.
@@ -133,6 +133,6 @@ def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
             return np.asarray(X)[:, known.index(name)]
     names = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")
     raise ValueError(
-        f"color_by={name!r} is no column of X"
+        f"color_by={name!r} is not a column of X"
         + (f", which has {names}." if known else ": an array has no names; use a data frame.")
     )

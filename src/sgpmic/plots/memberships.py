@@ -20,6 +20,7 @@ from sgpmic.plots.base import (
     legend_width,
 )
 from sgpmic.plots.texts import write_number
+from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,8 +47,6 @@ class MembershipsDisplay(Display):
     ----------
     order : ndarray of shape (n_rows,)
         The rows as they stand from left to right.
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     bars_ : list of PolyCollection
         The parts of bars of every cluster.
     rows_ : ndarray of int
@@ -64,19 +63,7 @@ class MembershipsDisplay(Display):
     def from_estimator(
         cls, estimator: Any, X: ArrayLike | None = None, *, ax: Axes | None = None
     ) -> Self:
-        """Draw the memberships of the training rows, or of others.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        X, ax
-            See :meth:`sgpmic.SGPMIC.plot_memberships`.
-
-        Returns
-        -------
-        display : MembershipsDisplay
-        """
+        """Draw the memberships of a fitted model (:meth:`sgpmic.SGPMIC.plot_memberships`)."""
         check_is_fitted(estimator)
         memberships = estimator.memberships_ if X is None else estimator.predict_proba(X)
         return cls.from_predictions(memberships, ax=ax)
@@ -100,17 +87,7 @@ class MembershipsDisplay(Display):
         return cls(shares).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        self : MembershipsDisplay
-        """
+        """Draw it on the axes given, or on those of a new figure."""
         n_rows, n_clusters = self.memberships.shape
         ax = self._draw_on(ax, 8.0 + legend_width(n_clusters), 3.4)
         from matplotlib.collections import PolyCollection
@@ -136,7 +113,7 @@ class MembershipsDisplay(Display):
                 facecolors=colours[m % len(colours)],
                 edgecolors="none",
                 antialiased=False,
-                label=f"cluster {m} ({sizes[m]:,} {'row' if sizes[m] == 1 else 'rows'})",
+                label=f"cluster {m} ({plural(sizes[m], 'row')})",
             )
             ax.add_collection(bars)
             self.bars_.append(bars)

@@ -24,8 +24,6 @@ class NumberOfClustersDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     certainty_, score_ : Line2D
     chosen_ : Line2D
         The mark of the chosen number; a vertical line where it is 1, which has no score.
@@ -38,16 +36,8 @@ class NumberOfClustersDisplay(Display):
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
         """Draw how a model's number of clusters was found.
 
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted with ``n_clusters='auto'``.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : NumberOfClustersDisplay
+        One that was fitted with ``n_clusters='auto'``
+        (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`).
         """
         check_is_fitted(estimator)
         if estimator.number_of_clusters_ is None:
@@ -58,17 +48,7 @@ class NumberOfClustersDisplay(Display):
         return cls(estimator.number_of_clusters_).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        self : NumberOfClustersDisplay
-        """
+        """Draw it on the axes given, or on those of a new figure."""
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colours(3, dark=is_dark(ax))

@@ -35,8 +35,6 @@ class ProfilesDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
     image_ : AxesImage
         Rows are features, those that set clusters apart most first; columns are clusters.
     """
@@ -54,19 +52,7 @@ class ProfilesDisplay(Display):
         n_features: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the profiles of a model's clusters.
-
-        Parameters
-        ----------
-        estimator : SGPMIC
-            Fitted.
-        X, n_features, ax
-            See :meth:`sgpmic.SGPMIC.plot_profiles`.
-
-        Returns
-        -------
-        display : ProfilesDisplay
-        """
+        """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
         check_is_fitted(estimator)
         if X is None:
             reference = estimator._predictor.reference
@@ -90,7 +76,7 @@ class ProfilesDisplay(Display):
         n_features: int = 10,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the profiles of clusters of anyone's.
+        """Draw the profiles of any clusters.
 
         Parameters
         ----------
@@ -118,19 +104,7 @@ class ProfilesDisplay(Display):
         return cls(effects, feature_names).plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
-        """Draw it.
-
-        Parameters
-        ----------
-        n_features : int, default=10
-            How many features to show at most: those that set clusters apart most.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        self : ProfilesDisplay
-        """
+        """Draw the ``n_features`` that set clusters apart most, on the axes given or new ones."""
         n_clusters = len(self.effects)
         strongest = np.abs(self.effects).max(axis=0, initial=0.0)
         shown = np.argsort(-strongest, kind="stable")[:n_features]

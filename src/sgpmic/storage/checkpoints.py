@@ -75,8 +75,8 @@ class Checkpoint:
         )
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
             raise ModelFileError(
-                f"The checkpoint {self.path} cannot be written: {there} is no folder, or one that "
-                "may not be written to; name another place."
+                f"The checkpoint {self.path} cannot be written: {there} is not a folder "
+                "that you may write to; name another place."
             )
 
     def save(self, snapshot: Snapshot) -> None:

@@ -142,7 +142,7 @@ def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
         raise ValueError("its history has something other than numbers")
     starts, committee = header["starts"], header["committee"]
     if not _is_list(starts, dict) or not _is_list(committee, dict):
-        raise ValueError("its starts or its committee are no lists of descriptions")
+        raise ValueError("its starts or its committee are not lists of descriptions")
     for i in range(len(starts)):
         # Those of the process that wrote the file; the embedding may be of a sample of all rows.
         labels = arrays[f"start.{i}.labels"]
@@ -150,13 +150,13 @@ def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
             raise ValueError(f"the labels of start {i} are not whole numbers")
     for name in ("support", "number_of_clusters", "number_of_dimensions"):
         if not (header[name] is None or isinstance(header[name], dict)):
-            raise ValueError(f"its {name} is no description")
+            raise ValueError(f"its {name} is not a description")
     support = header["support"]
     if support is not None and not (
         _is_list([support["statistic"], support["p_value"]], int, float)
         and _is_list([support["part"], support["noise"]], str)
     ):
-        raise ValueError("its support is no description")
+        raise ValueError("its support is not a description")
 
 
 def _check_attributes(attributes: Any, n_features: int) -> None:

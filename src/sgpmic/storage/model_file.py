@@ -357,7 +357,7 @@ def _kind(start: bytes) -> str:
             return f"it looks like {kind}"
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start):
         return "it looks like text"
-    return "it starts like no such file"
+    return "it does not start like one"
 
 
 def _foreign(name: str, what: str) -> ModelFileError:

@@ -146,7 +146,7 @@ class RunFolder:
             self._lock.acquire()
         except LockedError as owner:
             raise RunFolderError(
-                f"Another sgpmic is writing to {self.path} ({owner}); wait for its end, or name "
+                f"Another sgpmic is writing to {self.path} ({owner}); wait for it to end, or name "
                 "another folder with --out."
             ) from None
 
@@ -196,7 +196,7 @@ class RunFolder:
         strangers = sorted(names & {file.name for file in self.results})
         if not a_run and strangers:
             raise RunFolderError(
-                f"{self.path} has a {strangers[0]} that is no run's; name another folder with "
+                f"{self.path} has a {strangers[0]} that no run wrote; name another folder with "
                 "--out."
             )
         if resume and (a_run or force):

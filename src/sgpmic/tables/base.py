@@ -205,8 +205,8 @@ class TableReader(ABC):
 def _join(parts: list[Rows]) -> Rows:
     """Return several parts as one, with an array of its own.
 
-    The list is emptied on the way, so that memory never holds everything twice.  It is not one of
-    pieces: these hold on to the file's text, to tell places.
+    The list is emptied on the way, so that memory never holds everything twice. It does
+    not hold pieces: these keep the file's text, to tell places.
     """
     values = np.empty((sum(len(part.values) for part in parts), parts[0].values.shape[1]))
     texts: list[list[list[str]]] = [[] for _ in parts[0].texts]

@@ -102,7 +102,7 @@ def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
 
 
 def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadText:
-    """Return the numbers of a column of text, NaN where missing, or the first that is none."""
+    """Return the numbers of a column of text, NaN where missing, or the first that is not one."""
     values = np.empty(len(texts))
     for row, text in enumerate(texts):
         value = parse_number(text or "", decimal)

@@ -38,7 +38,7 @@ class Cells:
     sort : {'number', 'bool', 'date', 'time', 'text', 'other', 'empty'}
         What the type says; 'other' is lists, records and bytes.
     values : ndarray of shape (n_rows,)
-        Numbers (also of truths), days since 1970 or shares of a day; NaN where missing. All NaN
+        Numbers (also of booleans), days since 1970 or shares of a day; NaN where missing. All NaN
         for text.
     texts : tuple of str
         The different texts of a column of text, without white space around.
@@ -113,7 +113,7 @@ def _days(column: pa.Array) -> Floats:
 
 
 def read_numbers(cells: Cells, decimal: str = ".") -> Floats | Bad:
-    """Return cells as numbers, NaN where missing, or those that are none."""
+    """Return cells as numbers, NaN where missing, or the cells that are not numbers."""
     if cells.sort in ("number", "bool", "empty"):
         return cells.values
     if cells.sort != "text":
@@ -140,7 +140,7 @@ def _cast(cells: Cells) -> Floats | None:
 
 
 def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
-    """Return cells as days since 1970, NaN where missing, or those that are none."""
+    """Return cells as days since 1970, NaN where missing, or the cells that are not dates."""
     if cells.sort in ("date", "empty"):
         return cells.values
 
@@ -164,7 +164,7 @@ def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
 
 
 def read_times(cells: Cells) -> Floats | Bad:
-    """Return times of the day as shares of the day, NaN where missing, or those that are none."""
+    """Return times as shares of the day, NaN where missing, or the cells that are not times."""
     if cells.sort in ("time", "empty"):
         return cells.values
     return _read(cells, date_text.parse_time) if cells.sort == "text" else _not_text(cells)
@@ -177,8 +177,7 @@ def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ..
     ----------
     cells : Cells
     kept : tuple of str
-        Keys of levels that are none of the words for a missing cell here, though elsewhere they
-        are.
+        Keys of levels that do not stand for a missing cell here, though elsewhere they do.
     """
     if cells.sort == "text":
         words = MISSING.difference(kept)

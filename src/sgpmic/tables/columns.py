@@ -100,18 +100,18 @@ def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Col
     texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
     counts = {name: entry[name] for name in ("n_missing", "n_rows")}
     if not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("the words about a column must be texts")
+        raise ValueError("the words about a column must be strings")
     if texts["kind"] not in FOUND_KINDS:
         raise ValueError(f"there is no kind {texts['kind']!r:.40}")
     if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
         raise ValueError("the numbers of cells must be whole and not negative")
     warning, features = entry["warning"], entry["features"]
     if not (warning is None or isinstance(warning, str)):
-        raise ValueError("a warning must be a text")
+        raise ValueError("a warning must be a string")
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise ValueError("features must be a list of texts")
+        raise ValueError("features must be a list of strings")
     if len(features) != (0 if encoding is None else encoding.n_features):
-        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} names of features")
+        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} feature names")
     return Column(**texts, **counts, warning=warning, features=tuple(features))
 
 

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Two rows lie on a line always, ten hardly by chance.
+# Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_ROWS = 10
 _EXACTLY = 1e-9
 # From this correlation on, a column is almost another one.
 _ALMOST = 0.999
-# Pairs of more columns than these are not looked at, they would take long.
+# Among more columns than these nothing is looked for that is almost a copy: it takes long.
 _MOST_COLUMNS = 300
 _MOST_ROWS = 5000
 
@@ -81,7 +81,7 @@ def find_renamed(columns: Sequence[NDArray[np.int64]]) -> list[int | None]:
 
 
 def _find_almost(columns: Sequence[Floats], found: list[tuple[int, bool] | None]) -> None:
-    # Some of the rows tell it.
+    # Some of the rows are enough.
     step = max(1, len(columns[0]) // _MOST_ROWS)
     stacked = np.asarray([_standard_form(column[::step]) for column in columns])
     correlations = np.abs(stacked @ stacked.T)

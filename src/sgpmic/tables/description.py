@@ -1,7 +1,7 @@
 """A table in its user's words: numbers in their own units, categories by their levels.
 
-Both are had from the encoded table, which determines them: a model file, a process with some of the
-rows and a report all have that, but not the table itself.
+Both follow from the encoded table, which a model file, a process with some of the rows and a report
+all have; the table itself they do not.
 """
 
 from __future__ import annotations

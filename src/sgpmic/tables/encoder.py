@@ -426,6 +426,6 @@ def _not_read(bad: Bad, kind: str) -> str:
     word = "yes or no" if kind == "yes_no" else f"a {kind}"
     more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
     return (
-        f"was {word} in fit, and now has {quote(bad.text)} (row {bad.row + 1}{more}): mend or "
-        "empty what is none"
+        f"was {word} in fit, but now has {quote(bad.text)} (row {bad.row + 1}{more}): correct or "
+        "empty such cells"
     )

@@ -113,7 +113,7 @@ def _finites(name: str, value: Any) -> tuple[float, ...]:
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(entry, str) for entry in _sequence(name, value)):
-        raise ValueError(f"{name!r} must be a list of texts, got {value!r:.60}")
+        raise ValueError(f"{name!r} must be a list of strings, got {value!r:.60}")
     return tuple(value)
 
 
@@ -219,7 +219,7 @@ class OrderEncoding(Encoding):
     def check(self) -> None:
         """Raise a ValueError where fields do not go together."""
         if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
-            raise ValueError("the levels of an order must be different, and at least one")
+            raise ValueError("an order must have levels, all different")
 
     def encode(self, cells: Cells) -> Encoded | Bad:
         """Return the features of cells, or those cells that cannot be read."""
@@ -394,5 +394,5 @@ _ENCODINGS: dict[str, type[Encoding]] = {
 def encoding_from(state: Any) -> Encoding:
     """Return the encoding of a state; a ValueError where it is damaged."""
     if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
-        raise ValueError(f"{state!r:.60} is no encoding of a column")
+        raise ValueError(f"{state!r:.60} is not an encoding of a column")
     return _ENCODINGS[state["encoding"]].from_dict(state)

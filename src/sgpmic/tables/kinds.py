@@ -55,13 +55,13 @@ FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 _FEWEST_FOR_ID = 10
 # The share of cells that makes the others mistakes.
 _MOSTLY = 0.8
-# The share of different cells from which on levels are names of rows.
+# Levels are names of rows where at least this share of the cells is different.
 _ALMOST_ALL = 0.95
 # The part of the cells that has to be of levels that are not rare.
 _CATEGORY_SHARE = 0.5
 # More different texts are no spellings of the levels of a scale.
 _MOST_LEVELS = 1000
-# So many texts tell whether it is worth to read all of them.
+# So many texts tell whether it is worth reading all of them.
 _SOME = 500
 # Larger numbers overflow when a model squares them.
 _LARGEST = 1e100
@@ -257,8 +257,8 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
 
 
 def _several_units(texts: list[str]) -> str:
-    units = sorted({number_text.unit_of(text) or "no sign" for text in texts})
-    return f"has numbers with different signs ({', '.join(units[:4])}): bring them to one unit"
+    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
+    return f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
 
 
 def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
@@ -281,7 +281,7 @@ def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | No
     decision = Decision("date", day_first=day_first)
     if open_question:
         decision = decision.warn(
-            "no date tells whether day or month comes first; the month is taken to"
+            "no date shows whether the day or the month comes first; read as month first"
         )
     return decision
 
@@ -319,8 +319,8 @@ def _not_all(bad: Bad, holds: str, word: str) -> str:
     cells = "these cells" if bad.n_cells > 1 else "the cell"
     return (
         f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
-        f"{plural if bad.n_cells > 1 else word}: mend or empty {cells}, or declare the column as "
-        "another kind"
+        f"{plural if bad.n_cells > 1 else word}: correct or empty {cells}, or declare the "
+        "column as another kind"
     )
 
 

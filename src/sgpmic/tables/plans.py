@@ -92,7 +92,7 @@ class Plan:
         return replace(self, decision=decision)
 
     def as_almost_constant(self) -> Plan:
-        """Return this column, left out because next to all cells are of one level."""
+        """Return this column, left out because nearly all cells are of one level."""
         return self.leave_out("constant", f"almost always {quote(self.levels[0])}")
 
 
@@ -291,7 +291,7 @@ def _encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
-    """Return the root of what sine and cosine vary by together, None for next to nothing."""
+    """Return the root of what sine and cosine vary by together, None for almost nothing."""
     variance = float(circle(days, period).var(axis=0).sum())
     return variance**0.5 if variance > _SPREAD else None
 
@@ -369,7 +369,7 @@ def _check_logarithms(
     """Raise for columns that are to become their logarithms and have none."""
     asked = [(plan, e) for plan, e in zip(plans, encodings, strict=True) if plan.name in log]
     wrong = [
-        (plan.name, "is to become its logarithm, and is no number: take it out of log")
+        (plan.name, "is not a number and has no logarithm: take it out of log")
         for plan, _ in asked
         if not (plan.is_kept and plan.is_number)
     ]

@@ -1,7 +1,7 @@
 """Users' tables: text, Parquet, Arrow and NumPy files, whole or in blocks.
 
 Whatever is wrong with a file, `TableError` says it in one sentence that names the place and what
-to do.  Lines are counted as editors count them, the header being line 1; rows, where a format has
+to do. Lines are counted as editors count them, the header being line 1; rows, where a format has
 no lines, are counted from 1 without any header.
 """
 
@@ -304,7 +304,7 @@ def _find_format(path: str, start: bytes) -> _Format:
     if found is _ZIP and _is_workbook(path):
         raise TableError(f"{path} is an Excel or OpenDocument workbook; save the sheet as CSV")
     expected = _format_by_ending(path)
-    # A stream of an old Arrow starts with a mere length, which looks like anything.
+    # A stream of an old Arrow starts with nothing but a length, which looks like anything.
     if expected in (None, found) or (expected is _ARROW and found is _TEXT):
         return expected or found
     raise TableError(

@@ -25,6 +25,13 @@ const valueCodes = unpack(data.values.codes);
 // Columns of words: the given labels, if there are any, and the categories.
 const groups = [data.given, ...data.categories].map((column) => column && { ...column, codes: unpack(column.codes) });
 
+/** The least and the greatest of numbers. */
+function extremes(values) {
+  let low = Infinity, high = -Infinity;
+  for (let i = 0; i < values.length; i++) { low = Math.min(low, values[i]); high = Math.max(high, values[i]); }
+  return [low, high];
+}
+
 const clusterOf = (i) => topClusters[i * top];
 const certaintyOf = (i) => topChances[i * top] / 65535;
 const rowOf = (i) => (rowNumbers ? rowNumbers[i] : i);

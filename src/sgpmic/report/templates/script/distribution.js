@@ -52,8 +52,7 @@ function numberChart(chart, clusters, value, words) {
   });
   const seen = all.filter(Boolean);
   if (!seen.length) return;
-  const low = seen.reduce((a, q) => Math.min(a, q[0]), Infinity);
-  const high = seen.reduce((a, q) => Math.max(a, q[4]), -Infinity);
+  const [low, high] = extremes(seen.flat());
   const span = high / 2 - low / 2;
   const place = (v) => (span > 0 ? 124 + (466 * (v / 2 - low / 2)) / span : 357);
   all.forEach((quantiles, k) => {

@@ -1,10 +1,6 @@
 /** Sort rows into a grid of about four to a cell, so that few are looked at under the pointer. */
 function buildCells() {
-  let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
-  for (let i = 0; i < n; i++) {
-    x0 = Math.min(x0, X[i]); x1 = Math.max(x1, X[i]);
-    y0 = Math.min(y0, Y[i]); y1 = Math.max(y1, Y[i]);
-  }
+  const [x0, x1] = extremes(X), [y0, y1] = extremes(Y);
   const side = Math.max(1, Math.min(512, Math.round(Math.sqrt(n / 4))));
   const kx = side / Math.max(x1 - x0, 1e-30), ky = side / Math.max(y1 - y0, 1e-30);
   const clamp = (k) => Math.min(Math.max(Math.floor(k), 0), side - 1);

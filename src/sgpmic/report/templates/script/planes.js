@@ -29,8 +29,7 @@ function axisName(k) {
 /** The middle of the first view, and how far the cloud reaches from it when it is turned. */
 function turningCircle() {
   const x = dimension(map.axes[0]), z = dimension(thirdDimension());
-  let low = Infinity, high = -Infinity;
-  for (let i = 0; i < n; i++) { low = Math.min(low, z[i]); high = Math.max(high, z[i]); }
+  const [low, high] = extremes(z);
   const cx = (map.home[0] + map.home[1]) / 2, cz = (low + high) / 2;
   let radius = 0;
   for (let i = 0; i < n; i++) radius = Math.max(radius, Math.hypot(x[i] - cx, z[i] - cz));

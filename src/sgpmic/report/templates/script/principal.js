@@ -15,12 +15,6 @@ const PRINCIPAL_MARGIN = { left: 30, right: 12, top: 12, bottom: 30 };
 
 const principalShown = () => Boolean(principal) && !principal.box.hidden;
 
-function extremes(values) {
-  let low = Infinity, high = -Infinity;
-  for (let i = 0; i < n; i++) { low = Math.min(low, values[i]); high = Math.max(high, values[i]); }
-  return [low, high];
-}
-
 /** The whole cloud with one scale for both axes; this picture is neither moved nor zoomed. */
 function principalSurface() {
   const { width, height } = principal;

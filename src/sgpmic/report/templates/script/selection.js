@@ -66,10 +66,7 @@ function isInside(polygon, x, y) {
 function endStroke() {
   const { surface, points, add } = stroke;
   const polygon = strokePolygon();
-  const xs = points.map((p) => p.x), ys = points.map((p) => p.y);
-  const least = (values) => values.reduce((a, b) => Math.min(a, b));
-  const most = (values) => values.reduce((a, b) => Math.max(a, b));
-  const [x0, x1, y0, y1] = [least(xs), most(xs), least(ys), most(ys)];
+  const [x0, x1] = extremes(points.map((p) => p.x)), [y0, y1] = extremes(points.map((p) => p.y));
   cancelStroke();
   if (Math.hypot(x1 - x0, y1 - y0) < 6) return false;
   const found = [];

@@ -16,6 +16,8 @@ _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL
 _DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 # Sphinx's roles in docstrings, which Markdown does not know: :class:`SGPMIC` is `SGPMIC`.
 _ROLE = re.compile(r":(?:class|meth|func|mod|data|attr):(?=<code>)")
+# ... and its sign that a block follows; and a type that mkdocstrings takes for a difference.
+_SPELLING = {"::</p>": ":</p>", "path</span> - <span": "path</span>-<span"}
 # Code, in which nothing is changed, between the parts of a page that are words.
 _CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.DOTALL)
 # An option of the command line, which is short; browsers break lines after dashes.
@@ -30,6 +32,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     content = _DISPLAY.sub(lambda found: _mathml(found[1], "block"), content)
     content = _INLINE.sub(lambda found: _mathml(found[1], "inline"), content)
     content = _ROLE.sub("", content)
+    for wrong, right in _SPELLING.items():
+        content = content.replace(wrong, right)
     parts = _CODE.split(content)
     parts[::2] = [re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", words) for words in parts[::2]]
     parts[1::2] = [_OPTION.sub(r'<code class="option">\1</code>', code) for code in parts[1::2]]

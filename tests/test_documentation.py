@@ -65,7 +65,7 @@ def name_of(page: Path) -> str:
 def blocks_of(page: Path) -> list[tuple[str, str, str, int]]:
     """Return of every block that runs: language, text, what it prints, and its first line."""
     text = page.read_text(encoding="utf-8")
-    pattern = r"^```(python|console)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    pattern = r"^```(python|console)\n(.*?)^```\n(?:\n```text\n(?!\$ )(.*?)^```)?"
     return [
         (block[1], block[2], block[3] or "", text.count("\n", 0, block.start(2)) + 1)
         for block in re.finditer(pattern, text, flags=re.S | re.M)

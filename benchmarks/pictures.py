@@ -1,6 +1,7 @@
 """Pictures: how well neighbours stay together in ours and in UMAP's, and how long each takes.
 
     python benchmarks/pictures.py [--rows 100000] [--only waves] [--peers .venv-peers/bin/python]
+        [--out benchmarks/results/pictures.csv]
 
 - *waves*: the table of examples/million.py, six clouds on a curved surface in ten features.
 - *groups*: thirty round groups of different sizes in twenty features.
@@ -20,6 +21,7 @@ has; ``same group`` of a picture can exceed it.
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import os
 import subprocess
@@ -27,6 +29,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from sklearn.neighbors import NearestNeighbors
 
 Table = tuple[Any, Any, int]  # rows, groups, number of groups
 
+COLUMNS = ("table", "rows", "picture", "same_group", "same_neighbours", "seconds")
 N_NEIGHBORS = 15
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -105,38 +109,48 @@ def neighbours(places: Any, rows: Any) -> Any:
     return np.array(apart)
 
 
+def measure(table: str, n_rows: int, pythons: dict[str, Path]) -> Iterator[tuple[str, ...]]:
+    """Yield a line for the features and one for every picture of a table."""
+    rows, group, _ = TABLES[table](n_rows)
+    some = np.random.default_rng(0).permutation(len(rows))[:5000]
+    true = neighbours(rows, some)
+    same = np.mean(group[true] == group[some, None])
+    yield table, str(len(rows)), "features", f"{same:.3f}", "1.000", ""
+    for method, python in pythons.items():
+        with tempfile.TemporaryDirectory() as folder:
+            out = str(Path(folder) / "picture.npz")
+            call = [str(python), __file__, "--worker", method, table, str(n_rows), out]
+            subprocess.run(call, env=os.environ | dict.fromkeys(THREADS, "1"), check=True)
+            with np.load(out) as stored:
+                picture, seconds = stored["picture"], float(stored["seconds"])
+        near = neighbours(picture, some)
+        same = np.mean(group[near] == group[some, None])
+        kept = np.mean([np.isin(a, b).mean() for a, b in zip(near, true, strict=True)])
+        yield table, str(len(rows)), method, f"{same:.3f}", f"{kept:.3f}", f"{seconds:.0f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=100_000, help="of the made-up tables")
     parser.add_argument("--only", default=",".join(TABLES), help="tables, separated by commas")
     parser.add_argument("--peers", type=Path, help="a Python that has umap-learn")
+    parser.add_argument("--out", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     pythons = {"sgpmic": Path(sys.executable)}
     if options.peers:
         pythons["umap"] = options.peers
-    environment = os.environ | dict.fromkeys(THREADS, "1")
-    print(f"{'table':8} {'rows':>8}  {'picture':9} {'same group':>10} {'same neighbours':>15}   s")
+    lines: list[tuple[str, ...]] = [COLUMNS]
     for table in options.only.split(","):
-        rows, group, _ = TABLES[table](options.rows)
-        some = np.random.default_rng(0).permutation(len(rows))[:5000]
-        true = neighbours(rows, some)
-        start = f"{table:8} {len(rows):8}"
-        print(f"{start}  {'features':9} {np.mean(group[true] == group[some, None]):10.3f}")
-        for method, python in pythons.items():
-            with tempfile.TemporaryDirectory() as folder:
-                out = str(Path(folder) / "picture.npz")
-                call = [str(python), __file__, "--worker", method, table, str(options.rows), out]
-                subprocess.run(call, env=environment, check=True)
-                with np.load(out) as stored:
-                    picture, seconds = stored["picture"], float(stored["seconds"])
-            near = neighbours(picture, some)
-            same = np.mean(group[near] == group[some, None])
-            kept = np.mean([np.isin(a, b).mean() for a, b in zip(near, true, strict=True)])
-            print(f"{start}  {method:9} {same:10.3f} {kept:15.3f} {seconds:5.0f}", flush=True)
+        for line in measure(table, options.rows, pythons):
+            print(*line, flush=True)
+            lines.append(line)
+    if options.out:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)
 
 
 if __name__ == "__main__":
     if "--worker" in sys.argv:
-        work(*sys.argv[2:4], int(sys.argv[4]), sys.argv[5])
+        work(sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
     else:
         main()

@@ -296,6 +296,24 @@ def test_the_figures_by_shape_are_those_of_the_arena() -> None:
             assert seconds == pytest.approx(np.median(means, axis=0)[1], rel=0.05), method
 
 
+def test_the_figures_of_pictures_are_those_that_were_measured() -> None:
+    page = (DOCS / "when-to-use.md").read_text(encoding="utf-8")
+    section = page.split("\n## Pictures\n")[1].split("\n## ")[0]
+    line = r"^\| ([\d ]+) \w+ \| (\w+) \| (.*) \| (.*) \| (.*) \|$"
+    shown = [
+        (int(rows.replace(" ", "")), method.lower(), *(float(f.strip("*")) for f in figures))
+        for rows, method, *figures in re.findall(line, section, flags=re.M)
+    ]
+    results = ROOT / "benchmarks" / "results" / "pictures.csv"
+    with results.open(encoding="utf-8") as file:
+        measured = [
+            (int(n), name, float(group), float(kept), float(seconds))
+            for _, n, name, group, kept, seconds in list(csv.reader(file))[1:]
+            if name != "features"
+        ]
+    assert shown == measured
+
+
 def test_no_picture_stands_for_another() -> None:
     pictures = [*(ROOT / "docs").rglob("*.png"), *(ROOT / "docs").rglob("*.svg")]
     assert len({picture.read_bytes() for picture in pictures}) == len(pictures)

@@ -1,4 +1,4 @@
-"""What happens to the pages while MkDocs builds them: formulas become MathML.
+"""What happens to the pages while MkDocs builds them: formulas become MathML, lines break well.
 
 Browsers draw MathML themselves, so a page needs neither a script nor a network for its formulas.
 """
@@ -16,13 +16,28 @@ _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL
 _DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 # Sphinx's roles in docstrings, which Markdown does not know: :class:`SGPMIC` is `SGPMIC`.
 _ROLE = re.compile(r":(?:class|meth|func|mod|data|attr):(?=<code>)")
+# ... and its sign that a block follows; and a type that mkdocstrings takes for a difference.
+_SPELLING = {"::</p>": ":</p>", "path</span> - <span": "path</span>-<span"}
+# Code, in which nothing is changed, between the parts of a page that are words.
+_CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.DOTALL)
+# An option of the command line, which is short; browsers break lines after dashes.
+_OPTION = re.compile(r"<code>(--?[a-z][^<]{0,24})</code>")
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    """Return the page with its formulas drawn."""
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Return the page with its formulas drawn and its lines broken where a reader expects it."""
+    # Scripts need the width, and these pages have no headings to list beside them.
+    if page.file.src_uri.startswith("gallery/"):
+        page.meta["hide"] = ["toc"]
     content = _DISPLAY.sub(lambda found: _mathml(found[1], "block"), content)
     content = _INLINE.sub(lambda found: _mathml(found[1], "inline"), content)
-    return _ROLE.sub("", content)
+    content = _ROLE.sub("", content)
+    for wrong, right in _SPELLING.items():
+        content = content.replace(wrong, right)
+    parts = _CODE.split(content)
+    parts[::2] = [re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", words) for words in parts[::2]]
+    parts[1::2] = [_OPTION.sub(r'<code class="option">\1</code>', code) for code in parts[1::2]]
+    return "".join(parts)
 
 
 _SPACE = '<mspace width="0.17em"/>'

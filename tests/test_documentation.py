@@ -1,17 +1,20 @@
 """What the documentation shows must run, and what it links to must be there.
 
 The blocks of a page run in order, in one namespace and one temporary folder: Python as it stands,
-and of the console blocks every line that starts with ``$ sgpmic``. What is shown after a command is
-not compared: it has times in it.
+and of the console blocks every line that starts with ``$ sgpmic``. A block of text right after one
+of Python is what it prints. What is shown after a command is not compared: it has times in it.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import doctest
+import html
 import importlib
 import inspect
+import io
 import os
 import re
 import shlex
@@ -59,11 +62,14 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-def blocks_of(page: Path) -> list[tuple[str, str, int]]:
-    """Return the language, the text and the first line's number of every block that runs."""
+def blocks_of(page: Path) -> list[tuple[str, str, str, int]]:
+    """Return of every block that runs: language, text, what it prints, and its first line."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(r"^```(python|console)\n(.*?)^```", text, flags=re.S | re.M)
-    return [(block[1], block[2], text.count("\n", 0, block.start(2)) + 1) for block in found]
+    pattern = r"^```(python|console)\n(.*?)^```\n(?:\n```text\n(?!\$ )(.*?)^```)?"
+    return [
+        (block[1], block[2], block[3] or "", text.count("\n", 0, block.start(2)) + 1)
+        for block in re.finditer(pattern, text, flags=re.S | re.M)
+    ]
 
 
 def commands_of(block: str) -> list[str]:
@@ -81,22 +87,35 @@ def run_command(words: list[str], place: str) -> None:
     assert done.exit_code == 0, f"{place}: {shlex.join(words)}\n{done.output}\n{done.exception!r}"
 
 
-PAGES_THAT_RUN = [page for page in PAGES if blocks_of(page)]
+NUMBER = r"-?\d+(?:\.\d+)?"
 
 
-@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
-def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "Agg")
+def numbers_of(text: str) -> list[float]:
+    return [float(number) for number in re.findall(NUMBER, text)]
+
+
+def check_printed(shown: str, printed: str, place: str) -> None:
+    """Compare words, and numbers to two digits: another processor rounds otherwise."""
+    words = [re.sub(r"\s", "", re.sub(NUMBER, "#", text)) for text in (shown, printed)]
+    same = words[0] == words[1]
+    if same:
+        same = numbers_of(shown) == pytest.approx(numbers_of(printed), rel=0.03, abs=0.03)
+    assert same, f"{place} prints\n{printed}and the page shows\n{shown}"
+
+
+def run_page(page: Path) -> None:
     namespace: dict[str, object] = {"__name__": "page"}
-    for language, block, line in blocks_of(page):
+    for language, block, shown, line in blocks_of(page):
         place = f"{name_of(page)}, line {line}"
         if language == "python":
             # As many lines before it as on the page, so that a traceback names the right one.
             code = compile("\n" * (line - 1) + block, str(page), "exec")
-            with warnings.catch_warnings():
+            printed = io.StringIO()
+            with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
                 warnings.simplefilter("ignore")
                 exec(code, namespace)
+            if shown:
+                check_printed(shown, printed.getvalue(), place)
             continue
         commands = commands_of(block)
         assert commands, f"{place}: a console block without a command"
@@ -106,6 +125,62 @@ def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 run_command(words, place)
             else:
                 assert first in NOT_RUN, f"{place}: is {first!r} to be run or not?"
+
+
+@pytest.fixture
+def anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder, which is where pages run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    return tmp_path
+
+
+READ_ALOUD = DOCS / "reading-a-report.md"
+PAGES_THAT_RUN = [page for page in PAGES if blocks_of(page) and page != READ_ALOUD]
+
+
+@pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
+@pytest.mark.usefixtures("anywhere")
+def test_a_page_runs(page: Path) -> None:
+    run_page(page)
+
+
+# What the page calls things that the report does not quote in a sentence.
+CONTROLS = (
+    *("Box", "Lasso", "Save as CSV", "Colour by", "Principal components beside it", "Dimensions"),
+    *("Turn", "Save PNG", "Save SVG", "Search", "certainty below 90 %", "Typical", "Committee"),
+    *("Select these in the picture", "Save this page with the names", "Bound over rounds"),
+    *("Certainty of rows", "Starts", "Learning and certainty", "Most doubtful rows", "The run"),
+)
+
+
+def plain(text: str) -> str:
+    """Return words as they are compared: no marks between cells, one space between words."""
+    text = re.sub(r"[*·…,]", " ", text.replace("’", "'").replace("−", "-"))
+    return " ".join(text.split())
+
+
+def test_what_is_read_aloud_stands_in_the_report(anywhere: Path) -> None:
+    run_page(READ_ALOUD)
+    page = READ_ALOUD.read_text(encoding="utf-8")
+    report = (anywhere / "demo-output" / "run" / "report.html").read_text(encoding="utf-8")
+    report = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", report, flags=re.S)
+    said = plain(html.unescape(re.sub(r"<[^>]+>", " ", report)))
+
+    quotes = re.findall(r"(?:^> .*\n)+", page, flags=re.M)
+    assert len(quotes) == 6
+    for quote in map(plain, (re.sub(r"^> ", "", quote, flags=re.M) for quote in quotes)):
+        pattern = f"({NUMBER})".join(re.escape(words) for words in re.split(NUMBER, quote))
+        found = [[*map(float, match.groups())] for match in re.finditer(pattern, said)]
+        assert pytest.approx(numbers_of(quote), rel=0.03, abs=0.03) in found, quote
+
+    for control in CONTROLS:
+        assert control in said, control
+        assert control.lower() in plain(page).lower(), control
+    table = re.findall(r"^\| (cluster \d) \| (\d+) \| (\d+) \| (\d+) \|$", page, flags=re.M)
+    assert len(table) == 3
+    for line in table:
+        assert " ".join(line) in said
 
 
 # ------------------------------------------------------------------------------- links
@@ -219,6 +294,24 @@ def test_the_figures_by_shape_are_those_of_the_arena() -> None:
             means = [np.mean(fits[method, name], axis=0) for name in sets]
             assert ari == pytest.approx(np.mean(means, axis=0)[0], abs=0.0051), method
             assert seconds == pytest.approx(np.median(means, axis=0)[1], rel=0.05), method
+
+
+def test_the_figures_of_pictures_are_those_that_were_measured() -> None:
+    page = (DOCS / "when-to-use.md").read_text(encoding="utf-8")
+    section = page.split("\n## Pictures\n")[1].split("\n## ")[0]
+    line = r"^\| ([\d ]+) \w+ \| (\w+) \| (.*) \| (.*) \| (.*) \|$"
+    shown = [
+        (int(rows.replace(" ", "")), method.lower(), *(float(f.strip("*")) for f in figures))
+        for rows, method, *figures in re.findall(line, section, flags=re.M)
+    ]
+    results = ROOT / "benchmarks" / "results" / "pictures.csv"
+    with results.open(encoding="utf-8") as file:
+        measured = [
+            (int(n), name, float(group), float(kept), float(seconds))
+            for _, n, name, group, kept, seconds in list(csv.reader(file))[1:]
+            if name != "features"
+        ]
+    assert shown == measured
 
 
 def test_no_picture_stands_for_another() -> None:

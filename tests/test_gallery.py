@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 plt = pytest.importorskip("matplotlib.pyplot", reason="needs matplotlib")
+from benchmarks import pictures  # noqa: E402
 from examples import customers, digits, faces, flowers, million  # noqa: E402
 from matplotlib.collections import PathCollection, PolyCollection  # noqa: E402
 
@@ -158,6 +159,14 @@ def test_customers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_pictures_are_measured_on_the_table_of_the_example() -> None:
+    """benchmarks/pictures.py has a copy: UMAP's environment has none of our packages."""
+    rows, cloud = million.make_rows(50)
+    copied, groups, _ = pictures.waves(50)
+    np.testing.assert_array_equal(copied, rows)
+    np.testing.assert_array_equal(groups, cloud)
+
+
 def test_million() -> None:
     (axes,) = million.main(n_rows=2000).axes
     clouds = [c for c in axes.collections if isinstance(c, PolyCollection)]

@@ -18,7 +18,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import Tags, check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._plots import PlotsMixin
 from sgpmic._programs import release_programs
@@ -37,6 +37,7 @@ from sgpmic.learning.constraints import (
 from sgpmic.learning.em import State
 from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
 from sgpmic.learning.imputation import Imputation
+from sgpmic.learning.input_rows import read_rows
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.predictor import Assessment, Predictor
@@ -65,13 +66,6 @@ _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral)
-
-
-def _unmasked(X: Any) -> Any:
-    """Return an array with NaN where it is masked; others see through the mask."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    return X
 
 
 class SGPMIC(
@@ -414,17 +408,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
-        # Row by row in memory: sums in another order would round differently.
-        table = _unmasked(table)
-        Y = validate_data(
-            self,
-            table,
-            dtype=np.float64,
-            order="C",
-            ensure_min_samples=least,
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-        )
+        Y = read_rows(self, table, ensure_min_samples=least)
         self._reduction: Reduction | None = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
@@ -580,17 +564,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
-        X = _unmasked(X)
-        rows = validate_data(
-            self,
-            X,
-            dtype=np.float64,
-            order="C",
-            reset=False,
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-        )
-        Y = self._dense(rows)
+        Y = self._dense(read_rows(self, X, reset=False))
         Y = self._predictor.known_features(Y)
         refuse_empty_rows(Y)
         return Y

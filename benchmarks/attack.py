@@ -6,7 +6,8 @@ Every case runs ``sgpmic fit`` on a small table in a folder of its own, does som
 at what is left and what was said, and resumes. A case holds if nothing but our own sentences was
 said, no process and no temporary file stayed, and the labels are in the end, byte for byte, those
 of a run that nobody disturbed. Full disks and read-only folders are small file systems in memory,
-which Linux lets us mount in a namespace of our own (``unshare``).
+which Linux lets us mount in a namespace of our own (``unshare``); only root can make a folder
+read-only that is in use (``chattr``).
 """
 
 from __future__ import annotations
@@ -392,26 +393,34 @@ def full_disk(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
     return [f"{'over a run, ' if over else ''}{'with' if learned else 'without'} a checkpoint"]
 
 
+@contextmanager
+def frozen(folder: Path) -> Iterator[None]:
+    """Let nobody change a folder, root neither. A mount cannot become so: the lock is open."""
+    change(folder, "+i")
+    try:
+        yield
+    finally:
+        change(folder, "-i")
+
+
+def change(folder: Path, attribute: str) -> None:
+    subprocess.run(["chattr", "-R", attribute, str(folder)], check=False, capture_output=True)
+
+
 def read_only(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
-    """The file system becomes read-only while the fit learns, as disks do that fail."""
-    disk = box / "disk"
-    with small_disk(disk, 10**8):
-        fit = Fit(box, out=disk / "run")
-        if not at_random(fit, left, rng, learning=True):
-            return []
-        while fit.runs():  # not while a file is open
-            with suppress(subprocess.CalledProcessError):
-                mount("-o", "remount,ro", str(disk))
-                break
+    """The folder becomes read-only while the fit learns, as on disks that fail."""
+    fit = Fit(box)
+    if not at_random(fit, left, rng, learning=True):
+        return []
+    with frozen(fit.out):
         code, said = fit.end()
-        if code == 0:
-            return []
-        if code != REFUSED:
-            raise Broken(f"exit code {code}, {said[-600:]}")
-        check_words(said, "Read-only file system")
         moment = moment_of(fit)
-        mount("-o", "remount,rw", str(disk))
-        check_resumed(fit, left.labels)
+    if code == 0:
+        return []
+    if code != REFUSED:
+        raise Broken(f"exit code {code}, {said[-600:]}")
+    check_words(said, "Operation not permitted")
+    check_resumed(fit, left.labels)
     return [moment]
 
 

@@ -162,7 +162,6 @@ REFUSED: dict[str, Callable[[], object]] = {
     "timedelta": lambda: WHOLE.astype("m8[s]"),
     "words": lambda: with_cell("red", "U32"),
     "bytes": lambda: with_cell(b"red", "S32"),
-    "strings": lambda: with_cell("red", object).astype(str).astype("U"),
     "fields": lambda: np.zeros(60, dtype=fields),
     "record array": lambda: np.rec.fromarrays(ROWS.T),
     "void": lambda: np.zeros((60, 3), "V8"),

@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -163,7 +164,8 @@ def still_there(box: Path) -> list[int]:
     return found
 
 
-class Left(NamedTuple):
+@dataclass
+class Left:
     """What a run that nobody disturbed leaves, and takes.
 
     Attributes
@@ -172,7 +174,8 @@ class Left(NamedTuple):
     n_bytes : int
         Of all its files.
     whole, learning : float
-        Seconds from the start, and from the first checkpoint, to the end.
+        Seconds from the start, and from the first checkpoint, to the end; they follow the load of
+        the machine.
     """
 
     labels: bytes
@@ -254,9 +257,14 @@ def moment_of(fit: Fit) -> str:
 
 def at_random(fit: Fit, left: Left, rng: Rng, *, learning: bool) -> bool:
     """Wait for a random moment of a fit; return whether it still runs."""
+    part = rng.uniform(0.0, 1.0)
     if learning:
-        return fit.wait_for(fit.has_learned) and fit.wait(rng.uniform(0.0, left.learning))
-    return fit.wait(rng.uniform(0.0, left.whole))
+        in_time = fit.wait_for(fit.has_learned) and fit.wait(part * left.learning)
+        left.learning *= 1.1 if in_time else 0.7
+    else:
+        in_time = fit.wait(part * left.whole)
+        left.whole *= 1.1 if in_time else 0.7
+    return in_time
 
 
 def kill(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
@@ -503,11 +511,15 @@ def repeat(name: str, folder: Path, times: int, left: Left, seed: int) -> tuple[
         rng = np.random.default_rng([seed, sorted(ATTACKS).index(name), number])
         try:
             what = attack.do(box, rng, number, left)
+            seen.update(what)
         except Broken as error:
             broken += 1
             print(f"{name} {number}: {error}", flush=True)
-        else:
-            seen.update(what)
+        except KeyboardInterrupt:
+            print(f"{name} was stopped", flush=True)
+            for pid in still_there(box):
+                os.kill(pid, signal.SIGKILL)
+            break
         shutil.rmtree(box)
         number += 1
     return seen, broken
@@ -540,6 +552,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     in_own_namespace()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was counted is shown
     lines = []
     with tempfile.TemporaryDirectory(prefix="sgpmic-attack-") as place:
         folder = Path(place)

@@ -18,8 +18,9 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import Tags, check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from sgpmic._input_rows import read_rows
 from sgpmic._plots import PlotsMixin
 from sgpmic._programs import release_programs
 from sgpmic._runtime import on_chosen_device, on_device
@@ -35,7 +36,7 @@ from sgpmic.learning.constraints import (
     check_all,
 )
 from sgpmic.learning.em import State
-from sgpmic.learning.gaps import refuse_empty_rows, unmasked
+from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.imputation import Imputation
 from sgpmic.learning.initial_states import can_continue
 from sgpmic.learning.options import LATENTS
@@ -394,7 +395,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
-        Y = self._validate(table, ensure_min_samples=least)
+        Y = read_rows(self, table, ensure_min_samples=least)
         self._reduction: Reduction | None = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
@@ -502,23 +503,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return self.fit(X).embedding_.copy()
 
-    def _validate(self, X: Any, **options: Any) -> Any:
-        # Row by row in memory: sums in another order would round differently.
-        return validate_data(
-            self,
-            unmasked(X),
-            dtype=np.float64,
-            order="C",
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-            **options,
-        )
-
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
-        rows = dense_rows(self._validate(X, reset=False), self._reduction)
+        rows = dense_rows(read_rows(self, X, reset=False), self._reduction)
         Y = self._predictor.known_features(rows)
         refuse_empty_rows(Y)
         return Y

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -314,8 +315,9 @@ def at_most(seconds: int, shown: TextIO | None = None) -> Iterator[None]:
     faulthandler.dump_traceback_later(seconds + DEAF, exit=True, file=shown or sys.stderr)
     try:
         yield
-    except TooLong:
-        raise Found(f"it took more than {seconds} s") from None
+    except TooLong as alarm:
+        where = "".join(traceback.format_tb(alarm.__traceback__)[-4:])
+        raise Found(f"it took more than {seconds} s\n{where}") from None
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.alarm(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -10,8 +11,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from tests.cli.helpers import here
 
 from sgpmic.parallel.runtime import loopback_where_possible
 from sgpmic.parallel.watchdog import TRY_AGAIN
@@ -156,6 +159,14 @@ def test_a_process_killed_before_it_has_joined(launched: Launched) -> None:
     assert launched.launcher.returncode == TRY_AGAIN, words
     assert "Process 1 of 2 was lost: it was ended by signal 9" in words
     assert "--resume" in words
+
+
+def test_processes_that_cannot_be_started(tmp_path: Path) -> None:
+    error = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+    with mock.patch("sgpmic.parallel.launch", side_effect=error):
+        done = here("fit", tmp_path / "t.npy", "-k", 3, "--processes", 2, "--out", tmp_path / "run")
+    assert done.exit_code == 2, done.output
+    assert "cannot be started: Resource temporarily unavailable." in done.output
 
 
 def listening(pid: int) -> set[str]:

@@ -52,6 +52,8 @@ def join_job(processes: int) -> CommandJob:
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
+    except OSError as error:  # no place for the log, or the system starts no more processes
+        raise fail(f"The processes cannot be started: {error.strerror or error}.") from None
     console.quiet = not job.is_first
     return job
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,6 @@ Floats = NDArray[np.float64]
 #: Groups of features that are observed in the same rows, up to which gaps are integrated out
 #: exactly; an evaluation of the bound takes about as many times as long as of a complete table.
 MOST_GROUPS = 24
-
-
-def unmasked(X: Any) -> Any:
-    """Return an array with NaN where it is masked; others see through the mask."""
-    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "biuf":
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    return X
 
 
 def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> None:

@@ -22,6 +22,9 @@ Ints = NDArray[np.int64]
 
 #: Short fits of the model see at most this many rows.
 _MOST_FITTED_ROWS = 1000
+#: Of scaled rows. Further ones are rounding: they would decide between equal distances, of which
+#: tables of whole numbers have many.
+_DECIMALS = 7
 #: A row that was not voted on gets the votes of this many of its nearest that were.
 _NEAREST = 6
 
@@ -55,7 +58,7 @@ def vote_on(
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
     numbers = _some_rows(group.n_rows, committee.max_rows)
-    sample = units.reduce(group.rows_at(Y, numbers))
+    sample = units.reduce(group.rows_at(Y, numbers)).round(_DECIMALS)
     fit = partial(_on_few_rows, own_fit) if committee.own_fits else None
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
     vote = take_vote(sample, n_clusters, fit, [category.levels for category in known])

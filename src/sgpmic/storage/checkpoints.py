@@ -84,13 +84,27 @@ class Checkpoint:
         last = snapshot.outcomes[-1]
         if len(last.history) % self._every and not last.ended:
             return
-        group = self._group
         number = sum(len(outcome.history) for outcome in snapshot.outcomes)
         final = self.path / f"round-{number:06d}"
         unfinished = self.path / f".{final.name}.part"
+        try:
+            self._write(unfinished, snapshot)
+            if self._group.process == 0:
+                shutil.rmtree(final, ignore_errors=True)
+                unfinished.rename(final)
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)  # of no use, on a disk that may be full
+            raise
+        if self._group.process == 0:
+            for older in self._rounds()[:-1]:
+                shutil.rmtree(older, ignore_errors=True)
+
+    def _write(self, folder: Path, snapshot: Snapshot) -> None:
+        """Write a checkpoint's files, all processes together."""
+        group = self._group
         if group.process == 0:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         group.wait("checkpoint is begun")
         own = {
             f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
@@ -98,14 +112,10 @@ class Checkpoint:
             for name, array in _by_row(outcome.state).items()
         }
         first, end = group.first, group.first + group.n_own
-        write_model(unfinished / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
+        write_model(folder / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
         group.wait("rows are written")
         if group.process == 0:
-            self._write_rest(unfinished / _REST, snapshot)
-            shutil.rmtree(final, ignore_errors=True)
-            unfinished.rename(final)
-            for older in self._rounds()[:-1]:
-                shutil.rmtree(older, ignore_errors=True)
+            self._write_rest(folder / _REST, snapshot)
 
     def _write_rest(self, path: Path, snapshot: Snapshot) -> None:
         arrays: dict[str, np.ndarray] = {}

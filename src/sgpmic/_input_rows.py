@@ -1,0 +1,159 @@
+"""The rows that a user gives, as numbers; or one sentence that says why they are none."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.validation import validate_data
+
+_REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
+
+
+def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
+    """Return rows as an array of float64, row by row in memory, or as a sparse matrix.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Whose features they are.
+    X : object
+        What somebody takes for a table.
+    **options
+        Of scikit-learn's ``validate_data``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        With scikit-learn's customary sentence, or with ours where it leaves that to NumPy.
+    """
+    X = _unmasked(X)
+    if issparse(X):
+        _refuse_damaged(X)
+    _refuse_times(X)
+    try:
+        return validate_data(
+            estimator,
+            X,
+            dtype=np.float64,
+            order="C",  # sums in another order would round differently
+            ensure_all_finite="allow-nan",
+            accept_sparse="csr",
+            **options,
+        )
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = _why_not(X)
+        if reason is None:
+            raise
+        # Others, such as the OverflowError for a very long integer, are as good as this.
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(reason) from error
+
+
+def _unmasked(X: Any) -> Any:
+    """Return an array with NaN where it is masked; others see through the mask."""
+    if not isinstance(X, np.ma.MaskedArray) or X.dtype.kind in "cmMV":
+        return X  # no table of numbers anyhow
+    return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
+
+
+def _refuse_damaged(X: Any) -> None:
+    """Raise for a sparse matrix that would make SciPy write where it must not."""
+    if X.ndim != 2:
+        raise ValueError(f"X must be a table of rows and columns; this has {X.ndim} dimensions.")
+    if not hasattr(X, "check_format"):
+        return
+    try:
+        X.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"X is a damaged sparse matrix: {error}.") from None
+
+
+def _refuse_times(X: Any) -> None:
+    """Raise for dates and times, which would become numbers of any unit; a missing one, too."""
+    dtypes = getattr(X, "dtypes", None)
+    if dtypes is None:
+        dtypes = [getattr(X, "dtype", None)]
+    for dtype in dtypes if isinstance(dtypes, Iterable) else ():
+        is_temporal = getattr(dtype, "is_temporal", None)  # polars
+        if getattr(dtype, "kind", None) in ("m", "M") or (is_temporal and is_temporal()):
+            raise TypeError(f"X has dates or times ({dtype}), which are no numbers. {_REMEDY}")
+
+
+def _why_not(X: Any) -> str | None:
+    """Return why X is no table of numbers; None if that is not the reason."""
+    names = _column_names(X)
+    if names is not None:
+        twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
+        if twice:
+            return f"Two columns of X are called {twice[0]!r}; give every column a name of its own."
+        if not names:
+            return "X is a table without columns: there is nothing to compute with."
+    error = _no_numbers(X)
+    if error is None:
+        return None
+    if names is None and not isinstance(X, (np.ndarray, list, tuple)):
+        return (
+            f"X is of the type {type(X).__name__}, which cannot be read as a table of numbers "
+            f"({_said(error)}); give an array, a list of rows or a DataFrame."
+        )
+    if getattr(getattr(X, "dtype", None), "names", None):
+        return f"X is an array with fields ({', '.join(X.dtype.names)}); give one of plain numbers."
+    where = _culprit(X, names) or f"X is no table of numbers ({_said(error)})"
+    return f"{where}; NaN stands for what is missing. {_REMEDY}"
+
+
+def _column_names(X: Any) -> list[Any] | None:
+    """Return the names of a table's columns; None for what is no table."""
+    if not (hasattr(X, "columns") and hasattr(X, "shape")):
+        return None
+    return [*getattr(X, "column_names", X.columns)]  # pyarrow's columns are those themselves
+
+
+def _culprit(X: Any, names: list[Any] | None) -> str | None:
+    """Return which column, row or cell is at fault, as far as it can be told."""
+    if names is not None:
+        for name in names:
+            error = _no_numbers(X[name])
+            if error is not None:
+                return f"Column {name!r} has something else than numbers ({_said(error)})"
+        return None
+    width = None
+    for i, row in enumerate(X if isinstance(X, (list, tuple)) or X.ndim else ()):
+        if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, (str, bytes)):
+            row = [row]
+        elif width not in (None, len(row)):
+            return f"Row {i} of X (from 0) has {len(row)} cells, those before it {width}"
+        width = len(row)
+        for j, cell in enumerate(row):
+            error = _no_numbers(cell, ndim=0)
+            if error is not None:
+                place = f"row {i}, column {j}"
+                return f"The cell in {place} of X (from 0) is no number ({_said(error)})"
+    return None
+
+
+def _no_numbers(X: Any, ndim: int | None = None) -> Exception | None:
+    """Return the error of reading X as numbers, if there is one."""
+    if issparse(X):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = np.asarray(X, dtype=np.float64)
+        except Exception as error:
+            return error
+    if ndim is not None and found.ndim != ndim:
+        return TypeError(f"one is needed, not a {type(X).__name__}")
+    return None
+
+
+def _said(error: Exception) -> str:
+    words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return words if len(words) <= 120 else words[:119] + "…"

@@ -21,7 +21,7 @@ def blobs(n_clusters: int, n_features: int = 3, seed: int = 0) -> Floats:
 
 @pytest.mark.parametrize("n_clusters", [2, 4, 6])
 def test_number_of_blobs(n_clusters: int) -> None:
-    found = choose_number(blobs(n_clusters), np.random.RandomState(0), plausible=True)
+    found = choose_number(blobs(n_clusters), plausible=True)
     assert found.chosen == n_clusters
     assert found.candidates == tuple(range(2, 13))
     assert found.candidates[int(np.argmax(found.score))] == n_clusters
@@ -29,14 +29,14 @@ def test_number_of_blobs(n_clusters: int) -> None:
 
 
 def test_one_cluster_where_more_are_not_plausible() -> None:
-    assert choose_number(blobs(3), np.random.RandomState(0), plausible=False).chosen == 1
+    assert choose_number(blobs(3), plausible=False).chosen == 1
 
 
 def test_more_modes_than_the_usual_candidates() -> None:
     corners = 12.0 * np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2)
     rng = np.random.RandomState(0)
     Y = np.repeat(corners, 25, axis=0) + rng.standard_normal((400, 2))
-    assert choose_number(Y, rng, plausible=True).chosen == 16
+    assert choose_number(Y, plausible=True).chosen == 16
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])

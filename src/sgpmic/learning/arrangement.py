@@ -6,7 +6,7 @@ its own, and gives its results back in the user's:
 
 - features by their mean share of the way from their lowest to their highest value, and those that
   are equal in this by how they go with the others;
-- rows by the same shares, summed over the features with these means for weights.
+- rows by the same shares, summed over the features with the roots of these means for weights.
 
 Features stay in their order where the indicators of a category stand side by side, which says that
 they are one. Neither order depends on the units, and noise in the last digits changes it in few
@@ -80,7 +80,8 @@ def arrange(Y: Floats, group: ProcessGroup) -> Arrangement:
     spread = highest - lowest
     shares = (Y - lowest) / np.where(spread > 0, spread, 1.0)
     bulk = _sums(shares, axis=0)
-    profile = _sums(shares * bulk, axis=1)
+    # Roots, because sums of whole numbers' shares are often equal; sums of roots are not.
+    profile = _sums(shares * np.sqrt(bulk), axis=1)
     features = np.arange(Y.shape[1])
     if not any(category.n_features > 1 for category in find_categories(Y)):
         features = np.lexsort((_sums(shares * profile[:, None], axis=0), bulk))
@@ -91,7 +92,9 @@ def arrange(Y: Floats, group: ProcessGroup) -> Arrangement:
 
 def _sums(values: Floats, axis: int) -> Floats:
     """Return sums, without gaps, that round the same whatever the order."""
-    sums: Floats = np.nansum(np.sort(values, axis=axis), axis=axis)
+    # NumPy adds up in the order of the memory.
+    in_order = np.sort(np.ascontiguousarray(values), axis=axis)
+    sums: Floats = np.nansum(in_order, axis=axis)
     return sums
 
 

@@ -156,3 +156,13 @@ def test_fit_does_not_write_over_its_table(tmp_path: Path) -> None:
     words = sentence(here("fit", folder / "t.npy", *QUICK, "--out", tmp_path / "run", "--force"))
     assert "would be overwritten" in words
     assert (folder / "t.npy").exists()
+
+
+def test_resuming_what_is_finished_removes_what_a_kill_left(run: Path, table: Path) -> None:
+    """It may come after the results are complete and before the lock is given back."""
+    names = {path.name for path in run.iterdir()}
+    (run / ".lock").write_text("1 on nowhere\n")
+    done = here("fit", table, *QUICK, "--out", run, "--resume")
+    assert done.exit_code == 0, done.output
+    assert "nothing is left to do" in done.output
+    assert {path.name for path in run.iterdir()} == names

@@ -154,6 +154,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
 
 def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) -> None:
     """Say that nothing is left to do, unless something else is asked for than was done."""
+    folder.tidy()
     record = folder.read_record()
     for name, value in asked.items():
         if record["settings"].get(name) != value:

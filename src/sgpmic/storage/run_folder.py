@@ -132,6 +132,11 @@ class RunFolder:
             self._settle()
         self._lock.release()
 
+    def tidy(self) -> None:
+        """Remove what a kill has left beside complete results, where that can be done."""
+        with suppress(OSError, RunFolderError), self.locked():
+            self._settle()
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other programs from writing to the folder."""

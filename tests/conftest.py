@@ -19,7 +19,9 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 # What one process has compiled serves the others: those of the tests themselves and those they
 # start. Most of a test's time is the compiler's. Jobs of several processes do without, see job.py.
-COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+# From Python 3.14 on JAX packs programs in another way, under the same names.
+_PACKED = "compiled-zstd" if sys.version_info >= (3, 14) else "compiled"
+COMPILED = Path(__file__).parents[1] / ".pytest_cache" / _PACKED
 os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -15,6 +15,7 @@ import gc
 import hashlib
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -226,7 +227,7 @@ def _kept_programs() -> Iterator[bool]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return where compiled programs are kept: a folder for each kind of processor.
+    """Return where compiled programs are kept: a folder for each kind of processor and packing.
 
     None where it is switched off, or where there is no place for it: no home directory, or one
     that cannot be written to.
@@ -240,7 +241,9 @@ def cache_folder() -> Path | None:
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         base = Path(chosen) if chosen else Path(home) / "sgpmic"
-        folder = base / f"compiled-{_processor_mark()}"
+        # From Python 3.14 on JAX packs programs in another way, under the same names.
+        packed = "-zstd" if sys.version_info >= (3, 14) else ""
+        folder = base / f"compiled-{_processor_mark()}{packed}"
         folder.mkdir(parents=True, exist_ok=True)
         _prune(folder)
     except (OSError, RuntimeError):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -136,3 +137,15 @@ def test_the_folder_does_not_grow_without_end(tmp_path: Path) -> None:
         os.utime(path, (number, number))
     _programs._prune(tmp_path, most=250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["program-3", "program-4"]
+
+
+def test_pythons_that_pack_programs_differently_do_not_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(_programs.CACHE_VARIABLE, str(tmp_path))
+    folders = []
+    for version in ((3, 13), (3, 14)):
+        monkeypatch.setattr(_programs, "sys", SimpleNamespace(version_info=version))
+        folders.append(_programs.cache_folder.__wrapped__())
+    assert None not in folders
+    assert folders[0] != folders[1]

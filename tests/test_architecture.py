@@ -20,7 +20,7 @@ LAYERS = {
     "learning": ("sgpmic.learning", "sgpmic.fuzzy"),
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
-    "estimator": ("sgpmic.estimator", "sgpmic._plots", "sgpmic.anndata"),
+    "estimator": ("sgpmic.estimator", "sgpmic._input_rows", "sgpmic._plots", "sgpmic.anndata"),
     "report": ("sgpmic.report", "sgpmic.colours"),
     "plots": ("sgpmic.plots",),
     "paper": ("sgpmic.paper",),

@@ -137,7 +137,7 @@ class SGPMIC(
     computation : Computation, default=Computation()
         How it is computed: device, blocks, batches, checkpoints.
     random_state : int, RandomState instance or None, default=None
-        Seed of everything random.
+        Seed of everything random. A committee's votes draw nothing: they do not depend on it.
     verbose : int, default=0
         1 prints a line for every round.
 

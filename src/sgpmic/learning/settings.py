@@ -151,7 +151,8 @@ class Committee(Settings):
     k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
     short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
     that they cut (:mod:`sgpmic.learning.committee`). Their shares of votes are the prior of every
-    row's cluster.
+    row's cluster. With a committee, rows and features may come in any order: results are the same
+    (:mod:`sgpmic.learning.arrangement`).
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def main(n_cells: int = 700) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.8), layout="constrained")
     colours = plt.get_cmap("tab10")
     certainty = model.memberships_.max(axis=1)
-    for cluster in range(8):
+    for cluster in np.unique(model.labels_):
         mine = model.labels_ == cluster
         size, faded = {"s": 16, "linewidths": 0}, certainty[mine]
         left.scatter(*model.view_[mine].T, color=colours(cluster), alpha=faded, **size)

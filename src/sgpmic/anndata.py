@@ -82,8 +82,10 @@ def cluster(
     >>> from sgpmic.anndata import cluster
     >>> adata = AnnData(load_iris().data)
     >>> cluster(adata, n_clusters=3)
-    >>> adata.obs["sgpmic"].value_counts().to_dict()
-    {'0': 64, '1': 50, '2': 36}
+    >>> list(adata.obs["sgpmic"].cat.categories)
+    ['0', '1', '2']
+    >>> adata.obsm["X_sgpmic"].shape
+    (150, 2)
     """
     _check(adata, key_added)
     name, rows = _rows(adata, use_rep, n_pcs)

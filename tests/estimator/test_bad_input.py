@@ -1,6 +1,7 @@
 """Bad input works or raises one sentence that says what to do."""
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -172,13 +173,21 @@ def test_a_graph_in_pieces_is_said(table: Floats) -> None:
         SGPMIC(3).set_params(**QUICK).fit(table)
 
 
-def test_raised_jitter_is_said(table: Floats) -> None:
+def test_raised_jitter_is_said_if_it_matters(
+    table: Floats, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Inducing points on top of each other, no white noise to tell them apart, no jitter to start.
     kernel = RBF(gamma=1e-9, white=0.0, bias=0.0)
     parameters = QUICK | {"kernel": kernel, "em__m_steps": 0, "em__jitter": 0.0}
-    with pytest.warns(JitterWarning, match="raised from 0"):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         model = SGPMIC(3).set_params(**parameters).fit(table)
+    assert 0.0 < model.history_["jitter"][-1] <= 1e-4
+    assert JitterWarning not in {each.category for each in said}
     assert np.isfinite(model.lower_bound_)
+    monkeypatch.setattr("sgpmic.learning.advice._HARMLESS_JITTER", 0.0)
+    with pytest.warns(JitterWarning, match="raised from 0"):
+        SGPMIC(3).set_params(**parameters).fit(table)
 
 
 def test_methods_before_fit_say_so(table: Floats) -> None:

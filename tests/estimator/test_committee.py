@@ -10,6 +10,8 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC, Committee
+from sgpmic.learning.arrangement import AS_GIVEN
+from sgpmic.learning.committee import Vote
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -72,11 +74,10 @@ def test_equal_votes_of_strength_one_are_no_votes(
     start = np.full((60, 3), 0.2) + 0.4 * np.eye(3)[np.repeat(np.arange(3), 20)]
     plain = quick_fit(table, start__memberships=start)
 
-    class Even:
-        shares = np.full((60, 3), 1.0 / 3.0)
-        members = ()
-
-    monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: Even)
+    even = Vote(np.full((60, 3), 1.0 / 3.0), (), 1.0)
+    monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: even)
+    # A start that is given is in the order of the table, and so is the fit.
+    monkeypatch.setattr("sgpmic.learning.run.arrange", lambda *_: AS_GIVEN)
     monkeypatch.setattr(
         "sgpmic.learning.start_values.initial_memberships", lambda X, k, method, rng: start
     )

@@ -65,7 +65,7 @@ def test_each_is_what_a_standard_scaler_in_front_would_do(tmp_path: Path) -> Non
     outside = SGPMIC(3, scale="one", **SETTINGS).fit(scaler.transform(Y))
     np.testing.assert_array_equal(inside.labels_, outside.labels_)
     # The same numbers but for rounding, which line searches amplify.
-    np.testing.assert_allclose(inside.embedding_, outside.embedding_, atol=5e-3)
+    np.testing.assert_allclose(inside.embedding_, outside.embedding_, atol=0.05)
     new = Y[:20] * 1.01
     inside.save(tmp_path / "model.sgpmic")
     for model in (inside, SGPMIC.load(tmp_path / "model.sgpmic")):

@@ -19,6 +19,9 @@ from sgpmic.exceptions import (
 from sgpmic.learning.result import Result
 from sgpmic.learning.settings import FitSettings
 
+#: Relative jitter up to here changes nothing that anybody sees.
+_HARMLESS_JITTER = 1e-4
+
 
 def advice(
     result: Result, settings: FitSettings, names: Any = None
@@ -65,7 +68,7 @@ def advice(
             "(n_clusters) or more starts (start__n_init) may suit the data, or a stronger prior "
             "(em__prior_strength).",
         )
-    if result.predictor.jitter > settings.em.jitter:
+    if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
         yield (
             JitterWarning,
             "A kernel matrix was close to singular: its jitter was raised from "

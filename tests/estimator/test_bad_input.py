@@ -182,7 +182,6 @@ def test_raised_jitter_is_said_if_it_matters(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model = SGPMIC(3).set_params(**parameters).fit(table)
-    assert 0.0 < model.history_["jitter"][-1] <= 1e-4
     assert JitterWarning not in {each.category for each in said}
     assert np.isfinite(model.lower_bound_)
     monkeypatch.setattr("sgpmic.learning.advice._HARMLESS_JITTER", 0.0)

@@ -51,6 +51,7 @@ def test_clones_have_the_same_settings() -> None:
     ("make", "error", "word"),
     [
         (lambda: EM(m_steps=-1), ValueError, "m_steps must be at least 0"),
+        (lambda: Start(n_init=10**12), ValueError, "n_init must be at most 10000"),
         (lambda: EM(jitter="small"), TypeError, "jitter must be a number"),
         (lambda: Start(embedding="tsne"), ValueError, "'isomap'"),
         (lambda: Start(warm_start=1), TypeError, "True or False"),

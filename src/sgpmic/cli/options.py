@@ -104,7 +104,7 @@ Committee = Annotated[
         help="Let different clusterings vote on every row first, or leave it to the model alone.",
     ),
 ]
-Starts = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Number of starts.")]
+Starts = Annotated[int, typer.Option(min=1, max=10_000, metavar="NUMBER", help="Number of starts.")]
 Rounds = Annotated[
     int | None,
     typer.Option(min=1, metavar="NUMBER", help="Most rounds of EM; 20, or the paper's 2."),

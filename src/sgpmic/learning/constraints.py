@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,11 +44,12 @@ class OneOf:
 
 @dataclass(frozen=True)
 class WholeNumber:
-    """A whole number of at least ``least``, or None or a word where that is allowed."""
+    """A whole number from ``least`` to ``most``, or None or a word where that is allowed."""
 
     least: int
     or_none: bool = False
     word: str | None = None
+    most: float = math.inf
 
     def check(self, name: str, value: Any) -> None:
         """Raise where the value is not one."""
@@ -58,6 +60,8 @@ class WholeNumber:
             raise TypeError(f"{name} must be a whole number{choice}, got {value!r}.")
         if value < self.least:
             raise ValueError(f"{name} must be at least {self.least}, got {value}.")
+        if int(value) > self.most:
+            raise ValueError(f"{name} must be at most {self.most}, got {value}.")
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,10 @@ class Settings:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
+#: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
+MOST_STARTS = 10_000
+
+
 @dataclass(frozen=True)
 class Start(Settings):
     """How the start is made.
@@ -132,13 +136,13 @@ default='votes'
     constraints: ClassVar[dict[str, Constraint]] = {
         "embedding": OneOf(EMBEDDINGS, or_array=True),
         "memberships": OneOf(("votes", *MEMBERSHIPS), or_array=True),
-        "n_init": WholeNumber(1),
+        "n_init": WholeNumber(1, most=MOST_STARTS),
         "n_neighbors": WholeNumber(1),
         "pieces": OneOf(PIECES),
         "unit_variance": Flag(),
         "inducing": OneOf(INDUCING),
         "kernel_scale": Number(0.0, above=True, word="data"),
-        "n_retries": WholeNumber(0),
+        "n_retries": WholeNumber(0, most=MOST_STARTS),
         "selection": OneOf(SELECTIONS),
         "warm_start": Flag(),
     }

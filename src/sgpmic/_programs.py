@@ -39,7 +39,7 @@ MOST_MEMORY = 2**30
 #: What XLA is told, by kind of device. On a GPU, a part of an array goes into a matrix product as
 #: it lies, without a copy, and products are left to cuBLAS, which is nearly twice as fast in
 #: float64 as XLA's own. On a processor, XLA's older code for fused loops runs as fast as the newer
-#: and is compiled in 40 % less time (docs/performance.md).
+#: and is compiled much sooner (docs/performance.md).
 _COMPILER_OPTIONS = {
     "gpu": {
         "xla_gpu_enable_dynamic_slice_fusion": True,

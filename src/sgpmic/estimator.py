@@ -169,7 +169,8 @@ class SGPMIC(
         Whether the rows stand out from noise without clusters: ``support_.supported``,
         ``p_value``, ``statistic`` and ``sentence()``. None without a committee.
     number_of_clusters_, number_of_dimensions_ : dict or None
-        Where they were to be found: what was 'chosen', and the curves that it goes by.
+        Where they were to be found: what was 'chosen', and what it goes by; of clusters the
+        'probability' of every number of 'candidates'.
     committee_ : list of dict
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
         (all add up to 1), 'cut' (the share of a row's neighbours that it puts into another

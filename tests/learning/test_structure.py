@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic.learning.how_many import choose_number, count_modes
+from sgpmic.learning import how_many
+from sgpmic.learning.how_many import choose_number, count_modes, gather_evidence
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.structure import Structure, choose_dimensions, examine
 from sgpmic.learning.units import measure_units
@@ -24,8 +25,33 @@ def test_number_of_blobs(n_clusters: int) -> None:
     found = choose_number(blobs(n_clusters), plausible=True)
     assert found.chosen == n_clusters
     assert found.candidates == tuple(range(2, 13))
-    assert found.candidates[int(np.argmax(found.score))] == n_clusters
+    assert found.candidates[int(np.argmax(found.probability))] == n_clusters
+    assert sum(found.probability) == pytest.approx(1.0)
     assert count_modes(blobs(n_clusters)) == n_clusters
+
+
+def test_every_figure_speaks_for_the_number_of_separate_blobs() -> None:
+    found = gather_evidence(blobs(5))
+    numbers, figures = list(found.figures), np.array(list(found.figures.values()))
+    assert found.modes == 5
+    certainty, fall, cut, modes, bic = figures.T
+    for figure in (certainty, cut, modes, bic):
+        assert numbers[int(figure.argmax())] == 5
+    assert fall[numbers.index(5)] > 0.03
+    # One more goes through the midst of a blob.
+    assert cut.max() > 3.0
+
+
+def test_a_number_of_which_no_mixture_can_be_fitted_is_not_favoured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no mixture")
+
+    monkeypatch.setattr(how_many, "fit_mixture", fails)
+    found = choose_number(blobs(3), plausible=True)
+    assert np.isfinite(found.probability).all()
+    assert found.chosen == 3
 
 
 def test_one_cluster_where_more_are_not_plausible() -> None:

@@ -36,7 +36,7 @@ NUMBERS: dict[str, Any] = {
     "chosen": 3,
     "candidates": [2, 3, 4],
     "certainty": [0.8, 0.95, 0.7],
-    "score": [0.78, 0.95, 0.68],
+    "probability": [0.2, 0.7, 0.1],
     "modes": 3,
 }
 
@@ -133,17 +133,24 @@ def test_the_committee(chosen: SGPMIC, model: SGPMIC) -> None:
 def test_the_number_of_clusters(chosen: SGPMIC, model: SGPMIC) -> None:
     display = chosen.plot_number_of_clusters()
     np.testing.assert_allclose(display.certainty_.get_xydata(), [[2, 0.8], [3, 0.95], [4, 0.7]])
-    np.testing.assert_allclose(display.score_.get_ydata(), [0.78, 0.95, 0.68])
+    assert [bar.get_height() for bar in display.probability_] == [0.2, 0.7, 0.1]
     np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.95]])
-    assert legend_of(display.ax_)[-1] == "chosen: 3"
+    assert "chosen: 3" in legend_of(display.ax_)
     with pytest.raises(ValueError, match="n_clusters='auto'"):
         model.plot_number_of_clusters()
 
 
-def test_one_cluster_is_marked_though_it_has_no_score() -> None:
+def test_a_model_from_before_there_were_probabilities_shows_certainties() -> None:
+    old = {name: value for name, value in NUMBERS.items() if name != "probability"}
+    display = NumberOfClustersDisplay(old | {"score": [0.7, 0.9, 0.6]}).plot()
+    assert display.probability_ is None
+    np.testing.assert_allclose(display.certainty_.get_ydata(), [0.8, 0.95, 0.7])
+
+
+def test_one_cluster_is_marked_though_it_has_no_probability() -> None:
     display = NumberOfClustersDisplay(NUMBERS | {"chosen": 1}).plot()
     assert set(display.chosen_.get_xdata()) == {1}
-    assert "do not stand out from noise" in legend_of(display.ax_)[-1]
+    assert "chosen: 1, as the rows do not stand out from noise" in legend_of(display.ax_)
     assert display.ax_.get_xlim()[0] < 1.0
 
 

@@ -279,11 +279,15 @@ class TestPlainWords:
             "chosen": 3,
             "candidates": [2, 3, 4],
             "certainty": [0.7, 0.9, 0.8],
-            "score": [0.6, 0.9, 0.7],
+            "probability": [0.1, 0.7, 0.2],
             "modes": 3,
         }
         text = self.text(make_content(number_of_clusters=found))
-        assert "3 were chosen" in text
+        assert "3 were chosen. The chart shows the probability of every number" in text
+        one = self.text(make_content(number_of_clusters=found | {"chosen": 1}))
+        assert "One was chosen, as the rows do not stand out from noise" in one
+        del found["probability"]  # as in runs of an earlier version
+        assert "shows the certainty of every" in self.text(make_content(number_of_clusters=found))
         assert "number was given" not in text
         assert "number was given, not found" in self.text(make_content())
 

@@ -48,13 +48,15 @@ N_NEIGHBORS = 10
 #: Neighbours in the graph of the spectral partition.
 _SPECTRAL_NEIGHBORS = 20
 #: What keeps a cut of 0 from deciding everything.
-_LEAST_CUT = 0.001
+LEAST_CUT = 0.001
 #: A cluster is small with less than this part of an equal share of the rows.
 _SMALL = 0.2
 #: Shares are drawn towards equal ones by this many times the vote's cut, at most this far.
 _DOUBT, _MOST_DOUBT = 2.0, 0.9
 #: Mixtures see the principal components with this share of the variance, at most this many.
 _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
+#: Covariances of the mixtures.
+MIXTURES = ("full", "tied", "diag")
 #: Added to the variances of mixtures.
 _LEAST_VARIANCE = 1e-4
 #: Latent dimensions of the model's own short fits: two lose clusters.
@@ -111,6 +113,11 @@ class Vote:
         """The cluster with the most votes."""
         labels: Ints = self.shares.argmax(axis=1)
         return labels
+
+    @property
+    def certainty(self) -> float:
+        """The mean of the rows' largest shares."""
+        return float(self.shares.max(axis=1).mean())
 
 
 def take_vote(
@@ -196,10 +203,13 @@ def _members(
     def k_means() -> Ints:
         return np.asarray(KMeans(k, init=_centres(Y, ward(), k), n_init=1).fit_predict(Y))
 
+    def mixture(shape: str) -> Ints:
+        return np.asarray(fit_mixture(Z, k_means(), shape).predict(Z))
+
     yield "k-means", k_means
-    Z = _principal_components(Y)
-    for shape in ("full", "tied", "diag"):
-        yield f"Gaussian mixture, {shape}", partial(_mixture, Z, k, shape, k_means)
+    Z = principal_components(Y)
+    for shape in MIXTURES:
+        yield f"Gaussian mixture, {shape}", partial(mixture, shape)
     yield "Ward", ward
     spectral = SpectralClustering(
         k,
@@ -215,9 +225,18 @@ def _centres(Y: Floats, labels: Ints, k: int) -> Floats:
     return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
 
 
-def _mixture(Z: Floats, k: int, shape: str, first_labels: Callable[[], Ints]) -> Ints:
-    """Return the labels of a Gaussian mixture that starts from other clusters."""
-    labels = first_labels()
+def fit_mixture(Z: Floats, labels: Ints, shape: str) -> GaussianMixture:
+    """Fit a Gaussian mixture that starts from clusters.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n_samples, n_dimensions)
+    labels : ndarray of shape (n_samples,)
+        None of the clusters is empty.
+    shape : str
+        One of ``MIXTURES``.
+    """
+    k = int(labels.max()) + 1
     means, shares = _centres(Z, labels, k), np.eye(k)[labels]
     off_centre = Z - means[labels]
     floor = _LEAST_VARIANCE * np.eye(Z.shape[1])
@@ -240,10 +259,11 @@ def _mixture(Z: Floats, k: int, shape: str, first_labels: Callable[[], Ints]) ->
         precisions_init=precisions,
         random_state=0,
     )
-    return np.asarray(mixture.fit_predict(Z))
+    return mixture.fit(Z)
 
 
-def _principal_components(Y: Floats) -> Floats:
+def principal_components(Y: Floats) -> Floats:
+    """Return the principal components that mixtures see."""
     left, singular, _ = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
     explained = np.cumsum(singular**2)
     number = int(np.searchsorted(explained, _SHARE_OF_VARIANCE * explained[-1])) + 1
@@ -286,7 +306,7 @@ def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vot
     neighbours : ndarray of shape (n_samples, n_neighbors)
     """
     cuts = np.array([cut_of(labels, neighbours, n_clusters) for labels in partitions.values()])
-    weights = (cuts.min() + _LEAST_CUT) / (cuts + _LEAST_CUT)
+    weights = (cuts.min() + LEAST_CUT) / (cuts + LEAST_CUT)
     weights /= weights.sum()
     shares = _shares(list(partitions.values()), weights, n_clusters)
     outcome = shares.argmax(axis=1)

@@ -25,8 +25,9 @@ _FILL_SCALE = 1e-2
 # Below this size a dense eigen-decomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
 
-# More rows than this are sampled for the neighbour graph: its distances are a square table.
-MOST_GRAPH_ROWS = 4_000
+# More rows than this are sampled for the neighbour graph: its distances are a square table. All
+# tables of the paper are smaller.
+MOST_GRAPH_ROWS = 2_500
 
 # A row outside the sample is placed between this many of its nearest rows in it.
 _PLACED_BETWEEN = 6
@@ -92,7 +93,7 @@ def embed(
 
     Notes
     -----
-    Of more than 4000 rows a sample is used for the neighbour graph, and the others are placed
+    Of more than 2500 rows a sample is used for the neighbour graph, and the others are placed
     between their nearest rows in it.
 
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``

@@ -24,7 +24,7 @@ MOST_ROWS = 1000
 MOST_DIMENSIONS = 10
 #: The p-value up to which more than one cluster is plausible. The test is strict: it asks that
 #: several kinds of noise be ruled out, and one in twenty tables of noise has less than 0.2.
-_PLAUSIBLE = 0.3
+PLAUSIBLE = 0.3
 #: Tables of noise that variances are compared with, and which of them counts.
 _SHUFFLED, _QUANTILE = 20, 0.95
 # Rows whose singular values are found directly; of more, by way of their products.
@@ -98,7 +98,7 @@ def examine(
         found = structure_support(sample)
     number = None
     if clusters and found is not None:
-        plausible = found.p_value <= _PLAUSIBLE
+        plausible = found.p_value <= PLAUSIBLE
         number = choose_number(sample, plausible=plausible)
     return Structure(found, number, choose_dimensions(sample) if dimensions else None)
 

@@ -11,22 +11,26 @@ from sgpmic.plots.base import Display, add_legend, finish, is_dark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.lines import Line2D
 
 
 class NumberOfClustersDisplay(Display):
-    """How sure the committee is of every number of clusters, and the number that was chosen.
+    """The probability of every number of clusters, and the number that was chosen.
 
     Parameters
     ----------
     found : dict
-        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'certainty', 'score', 'modes'.
+        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'certainty', 'probability'.
 
     Attributes
     ----------
-    certainty_, score_ : Line2D
+    certainty_ : Line2D
+        How sure a committee of clusterings is of every number.
+    probability_ : BarContainer or None
+        None for a model of an earlier version, which has no probabilities.
     chosen_ : Line2D
-        The mark of the chosen number; a vertical line where it is 1, which has no score.
+        The mark of the chosen number; a vertical line where it is 1, which has no probability.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -52,22 +56,20 @@ class NumberOfClustersDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colours(3, dark=is_dark(ax))
+        probability = self.found.get("probability")
+        self.probability_: BarContainer | None = None
+        if probability is not None:
+            self.probability_ = ax.bar(
+                numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"
+            )
         (self.certainty_,) = ax.plot(
             numbers, self.found["certainty"], "o-", color=blue, label="certainty of the committee"
-        )
-        (self.score_,) = ax.plot(
-            numbers,
-            self.found["score"],
-            "s--",
-            color=orange,
-            markersize=4,
-            label=f"score: less for numbers far from {self.found['modes']}, the density’s modes",
         )
         self.chosen_: Line2D
         if chosen in numbers:
             (self.chosen_,) = ax.plot(
                 [chosen],
-                [self.found["score"][numbers.index(chosen)]],
+                [self.found["certainty"][numbers.index(chosen)]],
                 "o",
                 markersize=14,
                 markerfacecolor="none",
@@ -83,6 +85,7 @@ class NumberOfClustersDisplay(Display):
                 label=f"chosen: {chosen}, as the rows do not stand out from noise",
             )
         finish(ax, "number of clusters", "")
+        ax.set_ylim(0.0, 1.05)
         if numbers and max(numbers) <= 20:
             ax.set_xticks(range(min(chosen, *numbers), max(numbers) + 1))
         add_legend(ax, beside=False)

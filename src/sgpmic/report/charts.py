@@ -110,22 +110,26 @@ def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
 
 
 def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return how sure the committee is of every number of clusters, None where none was sought."""
+    """Return the probability of every number of clusters, None where none was sought.
+
+    Runs of an earlier version have how sure the committee is instead.
+    """
     if chosen is None or not chosen["candidates"]:
         return None
-    numbers, sure = chosen["candidates"], chosen["certainty"]
-    low = max(min(sure) - 0.1, 0.0)
-    y = _scale(low, 1.02, HEIGHT - _BOTTOM, _TOP)
-    y_ticks = [Tick(y(t), f"{100 * t:.0f} %") for t in nice_ticks(low, 1.0, 5)]
+    shown = "probability" if "probability" in chosen else "certainty"
+    numbers, probability = chosen["candidates"], chosen[shown]
+    y = _scale(0.0, 1.02, HEIGHT - _BOTTOM, _TOP)
+    y_ticks = [Tick(y(t), f"{100 * t:.0f} %") for t in nice_ticks(0.0, 1.0, 5)]
     left = _left_margin(y_ticks)
     x = _scale(numbers[0] - 0.5, numbers[-1] + 0.5, left, WIDTH - _RIGHT)
     points = [
-        {"x": x(k), "y": y(c), "kept": k == chosen["chosen"], "words": f"{k}: {100 * c:.0f} %"}
-        for k, c in zip(numbers, sure, strict=True)
+        {"x": x(k), "y": y(p), "kept": k == chosen["chosen"], "words": f"{k}: {100 * p:.0f} %"}
+        for k, p in zip(numbers, probability, strict=True)
     ]
     return {
         "points": points,
         "line": " ".join(f"{point['x']},{point['y']}" for point in points),
+        "shown": shown,
         "chosen": chosen["chosen"],
         "modes": chosen["modes"],
         "x_ticks": [Tick(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],

@@ -1,0 +1,203 @@
+"""Made-up tables whose number of clusters is known, for ``how_many.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import make_blobs
+
+Floats = NDArray[np.float64]
+Rng = np.random.RandomState
+#: Clusters of one table.
+Clusters = list[Floats]
+
+
+def blobs(seed: int) -> Clusters:
+    """Return 1 to 9 round clouds that may overlap, of one or of several spreads."""
+    rng, number = Rng(seed), seed % 1000
+    k, n_features = 1 + number % 9, (2, 3, 5, 10, 20)[number % 5]
+    n, spread = rng.randint(150, 800), rng.uniform(0.6, 1.6)
+    spreads = rng.uniform(0.5, 1.5, k) * spread if number % 2 else np.full(k, spread)
+    X, y = make_blobs(n, n_features, centers=k, cluster_std=spreads, random_state=seed + 1000)
+    return [X[y == cluster] for cluster in range(k)]
+
+
+def shape(number: int) -> Clusters:
+    """Return clusters of one of many shapes; every number is another table."""
+    makers: tuple[Callable[[Rng, int, int], Clusters], ...] = (
+        _clouds,
+        _stretched,
+        _of_different_spread,
+        _of_different_size,
+        _in_many_dimensions,
+        _on_a_grid,
+        _boxes,
+        _discs,
+        _moons,
+        _rings,
+        _spirals,
+        _strips,
+        _ring_around_cloud,
+        _linked_rings,
+        _shells,
+        _several_shapes,
+    )
+    kind, variant = number % len(makers), number // len(makers)
+    rng = Rng(1000 + number)
+    return makers[kind](rng, int(rng.uniform(200, 1000)), variant)
+
+
+def _apart(rng: Rng, k: int, n_features: int, distance: float) -> Floats:
+    """Return centres with at least a distance between any two."""
+    side = 1.5 * distance * k ** (1 / n_features)
+    centres: list[Floats] = []
+    while len(centres) < k:
+        centre = rng.uniform(0, side, n_features)
+        if all(np.linalg.norm(centre - other) >= distance for other in centres):
+            centres.append(centre)
+        side *= 1.001  # so that there is room in the end
+    return np.array(centres)
+
+
+def _circle(rng: Rng, n: int, radius: float, noise: float) -> Floats:
+    angle = rng.uniform(0, 2 * np.pi, n)
+    circle: Floats = radius * np.column_stack([np.cos(angle), np.sin(angle)])
+    return circle + noise * rng.standard_normal((n, 2))
+
+
+def _clouds(rng: Rng, n: int, variant: int) -> Clusters:
+    k, n_features = rng.randint(2, 10), rng.choice([2, 2, 3])
+    centres = _apart(rng, k, n_features, rng.uniform(4, 6.5))
+    return [centre + rng.standard_normal((n // k, n_features)) for centre in centres]
+
+
+def _stretched(rng: Rng, n: int, variant: int) -> Clusters:
+    k, n_features = rng.randint(2, 8), rng.choice([2, 3, 5])
+    found = []
+    for centre in _apart(rng, k, n_features, rng.uniform(4.5, 6.5)):
+        turn = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
+        widths = rng.uniform(0.3, 1.4, n_features)
+        found.append(centre + rng.standard_normal((n // k, n_features)) * widths @ turn)
+    return found
+
+
+def _of_different_spread(rng: Rng, n: int, variant: int) -> Clusters:
+    k = rng.randint(2, 9)
+    centres = _apart(rng, k, 2, rng.uniform(4, 6))
+    return [c + rng.uniform(0.3, 1.4) * rng.standard_normal((n // k, 2)) for c in centres]
+
+
+def _of_different_size(rng: Rng, n: int, variant: int) -> Clusters:
+    k = rng.randint(2, 9)
+    sizes = np.maximum(rng.dirichlet(np.full(k, 3.0)) * n, 20).astype(int)
+    centres = _apart(rng, k, 2, rng.uniform(4, 6))
+    return [c + rng.standard_normal((size, 2)) for c, size in zip(centres, sizes, strict=True)]
+
+
+def _in_many_dimensions(rng: Rng, n: int, variant: int) -> Clusters:
+    k, n_features = rng.randint(2, 8), rng.choice([8, 15, 30])
+    centres = np.zeros((k, n_features))
+    centres[:, :4] = _apart(rng, k, 4, rng.uniform(4.5, 6))
+    return [centre + rng.standard_normal((n // k, n_features)) for centre in centres]
+
+
+def _on_a_grid(rng: Rng, n: int, variant: int) -> Clusters:
+    across, up = 2 + variant % 3, 2 + variant % 2
+    places = [(3.0 * a, 3.0 * b) for a in range(across) for b in range(up)]
+    size = n // len(places) + 10
+    return [np.array(place) + 0.55 * rng.standard_normal((size, 2)) for place in places]
+
+
+def _boxes(rng: Rng, n: int, variant: int) -> Clusters:
+    k = rng.randint(3, 9)
+    centres = _apart(rng, k, 2, rng.uniform(2.8, 3.6))
+    return [c + rng.uniform(-1, 1, (n // k, 2)) * rng.uniform(0.5, 1.0, 2) for c in centres]
+
+
+def _discs(rng: Rng, n: int, variant: int) -> Clusters:
+    k = rng.randint(3, 9)
+    found = []
+    for centre in _apart(rng, k, 2, rng.uniform(2.4, 3.2)):
+        rim = _circle(rng, n // k, 1.0, 0.0)
+        found.append(centre + rim * np.sqrt(rng.random_sample((n // k, 1))))
+    return found
+
+
+def _moons(rng: Rng, n: int, variant: int) -> Clusters:
+    noise, pairs = rng.uniform(0.05, 0.11), 1 + variant % 2
+    found = []
+    for pair in range(pairs):
+        for sign in (1, -1):
+            angle = np.pi * rng.random_sample(n // (2 * pairs))
+            arc = np.column_stack([np.cos(angle), np.sin(angle) - 0.25])
+            found.append(sign * arc + [sign * -0.5 + 4 * pair, 0.0])
+    return [arc + noise * rng.standard_normal(arc.shape) for arc in found]
+
+
+def _rings(rng: Rng, n: int, variant: int) -> Clusters:
+    k = 2 + variant % 3
+    return [_circle(rng, n // k, 1 + 1.2 * j, rng.uniform(0.08, 0.15)) for j in range(k)]
+
+
+def _spirals(rng: Rng, n: int, variant: int) -> Clusters:
+    k = 2 + variant % 2
+    found = []
+    for arm in range(k):
+        way = np.sqrt(rng.uniform(0.05, 1, n // k))
+        angle = 2.5 * np.pi * way + 2 * np.pi * arm / k
+        spiral = 3 * way[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+        found.append(spiral + 0.05 * rng.standard_normal(spiral.shape))
+    return found
+
+
+def _strips(rng: Rng, n: int, variant: int) -> Clusters:
+    k = 2 + variant % 4
+    size = n // (k + 1)
+    found = [
+        np.column_stack([rng.uniform(-5, 5, size), rng.normal(2.2 * j, 0.3, size)])
+        for j in range(k)
+    ]
+    return [*found, [8.0, 1.0] + 0.6 * rng.standard_normal((size, 2))]
+
+
+def _ring_around_cloud(rng: Rng, n: int, variant: int) -> Clusters:
+    found = [_circle(rng, n // 2, 3, 0.25), 0.5 * rng.standard_normal((n // 3, 2))]
+    if variant % 3 > 0:
+        found.append([6.0, 0.0] + 0.5 * rng.standard_normal((n // 4, 2)))
+    if variant % 3 > 1:
+        found.append(_circle(rng, n // 2, 2, 0.2) + np.array([0.0, 8.0]))
+    return found
+
+
+def _linked_rings(rng: Rng, n: int, variant: int) -> Clusters:
+    flat = np.zeros(n // 2)
+    one, other = _circle(rng, n // 2, 1, 0), _circle(rng, n // 2, 1, 0)
+    rings = [
+        np.column_stack([one[:, 0], one[:, 1], flat]),
+        np.column_stack([other[:, 0] + 1, flat, other[:, 1]]),
+    ]
+    return [ring + rng.uniform(0.04, 0.12) * rng.standard_normal(ring.shape) for ring in rings]
+
+
+def _shells(rng: Rng, n: int, variant: int) -> Clusters:
+    found = []
+    for number in range(2 + variant % 2):
+        directions = rng.standard_normal((n // 2, 3))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        radius = 0.5 + 1.5 * number
+        found.append(radius * directions + 0.1 * rng.standard_normal(directions.shape))
+    return found
+
+
+def _several_shapes(rng: Rng, n: int, variant: int) -> Clusters:
+    angle = np.pi * rng.random_sample(n // 3)
+    arc = 3 * np.column_stack([np.cos(angle), np.sin(angle)])
+    found = [
+        arc + 0.2 * rng.standard_normal(arc.shape),
+        [0.0, 0.3] + 0.5 * rng.standard_normal((n // 4, 2)),
+        [6.0, 2.0] + 0.7 * rng.standard_normal((n // 5, 2)),
+        np.column_stack([rng.uniform(-3, 6, n // 4), rng.normal(-3, 0.25, n // 4)]),
+    ]
+    return found[: 3 + variant % 2]

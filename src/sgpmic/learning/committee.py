@@ -6,10 +6,11 @@ what is simple after a smooth change of coordinates. So all of them vote.
 
 A member's **weight** comes from the neighbour graph: the more links between neighbours a partition
 cuts, the less it says. With c the share of a row's neighbours that lie in another cluster, averaged
-over every cluster and then over the clusters, the weight is (min c + ε) / (c + ε). Where
-some member finds clusters that hardly touch (c near 0), it decides; where all cut about as much,
-all count. A cluster of less than a fifth of an equal share of the rows counts as cut off whole: a
-handful of outliers has few neighbours elsewhere and says nothing of the others.
+over every cluster and then over the clusters, the weight is a power of (min c + ε) / (c + ε). Where
+some member finds clusters that hardly touch (c near 0), the power is 2 and that member decides;
+where even the best cuts many links, it is near 1 and all count. A cluster of less than a fifth of
+an equal share of the rows counts as cut off whole: a handful of outliers has few neighbours
+elsewhere and says nothing of the others.
 
 **Shares.** The members' labels are matched to the vote so far (the assignment with the most rows in
 common) until nothing moves. A row's share of votes for every cluster is its membership. Members
@@ -49,6 +50,8 @@ N_NEIGHBORS = 10
 _SPECTRAL_NEIGHBORS = 20
 #: What keeps a cut of 0 from deciding everything.
 LEAST_CUT = 0.001
+#: The least cut at which the power of weights is halfway between 2 and 1.
+_TOUCHING = 0.02
 #: A cluster is small with less than this part of an equal share of the rows.
 _SMALL = 0.2
 #: Shares are drawn towards equal ones by this many times the vote's cut, at most this far.
@@ -306,7 +309,8 @@ def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vot
     neighbours : ndarray of shape (n_samples, n_neighbors)
     """
     cuts = np.array([cut_of(labels, neighbours, n_clusters) for labels in partitions.values()])
-    weights = (cuts.min() + LEAST_CUT) / (cuts + LEAST_CUT)
+    power = 1.0 + 1.0 / (1.0 + (cuts.min() / _TOUCHING) ** 2)
+    weights = ((cuts.min() + LEAST_CUT) / (cuts + LEAST_CUT)) ** power
     weights /= weights.sum()
     shares = _shares(list(partitions.values()), weights, n_clusters)
     outcome = shares.argmax(axis=1)

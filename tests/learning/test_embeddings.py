@@ -304,6 +304,16 @@ def test_identical_rows_give_small_noise_and_a_note(method: str, value: float) -
     assert "identical" in found.notes[0]
 
 
+@pytest.mark.parametrize("method", ["isomap", "pca"])
+def test_the_value_of_a_constant_column_changes_nothing(method: str) -> None:
+    Y = rng().standard_normal((60, 3))
+    first, second = (
+        embed(np.column_stack([Y, np.full(60, value)]), 2, method, random_state=rng()).coordinates
+        for value in (9.0, 70.0)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
 def test_a_constant_column_with_rounding_error_adds_no_dimension() -> None:
     """The mean of many copies of 0.1 is not 0.1, which must not look like variance."""
     data = np.column_stack([np.arange(97.0), np.full(97, 0.1)])

@@ -108,8 +108,10 @@ def embed(
         return Embedding(random_state.standard_normal((n_rows, n_components)), ())
 
     # Working on shifted and scaled data keeps squares from overflowing or losing digits to a
-    # large offset. Subtracting a row first makes constant columns exactly zero.
-    scale = float(np.abs(Y).max()) or 1.0
+    # large offset. Subtracting a row first makes constant columns exactly zero; they have no say
+    # in the scale either, so that data in other units give the same to the last bit.
+    varies = Y.max(axis=0) > Y.min(axis=0)
+    scale = float(np.abs(Y[:, varies]).max(initial=0.0)) or 1.0
     data = Y / scale
     data = data - data[0]
     if not data.any():

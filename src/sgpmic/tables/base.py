@@ -6,16 +6,13 @@ import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from sgpmic.tables.cells import Floats
 from sgpmic.tables.errors import TableError, list_names, quote
-
-Floats = NDArray[np.float64]
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
@@ -28,52 +25,27 @@ class Rows(NamedTuple):
     texts: list[list[str]]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive rows as a format happens to deliver them, not yet checked.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_features)
-        The numbers; NaN where a value is missing.
-    texts : list of list of str
-        One list for every text column asked for.
-    place : callable
-        Turns the index of a row in this piece into words such as ``"line 7"``.
-    """
+class Piece(NamedTuple):
+    """Consecutive rows as a format happens to deliver them, not yet checked."""
 
     values: Floats
     texts: list[list[str]]
-    place: Callable[[int], str]
+    place: Callable[[int], str]  # of a row in this piece: "line 7"
 
 
 class TableReader(ABC):
     """A table in a file of any size, read in blocks.
 
     Nothing is held open between calls, and every call of `blocks` starts at the first row.
-
-    Attributes
-    ----------
-    path : str
-        The file, as messages name it.
-    names : tuple of str
-        The columns in the file.
-    n_rows : int or None
-        The number of rows where the file tells it without being read.
     """
 
-    path: str
-    names: tuple[str, ...]
-    n_rows: int | None = None
+    path: str  # as messages name it
+    names: tuple[str, ...]  # of the columns in the file
+    n_rows: int | None = None  # where the file tells it without being read
 
     def share(self, first: int, end: int) -> TableReader:
-        """Return a reader of the rows from ``first`` up to ``end``, which reads no others.
-
-        Raises
-        ------
-        TableError
-            For a format whose rows cannot be found without reading all those before.
-        """
+        """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
+        # Of a text file, rows cannot be found without reading all those before.
         raise TableError(
             f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
             "each reads its own rows; convert the table"
@@ -90,17 +62,8 @@ class TableReader(ABC):
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield columns as the file has them: text of text files, other formats with their types.
 
-        Parameters
-        ----------
-        names : sequence of str
-            The columns, in the order wanted.
-        block_rows : int, optional
-            The number of rows of a block (the last one has the rest); None for all rows.
-
-        Raises
-        ------
-        TableError
-            If there is no row, or the file is damaged.
+        A block has ``block_rows`` rows, the last one the rest; or, of None, all rows. A
+        `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
         held: list[pa.Table] = []
@@ -124,22 +87,10 @@ class TableReader(ABC):
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Rows]:
-        """Yield the table's rows in order, ``block_rows`` at a time (the last block has the rest).
+        """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
-        Parameters
-        ----------
-        features : sequence of str
-            The columns to read as numbers, in the order wanted.
-        texts : sequence of str
-            Columns of any type to read as text.
-        block_rows : int, optional
-            The number of rows of a block; None for one block of all rows.
-
-        Raises
-        ------
-        TableError
-            At the first rows with a value that is infinite or no number, if there is no row, or if
-            the file is damaged.
+        Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
+        error as well.
         """
         held: list[Rows] = []
         n_held = 0

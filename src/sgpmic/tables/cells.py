@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sgpmic.tables.errors import TableError, list_names, quote
 
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 #: What stands for a missing value, in lower case and without spaces around.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))

@@ -12,11 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.cells import plain, text_of, to_numbers
+from sgpmic.tables.cells import Codes, Floats, plain, text_of, to_numbers
 from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
@@ -31,30 +28,18 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column.
+    """The cells of a column."""
 
-    Attributes
-    ----------
-    sort : {'number', 'bool', 'date', 'time', 'text', 'other', 'empty'}
-        What the type says; 'other' is lists, records and bytes.
-    values : ndarray of shape (n_rows,)
-        Numbers (also of booleans), days since 1970 or shares of a day; NaN where missing. All NaN
-        for text.
-    texts : tuple of str
-        The different texts of a column of text, without white space around.
-    codes : ndarray of shape (n_rows,)
-        The index of every cell's text, -1 for an empty cell.
-    order : tuple of str or None
-        The levels from low to high where the type carries them.
-    memo : dict
-        What was read already: reading text takes long, and is asked for several times.
-    """
-
+    #: What the type says: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other', which is
+    #: lists, records and bytes.
     sort: str
+    #: Numbers (also of booleans), days since 1970 or shares of a day; NaN where missing. All NaN
+    #: for text.
     values: Floats
-    texts: tuple[str, ...]
-    codes: Codes
-    order: tuple[str, ...] | None = None
+    texts: tuple[str, ...]  # the different ones of a column of text, without white space around
+    codes: Codes  # the index of every cell's text, -1 for an empty cell
+    order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
+    #: What was read already: reading text takes long, and is asked for several times.
     memo: dict[Any, Floats | Bad] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -119,12 +104,10 @@ def read_numbers(cells: Cells, decimal: str = ".") -> Floats | Bad:
     if cells.sort != "text":
         return _not_text(cells)
     if ("number", decimal) not in cells.memo:
-        fast = _cast(cells) if decimal == "." else None
-        cells.memo["number", decimal] = (
-            _read(cells, lambda text: number_text.parse_number(text, decimal))
-            if fast is None
-            else fast
-        )
+        found: Floats | Bad | None = _cast(cells) if decimal == "." else None
+        if found is None:
+            found = _read(cells, lambda text: number_text.parse_number(text, decimal))
+        cells.memo["number", decimal] = found
     return cells.memo["number", decimal]
 
 
@@ -152,8 +135,8 @@ def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
         return days
 
     if cells.sort == "number":
-        found = [_or_nan(date_text.number_as_date(value)) for value in cells.values.tolist()]
-        days = np.asarray(found)
+        # None becomes NaN.
+        days = np.asarray([date_text.number_as_date(x) for x in cells.values.tolist()], float)
         bad = np.flatnonzero(np.isnan(days) & ~np.isnan(cells.values))
         return days if not len(bad) else _bad_values(cells, bad)
     if cells.sort != "text":
@@ -173,11 +156,7 @@ def read_times(cells: Cells) -> Floats | Bad:
 def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
     """Return the different levels as text, and every cell's index among them, -1 where missing.
 
-    Parameters
-    ----------
-    cells : Cells
-    kept : tuple of str
-        Keys of levels that do not stand for a missing cell here, though elsewhere they do.
+    ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere they do.
     """
     if cells.sort == "text":
         words = MISSING.difference(kept)
@@ -236,10 +215,5 @@ def _value_text(sort: str, value: float) -> str:
 
 def date_words(days: float) -> str:
     """Return days since 1970 as a date, with the time where there is one."""
-    moment = np.datetime64(round(days * 86_400), "s")
-    text = str(moment)
+    text = str(np.datetime64(round(days * 86_400), "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value

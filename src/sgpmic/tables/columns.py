@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 
 from sgpmic.tables.column_cells import date_words
-from sgpmic.tables.encodings import (
-    CategoryEncoding,
-    DateEncoding,
-    Encoding,
-    NumberEncoding,
-    OrderEncoding,
-    YesNoEncoding,
-)
+from sgpmic.tables.encodings import Encoding
 from sgpmic.tables.errors import quote
 from sgpmic.tables.kinds import FOUND_KINDS
 from sgpmic.tables.plans import Plan
@@ -72,7 +65,7 @@ def describe_columns(
                 summary=_summary(plan),
                 n_missing=int(np.isnan(present).sum()),
                 n_rows=n_rows,
-                becomes=_becomes(plan, encoding),
+                becomes=encoding.becomes if encoding else f"left out: {plan.decision.because}",
                 warning="; ".join(plan.decision.warnings) or None,
                 features=tuple(next(names) for _ in range(encoding.n_features if encoding else 0)),
             )
@@ -85,7 +78,7 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     taken: set[str] = set()
     found = []
     for column, encoding in zip(names, encodings, strict=True):
-        for name in _own_names(column, encoding):
+        for name in encoding.feature_names(column) if encoding is not None else ():
             # A column may be named like a level of another.
             new, number = name, 2
             while new in taken:
@@ -113,20 +106,6 @@ def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Col
     if len(features) != (0 if encoding is None else encoding.n_features):
         raise ValueError(f"column {texts['name']!r:.40} has {len(features)} feature names")
     return Column(**texts, **counts, warning=warning, features=tuple(features))
-
-
-def _own_names(name: str, encoding: Encoding | None) -> list[str]:
-    if encoding is None:
-        return []
-    if isinstance(encoding, CategoryEncoding):
-        return [f"{name}={level}" for level in encoding.shown]
-    if not isinstance(encoding, DateEncoding):
-        return [name]
-    names = [] if encoding.time_only else [name]
-    for divisor, period in ((encoding.year, "year"), (encoding.day, "day")):
-        if divisor is not None:
-            names += [f"{name} ({period}, sine)", f"{name} ({period}, cosine)"]
-    return names
 
 
 def _summary(plan: Plan) -> str:
@@ -166,24 +145,3 @@ def _clock(share: float) -> str:
 
 def _short(level: str) -> str:
     return quote(level)[1:-1]
-
-
-def _becomes(plan: Plan, encoding: Encoding | None) -> str:
-    """Return what becomes of a column, in words."""
-    if encoding is None:
-        return f"left out: {plan.decision.because}"
-    if isinstance(encoding, CategoryEncoding):
-        n = encoding.n_features
-        joined = f", {len(encoding.joined)} rare levels joined" if encoding.joined else ""
-        return f"{n} indicator column{'s' * (n > 1)}{joined}"
-    if isinstance(encoding, DateEncoding):
-        parts = [] if encoding.time_only else ["days"]
-        parts += ["place in the year"] * (encoding.year is not None)
-        parts += ["place in the day"] * (encoding.day is not None)
-        return f"number, {' and '.join(parts)}"
-    if isinstance(encoding, OrderEncoding):
-        return "number, the place in the order"
-    if isinstance(encoding, YesNoEncoding):
-        return "number, 1 for yes and 0 for no"
-    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
-    return "number, its logarithm" if has_logarithm else "number, as it is"

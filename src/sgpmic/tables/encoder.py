@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.exceptions import SGPMICWarning
+from sgpmic.tables.cells import Floats
 from sgpmic.tables.column_cells import Bad, cells_of
 from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
 from sgpmic.tables.encodings import Encoding, encoding_from
@@ -21,8 +22,6 @@ from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, rais
 from sgpmic.tables.frames import Frame, as_frame
 from sgpmic.tables.kinds import KINDS, decide, declared
 from sgpmic.tables.plans import Plan, choose_encodings, leave_out_copies, make_plan
-
-Floats = NDArray[np.float64]
 
 _STATE_VERSION = 1
 
@@ -179,7 +178,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _plan(self, name: str, column: Any, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
         cells = cells_of(column)
         if name in kinds:
-            decision = declared(name, cells, *kinds[name])
+            decision = declared(cells, *kinds[name])
         else:
             decision = decide(name, cells, float(self.min_frequency))
         if name in self.drop:

@@ -29,9 +29,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic.tables import date_text, number_text
+from sgpmic.tables.cells import Codes, Floats
 from sgpmic.tables.column_cells import (
     Bad,
     Cells,
@@ -43,8 +43,6 @@ from sgpmic.tables.column_cells import (
 )
 from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
-
-Floats = NDArray[np.float64]
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "yes_no", "ordered", "category", "date", "text", "id")
@@ -78,37 +76,17 @@ _MOST_CLASSES = 20
 
 @dataclass(frozen=True)
 class Decision:
-    """What a column is, and how its cells are read.
+    """What a column is, and how its cells are read."""
 
-    Attributes
-    ----------
-    kind : str
-        One of `FOUND_KINDS`.
-    because : str
-        Why it is left out, if it is.
-    warnings : tuple of str
-        What its owner should look at.
-    decimal : {'.', ','}
-    sentinels : tuple of float
-        Numbers that stand for a missing cell.
-    day_first : bool
-    time_only : bool
-        Times of the day, without a date.
-    order : tuple of str
-        The levels of an ordered column, from low to high.
-    wrong : str
-        What is wrong with it and what to do, if something is.
-    """
-
-    kind: str
-    because: str = ""
-    warnings: tuple[str, ...] = ()
+    kind: str  # one of FOUND_KINDS
+    because: str = ""  # why it is left out, if it is
+    warnings: tuple[str, ...] = ()  # what its owner should look at
     decimal: str = "."
-    sentinels: tuple[float, ...] = ()
+    sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
     day_first: bool = False
-    time_only: bool = False
-    order: tuple[str, ...] = ()
-    wrong: str = ""
+    time_only: bool = False  # times of the day, without a date
+    order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
+    wrong: str = ""  # what is wrong with it and what to do, if something is
 
     def warn(self, *warnings: str) -> Decision:
         """Return this decision with more warnings."""
@@ -127,15 +105,7 @@ def least_count(n: int, min_frequency: float) -> int:
 
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
-    """Return what a column is.
-
-    Parameters
-    ----------
-    name : str
-    cells : Cells
-    min_frequency : float
-        The share of the cells below which a level is rare.
-    """
+    """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
     if cells.sort == "text":
         decision = _decide_text(name, cells, min_frequency)
     elif cells.sort in ("number", "bool"):
@@ -151,7 +121,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
     return decision.warn(_target_warning(name, cells, decision))
 
 
-def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
+def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     """Return how a column is read that its owner has declared the kind of."""
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
@@ -173,12 +143,9 @@ def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Deci
         decision = replace(decision, wrong=_too_large(bad))
     if isinstance(bad, Bad):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
-        decision = replace(decision, wrong=_not_all(bad, f"is declared as {_named(kind)}", word))
+        named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
+        decision = replace(decision, wrong=_not_all(bad, f"is declared as {named}", word))
     return _if_constant(cells, decision)
-
-
-def _named(kind: str) -> str:
-    return {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
 
 
 def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
@@ -232,7 +199,7 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
     return _as_levels(name, present, counts[counts > 0], cells, min_frequency)
 
 
-def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
     if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
         return None
@@ -245,8 +212,10 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
     if isinstance(numbers, Bad):
         n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
-    if len({number_text.unit_of(text) for text in texts}) > 1:
-        return Decision("number", decimal=decimal, wrong=_several_units(texts))
+    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
+    if len(units) > 1:
+        wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
+        return Decision("number", decimal=decimal, wrong=wrong)
     typed = Cells("number", numbers, (), cells.codes)
     decision = replace(_decide_number(name, typed), decimal=decimal)
     if decision.kind == "yes_no" and isinstance(read_yes_no(cells), Bad):
@@ -256,12 +225,7 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
     return decision
 
 
-def _several_units(texts: list[str]) -> str:
-    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
-    return f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-
-
-def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
     if not _may_be(
         texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
@@ -275,9 +239,10 @@ def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | No
     if isinstance(days, Bad) or any(number_text.parse_number(text) is not None for text in texts):
         if all(_is_any_date(text) for text in texts):
             return Decision("date", wrong=_BOTH_ORDERS)
+        if not isinstance(days, Bad):
+            return None
         n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
-        bad = days if isinstance(days, Bad) else None
-        return _mostly(bad, codes, n_different, "holds dates", "a date") if bad else None
+        return _mostly(days, codes, n_different, "holds dates", "a date")
     decision = Decision("date", day_first=day_first)
     if open_question:
         decision = decision.warn(
@@ -302,9 +267,7 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
     return 2 * sum(map(matches, some)) >= len(some)
 
 
-def _mostly(
-    bad: Bad, codes: NDArray[np.int64], n_different: int, holds: str, word: str
-) -> Decision | None:
+def _mostly(bad: Bad, codes: Codes, n_different: int, holds: str, word: str) -> Decision | None:
     """Return a wrong column where most cells are of a kind, None where not even most are."""
     n = int((codes >= 0).sum())
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
@@ -325,7 +288,7 @@ def _not_all(bad: Bad, holds: str, word: str) -> str:
 
 
 def _as_levels(
-    name: str, present: list[str], counts: NDArray[np.int64], cells: Cells, min_frequency: float
+    name: str, present: list[str], counts: Codes, cells: Cells, min_frequency: float
 ) -> Decision:
     n = int(counts.sum())
     if _is_json(present):

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from sgpmic.tables.base import MOST_COLUMNS, Floats, Piece, TableReader, check_count, check_unique
-from sgpmic.tables.cells import BadText, cast_texts, not_a_number, parse_number, to_numbers
+from sgpmic.tables.base import MOST_COLUMNS, Piece, TableReader, check_count, check_unique
+from sgpmic.tables.cells import BadText, Floats, cast_texts, not_a_number, parse_number, to_numbers
 from sgpmic.tables.chunks import (
     WHITE,
     Chunk,

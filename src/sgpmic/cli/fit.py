@@ -182,8 +182,7 @@ def _run(
     from sgpmic.cli.results import Fit, write_results
     from sgpmic.cli.summary import show_summary
 
-    seconds = {"reading": read_seconds}
-    this = Fit(job, folder, data, model, options, notes=list(data.notes), seconds=seconds)
+    this = Fit(job, folder, data, model, options, {"reading": read_seconds}, list(data.notes))
     try:
         with _terminated_as_interrupted(), job.watching(model):
             _learn(this)

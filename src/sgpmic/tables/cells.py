@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,7 @@ _NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class BadText:
+class BadText(NamedTuple):
     """The first cell of a column that is not a number."""
 
     row: int

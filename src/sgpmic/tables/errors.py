@@ -15,11 +15,7 @@ MOST_WRONG = 20
 class TableError(ValueError):
     """A table cannot be read or used; the text names the place and what to do.
 
-    Parameters
-    ----------
-    message : str
-    columns : sequence of str
-        The columns that could be left out instead, because they hold no numbers.
+    ``columns`` could be left out instead, because they hold no numbers.
     """
 
     def __init__(self, message: str, columns: Sequence[str] = ()) -> None:

@@ -26,21 +26,11 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*+)"(.*)', re.DOTALL)
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is to be read.
+    """How a text file is to be read."""
 
-    Attributes
-    ----------
-    delimiter : bytes
-        What separates fields; `WHITE` for any white space.
-    names : tuple of str
-        The columns.
-    has_header : bool
-        Whether the first record holds the names.
-    """
-
-    delimiter: bytes
-    names: tuple[str, ...]
-    has_header: bool
+    delimiter: bytes  # what separates fields; WHITE for any white space
+    names: tuple[str, ...]  # of the columns
+    has_header: bool  # whether the first record holds the names
 
     @property
     def separators(self) -> bytes:

@@ -17,11 +17,7 @@ _CODE = r"^[+-]?0[0-9]+$"
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     """Return a table in which columns of plain numbers, as text, are columns of numbers.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-    text : collection of str
-        Columns that stay as they are, because they are known to be something else.
+    Those in ``text`` stay as they are, because they are known to be something else.
     """
     columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
     for name, column in columns.items():

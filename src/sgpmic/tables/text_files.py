@@ -34,15 +34,7 @@ Cells = Mapping[str, pa.StringArray]
 
 
 class TextReader(TableReader):
-    """A CSV file or a relative of it.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    zipped : bool
-        Whether it is compressed with gzip.
-    """
+    """A CSV file or a relative of it, perhaps compressed with gzip."""
 
     def __init__(self, path: str, zipped: bool = False) -> None:
         self.path = path

@@ -147,14 +147,7 @@ def _markdown_cell(entry: Entry | None, winner: bool) -> str:
 
 
 def as_html(comparison: Comparison, provenance: Mapping[str, str]) -> bytes:
-    """Return the page.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    provenance : mapping of str to str
-        What to say about where the numbers come from: versions, repeats, commit.
-    """
+    """Return the page; ``provenance`` says where the numbers come from: versions, repeats."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"number": number, "signed": signed, "p_value": p_words}
     source = files("sgpmic.paper").joinpath("templates/table.html").read_text(encoding="utf-8")

@@ -17,19 +17,8 @@ _REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
 def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
     """Return rows as an array of float64, row by row in memory, or as a sparse matrix.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Whose features they are.
-    X : object
-        What somebody takes for a table.
-    **options
-        Of scikit-learn's ``validate_data``.
-
-    Raises
-    ------
-    ValueError, TypeError
-        With scikit-learn's customary sentence, or with ours where it leaves that to NumPy.
+    X is what somebody takes for a table, ``options`` are those of scikit-learn's ``validate_data``.
+    Errors have scikit-learn's customary sentence, or ours where it leaves that to NumPy.
     """
     X = _unmasked(X)
     if issparse(X):

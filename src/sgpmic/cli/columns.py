@@ -10,6 +10,7 @@ from rich.table import Table as ScreenTable
 from sgpmic.cli.console import console
 from sgpmic.cli.reading import EncodedTable
 from sgpmic.tables.description import kind_words
+from sgpmic.tables.errors import shortened
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20
@@ -52,5 +53,4 @@ def _row(column: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(text: str) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
+    return shortened(" ".join(text.split()), _LONGEST)

@@ -35,17 +35,10 @@ class Groups(NamedTuple):
 
 
 def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
-    """Return what a column or an array is: numbers or groups.
+    """Return what a column or an array, which must have ``n_rows`` entries, is.
 
-    Parameters
-    ----------
-    values : array-like of shape (n_rows,)
-        Numbers, or labels: words, yes and no, categories, and whole numbers with at most twelve
-        different values.
-    name : str
-        What it is called.
-    n_rows : int
-        How many there must be.
+    Groups are words, yes and no, categories, and whole numbers with at most twelve different
+    values; other numbers are numbers.
     """
     categories = getattr(getattr(values, "cat", None), "categories", None)
     array: NDArray[Any] = np.ma.filled(values, np.nan) if np.ma.isMA(values) else np.asarray(values)
@@ -116,13 +109,7 @@ def _word(value: Any) -> str:
 
 
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
-    """Return a column of a table: a data frame, a dict of columns, or an array with names.
-
-    Raises
-    ------
-    ValueError
-        Where there is no such column.
-    """
+    """Return a column of a table: a data frame, a dict of columns, or an array with names."""
     if isinstance(X, Mapping) or hasattr(X, "columns"):
         known = list(X.keys() if isinstance(X, Mapping) else X.columns)
         if name in known:

@@ -22,14 +22,7 @@ _KINDS = {"reference.keys": np.uint64, "reference.order": np.int64, "features_se
 
 
 def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless the arrays are those of a predictor.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    kernel : mapping
-        The ``name`` and ``ard`` of the kernel.
-    """
+    """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
     for name, shape in _shapes(arrays).items():
         array = arrays[name]
         if array.shape != shape:

@@ -68,23 +68,9 @@ def write_model(
 ) -> None:
     """Write a model file, wholly or not at all.
 
-    Parameters
-    ----------
-    path : path-like
-        The file to write.  An existing one is replaced in one step once the new one is safely
-        on disk; whatever goes wrong before leaves it untouched.
-    header : mapping
-        What to remember beside the arrays: text, finite numbers, booleans, None, and lists and
-        mappings of those.  Tuples come back as lists.
-    arrays : mapping of str to numpy.ndarray
-        Boolean, integer or floating-point arrays of any shape.
-
-    Raises
-    ------
-    ModelFileError
-        If the header or an array has no place in a model file.
-    OSError
-        If the file cannot be written.
+    The header holds text, finite numbers, booleans, None, and lists and mappings of those (tuples
+    come back as lists); arrays are boolean, integer or floating-point, of any shape. A
+    `ModelFileError` says that something has no place in a model file.
     """
     target = os.path.realpath(os.fspath(path))
     content = _serialise(target, header, arrays)
@@ -98,26 +84,10 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a model file and check every byte that matters.
+    """Return the header and the arrays of a model file; every byte that matters is checked.
 
-    Parameters
-    ----------
-    path : path-like
-        A file that `write_model` wrote.
-
-    Returns
-    -------
-    header : dict
-        The header as it was given.
-    arrays : dict of str to numpy.ndarray
-        The arrays as they were given, writable and in the machine's byte order.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is not a model file, is damaged, or was written by a newer version.
-    OSError
-        If the file does not exist or cannot be read.
+    Arrays are writable and in the machine's byte order. A `ModelFileError` says that the file is
+    not a model file, is damaged, or was written by a newer version.
     """
     name = os.fspath(path)
     with _explained(name, "cannot read the model file: check the path and its permissions"):

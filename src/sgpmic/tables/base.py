@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from sgpmic.tables.cells import Floats
 from sgpmic.tables.errors import TableError, list_names, quote
+
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
@@ -66,23 +69,13 @@ class TableReader(ABC):
         `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
-        held: list[pa.Table] = []
-        n_held, empty = 0, True
-        for piece in self.raw_pieces(names):
-            done = 0
-            while done < len(piece):
-                empty = False
-                part = piece.slice(done, None if block_rows is None else block_rows - n_held)
-                held.append(part)
-                n_held += len(part)
-                done += len(part)
-                if n_held == block_rows:
-                    yield pa.concat_tables(held)
-                    held, n_held = [], 0
+        empty = True
+        sized = ((piece, len(piece)) for piece in self.raw_pieces(names))
+        for parts in _in_blocks(sized, block_rows, lambda piece, i, end: piece.slice(i, end - i)):
+            empty = False
+            yield pa.concat_tables(parts)
         if empty:
             raise self._no_rows()
-        if held:
-            yield pa.concat_tables(held)
 
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
@@ -92,21 +85,14 @@ class TableReader(ABC):
         Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
         error as well.
         """
-        held: list[Rows] = []
-        n_held = 0
-        for piece in self._checked_pieces(features, texts):
-            done, n_rows = 0, len(piece.values)
-            while done < n_rows:
-                end = n_rows if block_rows is None else done + block_rows - n_held
-                part = piece.values[done:end], [column[done:end] for column in piece.texts]
-                held.append(Rows(*part))
-                n_held += len(part[0])
-                done = end
-                if n_held == block_rows:
-                    yield _join(held)
-                    n_held = 0
-        if n_held:
-            yield _join(held)
+
+        def cut(piece: Piece, i: int, end: int) -> Rows:
+            return Rows(piece.values[i:end], [column[i:end] for column in piece.texts])
+
+        pieces = self._checked_pieces(features, texts)
+        sized = ((piece, len(piece.values)) for piece in pieces)
+        for parts in _in_blocks(sized, block_rows, cut):
+            yield _join(parts)
 
     def _checked_pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield all rows, at least one; numbers are finite, or NaN where missing."""
@@ -151,6 +137,26 @@ class TableReader(ABC):
             f"{where}: the value is infinite or too large for a number{others}; correct it or "
             "remove the row"
         )
+
+
+def _in_blocks(
+    pieces: Iterable[tuple[_P, int]], block_rows: int | None, cut: Callable[[_P, int, int], _R]
+) -> Iterator[list[_R]]:
+    """Yield the parts of every block, of pieces and their numbers of rows."""
+    held: list[_R] = []
+    n_held = 0
+    for piece, n_rows in pieces:
+        done = 0
+        while done < n_rows:
+            end = n_rows if block_rows is None else min(done + block_rows - n_held, n_rows)
+            held.append(cut(piece, done, end))
+            n_held += end - done
+            done = end
+            if n_held == block_rows:
+                yield held
+                held, n_held = [], 0
+    if held:
+        yield held
 
 
 def _join(parts: list[Rows]) -> Rows:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpmic.tables.base import Piece, TableReader, check_unique
-from sgpmic.tables.cells import BadText, not_a_number, to_numbers, to_texts, unsupported
+from sgpmic.tables.conversions import BadCells, not_a_number, to_numbers, to_texts, unsupported
 from sgpmic.tables.errors import TableError, decoding, list_names, quote
 
 _ROWS = 65536
@@ -77,11 +77,11 @@ class ArrowReader(TableReader):
         self, batch: pa.RecordBatch, start: int, features: Sequence[str], texts: Sequence[str]
     ) -> Piece:
         values = np.empty((len(batch), len(features)))
-        bad: dict[str, BadText] = {}
+        bad: dict[str, BadCells] = {}
         for j, name in enumerate(features):
             with decoding(self.path, self.kind):
                 numbers = to_numbers(batch.column(name))
-            if isinstance(numbers, BadText):
+            if isinstance(numbers, BadCells):
                 bad[name] = numbers
             else:
                 values[:, j] = numbers

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from sgpmic.tables.cells import Floats
+from sgpmic.tables.conversions import Floats
 from sgpmic.tables.errors import TableError, list_names, quote
 
 _P = TypeVar("_P")

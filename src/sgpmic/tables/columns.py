@@ -112,7 +112,7 @@ def _summary(plan: Plan) -> str:
     """Return the range or the levels of a column, in words."""
     if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
-    if plan.kind == "empty" or plan.cells.sort == "other":
+    if plan.kind == "empty" or plan.cells.holds == "other":
         return ""
     if plan.kind == "yes_no" and len(plan.values):
         return f"yes {100 * np.nanmean(plan.values):.0f} %"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgpmic.tables.cells import Codes, Floats
+from sgpmic.tables.conversions import Codes, Floats
 
 # Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_ROWS = 10

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sgpmic.tables.cells import Codes, Floats
+from sgpmic.tables.conversions import Codes, Floats
 from sgpmic.tables.encodings import DateEncoding, WordEncoding
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.exceptions import SGPMICWarning
-from sgpmic.tables.cells import Floats
-from sgpmic.tables.column_cells import Bad, cells_of
+from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
+from sgpmic.tables.conversions import BadCells, Floats
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame
@@ -230,7 +230,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if encoding is None or column is None:
                 continue
             result = encoding.encode(cells_of(column))
-            if isinstance(result, Bad):
+            if isinstance(result, BadCells):
                 wrong.append((name, _not_read(result, encoding.kind)))
                 continue
             encoded[:, self.source_ == j] = result.values
@@ -421,7 +421,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return encoder
 
 
-def _not_read(bad: Bad, kind: str) -> str:
+def _not_read(bad: BadCells, kind: str) -> str:
     word = "yes or no" if kind == "yes_no" else f"a {kind}"
     more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
     return (

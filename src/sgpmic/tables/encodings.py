@@ -18,9 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.tables.cells import Codes, Floats
 from sgpmic.tables.column_cells import (
-    Bad,
     Cells,
     read_dates,
     read_levels,
@@ -28,6 +26,7 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.levels import key, truth_of
 
 #: Days of a year, on average.
@@ -90,7 +89,7 @@ class Encoding:
         """What becomes of the column, in words."""
         raise NotImplementedError
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         """Return the features of cells, or those cells that cannot be read."""
         raise NotImplementedError
 
@@ -157,13 +156,13 @@ class NumberEncoding(Encoding):
     def becomes(self) -> str:
         return "number, as it is" if self.shift is None else "number, its logarithm"
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         values = read_numbers(cells, self.decimal)
-        if isinstance(values, Bad):
+        if isinstance(values, BadCells):
             return values
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
-            return Bad(int(infinite[0]), str(values[infinite[0]]), len(infinite))
+            return BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
         if self.sentinels:
             values = np.where(np.isin(values, self.sentinels), np.nan, values)
         n_outside = 0
@@ -209,9 +208,9 @@ class DateEncoding(Encoding):
         parts += ["place in the day"] * (self.day is not None)
         return f"number, {' and '.join(parts)}"
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         days = read_times(cells) if self.time_only else read_dates(cells, self.day_first)
-        if isinstance(days, Bad):
+        if isinstance(days, BadCells):
             return days
         parts = [] if self.time_only else [(days / self.divisor)[:, None]]
         for divisor, period in ((self.year, YEAR), (self.day, 1.0)):
@@ -291,12 +290,12 @@ class YesNoEncoding(WordEncoding):
     def becomes(self) -> str:
         return "number, 1 for yes and 0 for no"
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        if cells.sort == "text":
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        if cells.holds == "text":
             values, unseen = _look_up(cells, truth_of)
             return Encoded((values / self.divisor)[:, None], unseen)
         found = read_yes_no(cells)
-        return found if isinstance(found, Bad) else Encoded((found / self.divisor)[:, None])
+        return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
 
     def places(self, features: Floats) -> Floats:
         return features[:, 0] * self.divisor
@@ -325,7 +324,7 @@ class OrderEncoding(WordEncoding):
     def becomes(self) -> str:
         return "number, the place in the order"
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         places = {key(level): i for i, level in enumerate(self.levels)}
         values, unseen = _look_up(cells, lambda level: places.get(key(level)), tuple(places))
         return Encoded((values / self.divisor)[:, None], unseen)
@@ -367,7 +366,7 @@ class CategoryEncoding(WordEncoding):
         joined = f", {len(self.joined)} rare levels joined" if self.joined else ""
         return f"{n} indicator column{'s' * (n > 1)}{joined}"
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         places = {key(level): i for i, level in enumerate(self.levels)}
         places |= {key(level): len(self.levels) for level in self.joined}
         found, unseen = _look_up(cells, lambda level: places.get(key(level)))

@@ -31,9 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.cells import Codes, Floats
 from sgpmic.tables.column_cells import (
-    Bad,
     Cells,
     read_dates,
     read_levels,
@@ -41,6 +39,7 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 
@@ -106,13 +105,13 @@ def least_count(n: int, min_frequency: float) -> int:
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
     """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
-    if cells.sort == "text":
+    if cells.holds == "text":
         decision = _decide_text(name, cells, min_frequency)
-    elif cells.sort in ("number", "bool"):
+    elif cells.holds in ("number", "bool"):
         decision = _decide_number(name, cells)
-    elif cells.sort in ("date", "time"):
-        decision = Decision("date", time_only=cells.sort == "time")
-    elif cells.sort == "other":
+    elif cells.holds in ("date", "time"):
+        decision = Decision("date", time_only=cells.holds == "time")
+    elif cells.holds == "other":
         because = "lists, records or bytes"
         decision = Decision("text", because).warn("spread what it holds over columns of their own")
     else:
@@ -127,12 +126,12 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
     decision = Decision(kind)
-    bad: Floats | Bad | None = None
+    bad: Floats | BadCells | None = None
     if kind in ("number", "whole"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
         bad = read_numbers(cells, decision.decimal)
     elif kind == "date":
-        times = not isinstance(read_times(cells), Bad) and cells.sort != "empty"
+        times = not isinstance(read_times(cells), BadCells) and cells.holds != "empty"
         decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
         bad = None if times else read_dates(cells, decision.day_first)
     elif kind == "yes_no":
@@ -141,7 +140,7 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
         decision = _declared_order(cells, order)
     if isinstance(bad, np.ndarray):
         decision = replace(decision, wrong=_too_large(bad))
-    if isinstance(bad, Bad):
+    if isinstance(bad, BadCells):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
         named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
         decision = replace(decision, wrong=_not_all(bad, f"is declared as {named}", word))
@@ -155,7 +154,7 @@ def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
         order = cells.order
     if not order and (scale := find_scale([key(level) for level in used])):
         order = scale
-    if not order and not isinstance(read_numbers(cells), Bad):
+    if not order and not isinstance(read_numbers(cells), BadCells):
         order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
@@ -209,7 +208,7 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
         return None
     decimal, open_question = number_text.find_decimal(texts)
     numbers = read_numbers(cells, decimal)
-    if isinstance(numbers, Bad):
+    if isinstance(numbers, BadCells):
         n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
     units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
@@ -218,7 +217,7 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
         return Decision("number", decimal=decimal, wrong=wrong)
     typed = Cells("number", numbers, (), cells.codes)
     decision = replace(_decide_number(name, typed), decimal=decimal)
-    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), Bad):
+    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), BadCells):
         decision = replace(decision, kind="whole")  # such as 0 % and 1 %
     if open_question:
         decision = decision.warn("the commas are read as thousands separators")
@@ -231,15 +230,17 @@ def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
         texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
     ):
         return None
-    if not isinstance(read_times(cells), Bad):
+    if not isinstance(read_times(cells), BadCells):
         return Decision("date", time_only=True)
     day_first, open_question = date_text.find_order(texts)
     days = read_dates(cells, day_first)
     # Bare numbers are dates only where somebody says so.
-    if isinstance(days, Bad) or any(number_text.parse_number(text) is not None for text in texts):
+    if isinstance(days, BadCells) or any(
+        number_text.parse_number(text) is not None for text in texts
+    ):
         if all(_is_any_date(text) for text in texts):
             return Decision("date", wrong=_BOTH_ORDERS)
-        if not isinstance(days, Bad):
+        if not isinstance(days, BadCells):
             return None
         n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
         return _mostly(days, codes, n_different, "holds dates", "a date")
@@ -267,7 +268,9 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
     return 2 * sum(map(matches, some)) >= len(some)
 
 
-def _mostly(bad: Bad, codes: Codes, n_different: int, holds: str, word: str) -> Decision | None:
+def _mostly(
+    bad: BadCells, codes: Codes, n_different: int, holds: str, word: str
+) -> Decision | None:
     """Return a wrong column where most cells are of a kind, None where not even most are."""
     n = int((codes >= 0).sum())
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
@@ -275,7 +278,7 @@ def _mostly(bad: Bad, codes: Codes, n_different: int, holds: str, word: str) -> 
     return Decision(word.split()[-1], wrong=_not_all(bad, holds, word))
 
 
-def _not_all(bad: Bad, holds: str, word: str) -> str:
+def _not_all(bad: BadCells, holds: str, word: str) -> str:
     others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
     others = " and another cell are" if bad.n_cells == 2 else others
     plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
@@ -390,12 +393,12 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
 
 
 def _if_constant(cells: Cells, decision: Decision) -> Decision:
-    if decision.wrong or decision.kind in ("empty", "id") or cells.sort == "other":
+    if decision.wrong or decision.kind in ("empty", "id") or cells.holds == "other":
         return decision
     if decision.kind in ("number", "whole", "date", "yes_no"):
         # As values: "1.0" and "1" are one, and 999 may be none.
         values = values_of(cells, decision)
-        assert not isinstance(values, Bad)
+        assert not isinstance(values, BadCells)
         different = np.unique(values[~np.isnan(values)])
         same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
     else:
@@ -407,14 +410,14 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
     return replace(decision, kind="constant", because="constant") if same else decision
 
 
-def values_of(cells: Cells, decision: Decision) -> Floats | Bad:
+def values_of(cells: Cells, decision: Decision) -> Floats | BadCells:
     """Return the cells of a column of numbers, dates, or yes and no, NaN where missing."""
     if decision.kind == "date":
         return read_times(cells) if decision.time_only else read_dates(cells, decision.day_first)
     if decision.kind == "yes_no":
         return read_yes_no(cells)
     numbers = read_numbers(cells, decision.decimal)
-    if isinstance(numbers, Bad) or not decision.sentinels:
+    if isinstance(numbers, BadCells) or not decision.sentinels:
         return numbers
     return np.where(np.isin(numbers, decision.sentinels), np.nan, numbers)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sgpmic.tables.base import numbered_names
-from sgpmic.tables.cells import parse_number
 from sgpmic.tables.chunks import WHITE, cut, squeeze_white
+from sgpmic.tables.conversions import parse_plain_number
 
 #: How much of a file is looked at.
 SAMPLE_BYTES = 1 << 16
@@ -114,7 +114,7 @@ def _fit(start: bytes, delimiter: bytes) -> _Fit:
 
 
 def _as_number(cell: str, decimals: str) -> float | None:
-    numbers = (parse_number(cell, decimal) for decimal in decimals)
+    numbers = (parse_plain_number(cell, decimal) for decimal in decimals)
     return next((number for number in numbers if number is not None), None)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sgpmic.tables.cells import MISSING_WORDS
+from sgpmic.tables.conversions import MISSING_WORDS
 
 # A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
 _CODE = r"^[+-]?0[0-9]+$"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sgpmic.tables.cells import Codes, Floats
-from sgpmic.tables.column_cells import Bad, Cells, read_levels
+from sgpmic.tables.column_cells import Cells, read_levels
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
     OTHER,
@@ -67,7 +67,7 @@ class Plan:
     def has_levels(self) -> bool:
         """Whether it has no unit of its own: the whole table is then brought to one."""
         # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
-        is_word = self.kind == "yes_no" and self.cells.sort != "number"
+        is_word = self.kind == "yes_no" and self.cells.holds != "number"
         return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
@@ -86,10 +86,10 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     order = tuple(map(key, decision.order))
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
         read = values_of(cells, decision)
-        assert not isinstance(read, Bad)  # else it would be wrong
+        assert not isinstance(read, BadCells)  # else it would be wrong
         different = np.unique(read[~np.isnan(read)])
         # Many different numbers have no use for levels, which take long to write.
-        if len(different) > _MOST_RENAMED or cells.sort == "other":
+        if len(different) > _MOST_RENAMED or cells.holds == "other":
             codes = np.where(np.isnan(read), -1, 0)
             return Plan(name, cells, decision, declared, read, (), codes)
         values = read

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from sgpmic.tables.base import MOST_COLUMNS, Piece, TableReader, check_count, check_unique
-from sgpmic.tables.cells import BadText, Floats, cast_texts, not_a_number, parse_number, to_numbers
 from sgpmic.tables.chunks import (
     WHITE,
     Chunk,
@@ -21,6 +20,14 @@ from sgpmic.tables.chunks import (
     read_chunks,
     read_start,
     squeeze_white,
+)
+from sgpmic.tables.conversions import (
+    BadCells,
+    Floats,
+    cast_texts,
+    not_a_number,
+    parse_plain_number,
+    to_numbers,
 )
 from sgpmic.tables.errors import TableError, damaged, quote
 from sgpmic.tables.layout import SAMPLE_BYTES, find_layout
@@ -152,10 +159,10 @@ class TextReader(TableReader):
         except pa.ArrowInvalid:
             pass
         columns: list[Floats] = []
-        bad: dict[str, BadText] = {}
+        bad: dict[str, BadCells] = {}
         for name in features:
             numbers = to_numbers(cells[name], decimal or ".")
-            if isinstance(numbers, BadText):
+            if isinstance(numbers, BadCells):
                 bad[name] = numbers
             else:
                 columns.append(numbers)
@@ -163,13 +170,13 @@ class TextReader(TableReader):
             raise self._not_a_number(chunk, bad, decimal or ".")
         return np.column_stack(columns)
 
-    def _not_a_number(self, chunk: Chunk, bad: Mapping[str, BadText], decimal: str) -> TableError:
+    def _not_a_number(self, chunk: Chunk, bad: Mapping[str, BadCells], decimal: str) -> TableError:
         name = min(bad, key=lambda name: bad[name].row)
         cell = bad[name]
         place = self._place(chunk, cell.row)
         where = f"{self.path}, {place}, column {quote(name)}: {quote(cell.text)}"
         other = "." if decimal == "," else ","
-        if self._layout.delimiter != b"," and parse_number(cell.text, other) is not None:
+        if self._layout.delimiter != b"," and parse_plain_number(cell.text, other) is not None:
             return TableError(
                 f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
                 f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
@@ -200,6 +207,6 @@ def _find_decimal(columns: Sequence[pa.Array]) -> str:
     for sign in ".,":
         for column in columns:
             cells = column.filter(pc.match_substring(column, sign)).to_pylist()
-            if any(parse_number(text, sign) is not None for text in cells):
+            if any(parse_plain_number(text, sign) is not None for text in cells):
                 return sign
     return ""

@@ -27,14 +27,15 @@ _NUMBER = re.compile(
 )
 
 
-class BadText(NamedTuple):
-    """The first cell of a column that is not a number."""
+class BadCells(NamedTuple):
+    """Cells that are not what their column is: the first one, and how many were found."""
 
     row: int
     text: str
+    n_cells: int = 1
 
 
-def not_a_number(where: str, name: str, bad: Mapping[str, BadText]) -> TableError:
+def not_a_number(where: str, name: str, bad: Mapping[str, BadCells]) -> TableError:
     """Return the error for columns with cells that are no numbers, of which one is shown."""
     also = [other for other in bad if other != name]
     others = f" (nor is text in {list_names(also)})" if also else ""
@@ -48,7 +49,7 @@ def is_missing(text: str) -> bool:
     return text.strip().lower() in MISSING_WORDS
 
 
-def parse_number(text: str, decimal: str = ".") -> float | None:
+def parse_plain_number(text: str, decimal: str = ".") -> float | None:
     """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
     word = text.strip()
     if decimal != ".":
@@ -72,7 +73,7 @@ def unsupported(kind: pa.DataType) -> str | None:
     return f"holds no numbers ({kind}); turn them into numbers"
 
 
-def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
+def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
     """Return a column of a supported type as numbers, NaN where missing."""
     column = plain(column)
     kind = column.type
@@ -92,22 +93,22 @@ def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
 
 
 def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers; fast, but it raises ``ArrowInvalid`` for more than `parse_number`."""
+    """Return text as numbers; fast, but it raises ``ArrowInvalid`` for more than `parse_plain_number`."""
     column = pc.utf8_trim_whitespace(column)
     if decimal != ".":
-        # A point is no decimal sign then, see `parse_number`.
+        # A point is no decimal sign then, see `parse_plain_number`.
         column = pc.replace_substring(column, ".", "?")
         column = pc.replace_substring(column, decimal, ".")
     return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
 
 
-def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadText:
+def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadCells:
     """Return the numbers of a column of text, NaN where missing, or the first that is not one."""
     values = np.empty(len(texts))
     for row, text in enumerate(texts):
-        value = parse_number(text or "", decimal)
+        value = parse_plain_number(text or "", decimal)
         if value is None:
-            return BadText(row, text or "")
+            return BadCells(row, text or "")
         values[row] = value
     return values
 

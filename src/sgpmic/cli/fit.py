@@ -11,11 +11,11 @@ import numpy as np
 from rich.markup import escape
 
 from sgpmic.cli import options as opt
-from sgpmic.cli.columns import show_columns
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
+from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -183,7 +183,6 @@ def _run(
 ) -> None:
     """Learn, write the results and show them."""
     from sgpmic.cli.results import Fit, write_results
-    from sgpmic.cli.summary import show_summary
     from sgpmic.parallel.launch import terminated_as_interrupted
 
     this = Fit(job, folder, data, model, options, {"reading": read_seconds}, list(data.notes))

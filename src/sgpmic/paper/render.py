@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sgpmic.paper.comparison import Comparison, Entry
 from sgpmic.paper.published import OTHER_METRIC, Cell, Row
+from sgpmic.report.words import signed
 
 _CSV_COLUMNS = (
     *("metric", "dataset", "variance_percent", "n_components", "method", "setting"),
@@ -163,11 +164,6 @@ def as_html(comparison: Comparison, provenance: Mapping[str, str]) -> bytes:
 def number(value: float) -> str:
     """Return a number as it is printed, a dash for NaN."""
     return f"{value:.2f}" if np.isfinite(value) else "–"
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def p_words(p: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -86,14 +87,12 @@ def _group(array: NDArray[Any], name: str, order: Sequence[Any] | None) -> Group
     """Return groups: in the order of the categories, of numbers, or the most frequent first."""
     missing = np.array([is_missing(one) for one in array], dtype=bool)
     there = array[~missing]
-    counts: dict[Any, int] = {}
-    for one in there.tolist():
-        counts[one] = counts.get(one, 0) + 1
+    counts = Counter(there.tolist())
     if order is None:
         # Numbers and booleans have an order of their own; of words the most frequent come first.
         plain = all(isinstance(one, (bool, int, float)) for one in counts)
         order = sorted(counts) if plain else sorted(counts, key=lambda one: -counts[one])
-    present = [one for one in order if counts.get(one)]
+    present = [one for one in order if counts[one]]
     shown = present
     if len(present) > MOST_LEVELS:
         frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])

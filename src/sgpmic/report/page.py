@@ -50,6 +50,7 @@ from sgpmic.report.words import (
     percent,
     plural,
     shorten,
+    signed,
     together,
 )
 from sgpmic.tables.description import Levels, kind_words
@@ -300,7 +301,7 @@ def _card_line(difference: Difference, largest: float) -> dict[str, Any]:
     limit = abs(effect) >= LARGEST_EFFECT
     return {
         "name": shortened(difference, 60),
-        "effect": ("beyond " if limit else "") + f"{effect:+.2f}".replace("-", "−"),
+        "effect": ("beyond " if limit else "") + signed(effect, 2),
         "low": effect < 0,
         "bar": effect_bar(effect, largest),
         "inside": together(difference.inside),

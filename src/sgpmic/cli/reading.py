@@ -172,9 +172,9 @@ def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
 
 def _fit_encoder(path: str, table: pa.Table, choice: Choice) -> TableEncoder:
     """Return an encoder fitted to raw columns, or raise for all of those that are wrong."""
+    from sgpmic.tables.conversions import with_plain_numbers
     from sgpmic.tables.encoder import TableEncoder
     from sgpmic.tables.encodings import NumberEncoding
-    from sgpmic.tables.plain_numbers import with_plain_numbers
 
     words = [name for name, kind in choice.kinds.items() if kind != "number"]
     table = with_plain_numbers(table, words)
@@ -270,8 +270,8 @@ def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[An
 
 def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
     """Return columns with plain numbers as numbers, but for those that are read as words."""
+    from sgpmic.tables.conversions import with_plain_numbers
     from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
-    from sgpmic.tables.plain_numbers import with_plain_numbers
 
     words = [
         column.name

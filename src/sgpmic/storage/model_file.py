@@ -21,7 +21,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -47,8 +46,6 @@ _LONGEST_HEADER = 100_000_000
 _SHORT_HEADER = 4_000_000
 _DATA_PER_HEADER = 4
 _LENGTH_BYTES = 8
-# Far below where Python's own recursion limit would end writing or reading.
-_DEEPEST_HEADER = 50
 
 _OTHER_KINDS = (
     (b"\x80", "a pickle"),
@@ -108,20 +105,19 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
     import safetensors.numpy  # when there is a file: learning needs none
 
     try:
-        plain_header = _plain_value("header", header)
         plain = {name: _plain_array(name, array) for name, array in arrays.items()}
         document: dict[str, Any] = {
             "format": FORMAT,
-            "package": plain_header.get("package"),
-            "header": plain_header,
+            "package": header.get("package"),
+            "header": header,
             "checksums": {name: _array_checksum(array) for name, array in plain.items()},
         }
         document["checksum"] = _document_checksum(document)
         text = json.dumps(document, allow_nan=False)
     except ModelFileError as error:
         raise ModelFileError(f"{path} was not written because {error}") from None
-    except ValueError as error:
-        # An integer of thousands of digits, for one.
+    except (TypeError, ValueError) as error:
+        # An infinite number, for one.
         raise ModelFileError(
             f"{path} was not written because its header cannot be put into JSON ({error}): "
             "pass simpler values"
@@ -133,36 +129,6 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
             "something out"
         )
     return content
-
-
-def _plain_value(where: str, value: Any, depth: int = 0) -> Any:
-    """Return `value` in plain JSON types, or refuse it."""
-    if depth > _DEEPEST_HEADER:
-        raise ModelFileError(
-            f"its header is nested more than {_DEEPEST_HEADER} levels deep, or contains itself: "
-            "flatten it"
-        )
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ModelFileError(
-                f"{where} is {value}, which JSON does not know: put it into an array"
-            )
-        return float(value)
-    if isinstance(value, list | tuple):
-        return [_plain_value(f"{where}[{i}]", item, depth + 1) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise ModelFileError(
-                    f"{where} has the key {key!r}, which is not text: use strings as keys"
-                )
-        return {k: _plain_value(f"{where}[{k!r}]", v, depth + 1) for k, v in value.items()}
-    raise ModelFileError(
-        f"{where} is a {type(value).__name__}: use text, numbers, lists and dictionaries in the "
-        "header, and put the rest into arrays"
-    )
 
 
 def _plain_array(name: str, array: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sgpmic.storage.json_kinds import NUMBER, check_kinds
 from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
 
@@ -228,7 +229,7 @@ class RunFolder:
             record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
             if version == FORMAT:
-                _check_kind(record, _RECORD)
+                check_kinds(record, _RECORD)
         except OSError as error:
             raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -244,39 +245,22 @@ class RunFolder:
 
 #: Far longer than the record of a table with a million columns.
 _LONGEST_RECORD = 100_000_000
-_NUMBER = (int, float)
-#: What of a record is read again, and what it must be: a list's only entry stands for all.
+#: What of a record is read again.
 _RECORD: dict[str, Any] = {
     "table": str,
     "data": {
         "rows": int,
         "features": [str],
-        "id": (str, type(None)),
-        "label": (str, type(None)),
+        "id": (str, None),
+        "label": (str, None),
         "fingerprint": str,
     },
     "settings": dict,
-    "unusual_below": _NUMBER,
+    "unusual_below": NUMBER,
     "warnings": [str],
-    "seconds": {Any: _NUMBER},
+    "seconds": {Any: NUMBER},
     "versions": {Any: str},
 }
-
-
-def _check_kind(value: Any, kind: Any) -> None:
-    """Raise a ValueError, TypeError or KeyError unless a value is of a kind."""
-    if isinstance(kind, list):
-        if not isinstance(value, list):
-            raise TypeError
-        for item in value:
-            _check_kind(item, kind[0])
-    elif isinstance(kind, dict):
-        if not isinstance(value, dict):
-            raise TypeError
-        for name in value if Any in kind else kind:
-            _check_kind(value[name], kind.get(name, kind.get(Any)))
-    elif not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError
 
 
 #: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).

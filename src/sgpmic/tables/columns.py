@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import date_words
 from sgpmic.tables.encodings import Encoding
 from sgpmic.tables.errors import quote
@@ -16,6 +17,13 @@ from sgpmic.tables.plans import Plan
 
 # Levels that a summary names.
 _MOST_SHOWN = 4
+# What a column is in a file.
+_STORED = {
+    **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
+    **dict.fromkeys(("n_missing", "n_rows"), int),
+    "warning": (None, str),
+    "features": [str],
+}
 
 
 @dataclass(frozen=True)
@@ -90,22 +98,15 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
 
 def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
     """Return a stored column, checked; a ValueError where it is damaged."""
-    texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
-    counts = {name: entry[name] for name in ("n_missing", "n_rows")}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("the words about a column must be strings")
-    if texts["kind"] not in FOUND_KINDS:
-        raise ValueError(f"there is no kind {texts['kind']!r:.40}")
-    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
-        raise ValueError("the numbers of cells must be whole and not negative")
-    warning, features = entry["warning"], entry["features"]
-    if not (warning is None or isinstance(warning, str)):
-        raise ValueError("a warning must be a string")
-    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise ValueError("features must be a list of strings")
-    if len(features) != (0 if encoding is None else encoding.n_features):
-        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} feature names")
-    return Column(**texts, **counts, warning=warning, features=tuple(features))
+    check_kinds(entry, _STORED)
+    found = {name: entry[name] for name in _STORED}
+    if found["kind"] not in FOUND_KINDS:
+        raise ValueError(f"there is no kind {found['kind']!r:.40}")
+    if found["n_missing"] < 0 or found["n_rows"] < 0:
+        raise ValueError("the numbers of cells must not be negative")
+    if len(found["features"]) != (0 if encoding is None else encoding.n_features):
+        raise ValueError(f"column {found['name']!r:.40} has {len(found['features'])} feature names")
+    return Column(**{**found, "features": tuple(found["features"])})
 
 
 def _summary(plan: Plan) -> str:

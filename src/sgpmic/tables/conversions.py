@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ Codes = NDArray[np.int64]
 #: What stands for a missing value, in lower case and without spaces around.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
 
+# A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
+_CODE = r"^[+-]?0[0-9]+$"
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 # float() alone would also take underscores and the digits of other scripts.
 _NUMBER = re.compile(
@@ -93,7 +95,7 @@ def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
 
 
 def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers; fast, but it raises ``ArrowInvalid`` for more than `parse_plain_number`."""
+    """Return text as numbers fast; ``ArrowInvalid`` does not yet say that a cell is none."""
     column = pc.utf8_trim_whitespace(column)
     if decimal != ".":
         # A point is no decimal sign then, see `parse_plain_number`.
@@ -158,3 +160,42 @@ def plain(column: pa.Array) -> pa.Array:
             column = pc.cast(column, pa.string())
         else:
             return column
+
+
+# ------------------------------------------------------------------------------- whole columns
+
+
+def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
+    """Return a table in which columns of plain numbers, as text, are columns of numbers.
+
+    Those in ``text`` stay as they are, because they are known to be something else.
+    """
+    columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
+    for name, column in columns.items():
+        if name not in text and pa.types.is_string(column.type):
+            numbers = _plain_numbers(column)
+            columns[name] = column if numbers is None else numbers
+    return pa.table(columns)
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return numbers, null where missing; None if a cell is anything else, or none is there."""
+    texts = pc.utf8_trim_whitespace(column)
+    # Few cells decide about most columns of words.
+    if _cast(texts.slice(0, 100)) is None:
+        return None
+    numbers = _cast(texts)
+    if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
+        return None
+    return numbers if numbers.null_count < len(numbers) else None
+
+
+def _cast(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    missing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))
+    try:
+        numbers = pc.cast(pc.if_else(missing, None, texts), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    # Infinite values and others that only look like numbers are for those to judge who see text.
+    finite = np.isfinite(numbers.drop_null().to_numpy())
+    return numbers if finite.all() else None

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.exceptions import SGPMICWarning
+from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
 from sgpmic.tables.conversions import BadCells, Floats
@@ -386,6 +387,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _from_dict(cls, state: Mapping[str, Any]) -> Self:
+        check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r:.20} is not known")
         kinds = state["kinds"]
@@ -406,9 +408,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not any(encodings):
             raise ValueError("it has no features")
         names = tuple(column.name for column in columns)
-        for flag in ("named", "has_categories"):
-            if not isinstance(state[flag], bool):
-                raise ValueError(f"{flag!r} must be true or false")
         if len(set(names)) != len(names):
             raise ValueError("columns share a name")
         features = [feature for column in columns for feature in column.features]

@@ -10,14 +10,15 @@ rows as two columns would have them. Cosine and sine of a season have variance 1
 
 from __future__ import annotations
 
-import sys
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import (
     Cells,
     read_dates,
@@ -35,6 +36,13 @@ YEAR = 365.2425
 OTHER = "other"
 
 
+#: What a field of an encoding is in a file, by its annotation.
+_STORED = {
+    **{"bool": bool, "str": str, "float": float, "float | None": (None, float)},
+    **{"tuple[str, ...]": [str], "tuple[float, ...]": [float]},
+}
+
+
 class Encoded(NamedTuple):
     """The features of a column, NaN where missing, and what was strange about its cells."""
 
@@ -50,30 +58,28 @@ class Encoding:
     kind: ClassVar[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state, for JSON."""
-        return {"encoding": self.kind, **asdict(self)}
+        """Return the state, of types that JSON has."""
+        values = asdict(self).items()
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        return {"encoding": self.kind, **plain}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Return the encoding of a state; a ValueError where it is damaged."""
-        values = {}
-        for item in fields(cls):
-            if item.name not in state:
-                raise ValueError(f"the state of a {cls.kind} has no {item.name!r}")
-            value = state[item.name]
-            if not item.metadata["is_right"](value):
-                raise ValueError(
-                    f"{item.name!r} must be {item.metadata['what']}, got {value!r:.60}"
-                )
-            values[item.name] = tuple(value) if isinstance(value, list) else value
-        if len(state) != len(values) + 1:
+        kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
+        check_kinds(state, kinds)
+        if len(state) != len(kinds) + 1:
             raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-        encoding = cls(**values)
+        json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
+        values = {name: state[name] for name in kinds}
+        encoding = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
         encoding.check()
         return encoding
 
     def check(self) -> None:
         """Raise a ValueError where fields do not go together."""
+        if getattr(self, "divisor", 1.0) <= 0:
+            raise ValueError("a divisor must be above 0")
 
     def feature_names(self, column: str) -> list[str]:
         """Return what the features of a column of this name are called."""
@@ -98,45 +104,6 @@ class Encoding:
         raise NotImplementedError
 
 
-# ------------------------------------------------------------------------------- checks
-
-
-def _checked(what: str, is_right: Callable[[Any], bool]) -> Any:
-    """Return a field that must be something when it is read from a file."""
-    return field(metadata={"what": what, "is_right": is_right})
-
-
-def _is_number(value: Any) -> bool:
-    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_plain and bool(abs(value) <= sys.float_info.max)
-
-
-def _divisor() -> Any:
-    return _checked("a number above 0", lambda value: _is_number(value) and value > 0)
-
-
-def _flag() -> Any:
-    return _checked("true or false", lambda value: isinstance(value, bool))
-
-
-def _at_least_0_or_none() -> Any:
-    return _checked(
-        "a number of at least 0, or nothing",
-        lambda value: value is None or (_is_number(value) and value >= 0),
-    )
-
-
-def _list_of(what: str, is_right: Callable[[Any], bool]) -> Any:
-    return _checked(
-        f"a list of {what}",
-        lambda value: isinstance(value, list | tuple) and all(map(is_right, value)),
-    )
-
-
-def _texts() -> Any:
-    return _list_of("strings", lambda value: isinstance(value, str))
-
-
 # ------------------------------------------------------------------------------- numbers
 
 
@@ -145,12 +112,15 @@ class NumberEncoding(Encoding):
     """A number, perhaps its logarithm, divided by a number."""
 
     kind: ClassVar[str] = "number"
-    decimal: str = _checked("'.' or ','", lambda value: value in (".", ","))
-    #: Numbers that stand for a missing cell.
-    sentinels: tuple[float, ...] = _list_of("numbers", _is_number)
-    #: What is added before the logarithm is taken; None for no logarithm.
-    shift: float | None = _at_least_0_or_none()
-    divisor: float = _divisor()
+    decimal: str  # '.' or ','
+    sentinels: tuple[float, ...]  # numbers that stand for a missing cell
+    shift: float | None  # what is added before the logarithm is taken; None for no logarithm
+    divisor: float
+
+    def check(self) -> None:
+        super().check()
+        if self.decimal not in (".", ",") or (self.shift or 0.0) < 0:
+            raise ValueError("a number must have a decimal sign, and a shift that is not below 0")
 
     @property
     def becomes(self) -> str:
@@ -182,16 +152,18 @@ class DateEncoding(Encoding):
     """Days since 1970 divided by a number, and the place in the year and in the day."""
 
     kind: ClassVar[str] = "date"
-    day_first: bool = _flag()  # 31/12/2024, not 12/31/2024
-    time_only: bool = _flag()  # times of the day, without a date
-    divisor: float = _divisor()  # of the days
+    day_first: bool  # 31/12/2024, not 12/31/2024
+    time_only: bool  # times of the day, without a date
+    divisor: float  # of the days
     #: What sine and cosine of the place in the year, and in the day, are divided by; None to leave
     #: them out.
-    year: float | None = _at_least_0_or_none()
-    day: float | None = _at_least_0_or_none()
+    year: float | None
+    day: float | None
 
     def check(self) -> None:
-        if self.year == 0 or self.day == 0 or (self.time_only and self.day is None):
+        super().check()
+        circles = [size for size in (self.year, self.day) if size is not None]
+        if any(size <= 0 for size in circles) or (self.time_only and self.day is None):
             raise ValueError("a date must have divisors above 0, and a time of the day one of them")
 
     def feature_names(self, column: str) -> list[str]:
@@ -280,7 +252,7 @@ class YesNoEncoding(WordEncoding):
     """1 for yes and 0 for no, divided by a number."""
 
     kind: ClassVar[str] = "yes_no"
-    divisor: float = _divisor()
+    divisor: float
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -309,10 +281,11 @@ class OrderEncoding(WordEncoding):
     """Levels from low to high as 0, 1, 2, ..., divided by a number."""
 
     kind: ClassVar[str] = "order"
-    levels: tuple[str, ...] = _texts()
-    divisor: float = _divisor()
+    levels: tuple[str, ...]
+    divisor: float
 
     def check(self) -> None:
+        super().check()
         if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
             raise ValueError("an order must have levels, all different")
 
@@ -338,9 +311,9 @@ class CategoryEncoding(WordEncoding):
     """Indicators of levels, with the weights of factor analysis of mixed data."""
 
     kind: ClassVar[str] = "category"
-    levels: tuple[str, ...] = _texts()  # with an indicator each
-    joined: tuple[str, ...] = _texts()  # rare: their one indicator, 'other', is the last
-    shares: tuple[float, ...] = _list_of("numbers", _is_number)  # of the cells, by indicator
+    levels: tuple[str, ...]  # with an indicator each
+    joined: tuple[str, ...]  # rare: their one indicator, 'other', is the last
+    shares: tuple[float, ...]  # of the cells, by indicator
 
     def check(self) -> None:
         names = [key(level) for level in (*self.levels, *self.joined)]

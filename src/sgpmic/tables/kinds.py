@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -296,9 +297,9 @@ def _as_levels(
     n = int(counts.sum())
     if _is_json(present):
         return Decision("text", "JSON").warn("spread what it holds over columns of their own")
-    merged: dict[str, int] = {}
+    merged: Counter[str] = Counter()
     for level, count in zip(present, counts.tolist(), strict=True):
-        merged[key(level)] = merged.get(key(level), 0) + count
+        merged[key(level)] += count
     all_counts = np.asarray(list(merged.values()))
     # A level of one cell is none, even if no level is to be joined.
     common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from sgpmic.tables.conversions import Floats
+from sgpmic.tables.conversions import BadCells, Floats, parse_plain_number, to_numbers
 from sgpmic.tables.errors import TableError, list_names, quote
 
 _P = TypeVar("_P")
@@ -19,6 +19,7 @@ _R = TypeVar("_R")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
+_DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
 class Rows(NamedTuple):
@@ -107,6 +108,32 @@ class TableReader(ABC):
             yield piece
         if empty:
             raise self._no_rows()
+
+    def _numbers(
+        self,
+        columns: Mapping[str, pa.Array],
+        place: Callable[[int], str],
+        decimal: str = ".",
+        other: str = "",
+    ) -> Floats:
+        """Return columns as numbers, or raise for the first row with a cell that holds none.
+
+        Where ``other`` is the decimal sign of such a cell, the error says so.
+        """
+        found = {name: to_numbers(column, decimal) for name, column in columns.items()}
+        bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
+        if not bad:
+            return np.column_stack(list(found.values()))
+        first = min(bad, key=lambda name: bad[name].row)
+        also, text = [name for name in bad if name != first], bad[first].text
+        where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
+        if other and parse_plain_number(text, other) is not None:
+            raise TableError(
+                f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
+                f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
+            )
+        others = f" (nor is text in {list_names(also)})" if also else ""
+        raise TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
     def _no_rows(self) -> TableError:
         return TableError(f"{self.path} has columns but no rows; add at least one row of values")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from sgpmic.tables.errors import TableError, list_names, quote
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -35,15 +33,6 @@ class BadCells(NamedTuple):
     row: int
     text: str
     n_cells: int = 1
-
-
-def not_a_number(where: str, name: str, bad: Mapping[str, BadCells]) -> TableError:
-    """Return the error for columns with cells that are no numbers, of which one is shown."""
-    also = [other for other in bad if other != name]
-    others = f" (nor is text in {list_names(also)})" if also else ""
-    return TableError(
-        f"{where}: {quote(bad[name].text)} is not a number{others}; correct it", [name, *also]
-    )
 
 
 def is_missing(text: str) -> bool:

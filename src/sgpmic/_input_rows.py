@@ -17,19 +17,8 @@ _REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
 def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
     """Return rows as an array of float64, row by row in memory, or as a sparse matrix.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Whose features they are.
-    X : object
-        What somebody takes for a table.
-    **options
-        Of scikit-learn's ``validate_data``.
-
-    Raises
-    ------
-    ValueError, TypeError
-        With scikit-learn's customary sentence, or with ours where it leaves that to NumPy.
+    X is what somebody takes for a table, ``options`` are those of scikit-learn's ``validate_data``.
+    Errors have scikit-learn's customary sentence, or ours where it leaves that to NumPy.
     """
     X = _unmasked(X)
     if issparse(X):
@@ -59,7 +48,7 @@ def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
 def _unmasked(X: Any) -> Any:
     """Return an array with NaN where it is masked; others see through the mask."""
     if not isinstance(X, np.ma.MaskedArray) or X.dtype.kind in "cmMV":
-        return X  # no table of numbers anyhow
+        return X  # not a table of numbers in any case
     return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
 
 
@@ -122,7 +111,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
         for name in names:
             error = _no_numbers(X[name])
             if error is not None:
-                return f"Column {name!r} has something else than numbers ({_said(error)})"
+                return f"Column {name!r} holds something other than numbers ({_said(error)})"
         return None
     width = None
     for i, row in enumerate(X if isinstance(X, (list, tuple)) or X.ndim else ()):

@@ -67,15 +67,9 @@ _compiling = threading.RLock()
 
 
 class _Program:
-    """What ``jax.jit`` makes of a function, with options of the compiler where they apply.
+    """What ``jax.jit`` makes of a function, with options of the compiler where they apply."""
 
-    Attributes
-    ----------
-    memory : int
-        By how many bytes compiling all programs has made the process grow.
-    """
-
-    memory = 0
+    memory = 0  # by how many bytes compiling all programs has made the process grow
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self._function = function
@@ -139,12 +133,7 @@ def _signature(args: Any, kwargs: Any) -> Any:
 def compiled(**options: Any) -> Callable[[Callable[..., _R]], Callable[..., _R]]:
     """Decorate a function to be compiled, and remember it for :func:`release_programs`.
 
-    Not for a function that is called inside another compiled one.
-
-    Parameters
-    ----------
-    **options
-        Of ``jax.jit``.
+    Not for a function that is called inside another compiled one. Options are ``jax.jit``'s.
     """
 
     def compile_it(function: Callable[..., _R]) -> Callable[..., _R]:

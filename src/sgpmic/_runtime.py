@@ -100,12 +100,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def refuse_after_fork() -> None:
-    """Raise in a process that was forked after its parent has computed: it would hang.
-
-    Raises
-    ------
-    RuntimeError
-    """
+    """Raise in a process that was forked after its parent has computed: it would hang."""
     global _computed
     if _forked:
         raise RuntimeError(
@@ -140,13 +135,7 @@ DEVICES = ("auto", "cpu", "gpu")
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:
-    """Return a context in which computations run on a device of this kind.
-
-    Raises
-    ------
-    ValueError
-        Where there is none.
-    """
+    """Return a context in which computations run on a device of this kind, if there is one."""
     if name == "auto":
         return nullcontext()
     try:

@@ -34,16 +34,8 @@ _LEVELS = 18
 def distinct_colours(count: int, *, dark: bool = False) -> tuple[str, ...]:
     """Return colours that differ: Okabe and Ito's eight, then others far from all before them.
 
-    Parameters
-    ----------
-    count : int
-    dark : bool
-        Whether they are drawn on dark ground.
-
-    Returns
-    -------
-    colours : tuple of str
-        As ``#RRGGBB``. The first ones do not depend on the count.
+    They are written ``#RRGGBB``, and the first ones do not depend on the count. On dark ground
+    they are others.
     """
     changed = _ON_DARK if dark else _ON_LIGHT
     base = [changed.get(colour, colour) for colour in OKABE_ITO]
@@ -74,10 +66,7 @@ def style_of(number: int, *, dark: bool = False) -> tuple[str, str]:
 def oklab(colours: Floats) -> Floats:
     """Return places in OKLab, where distances are about as large as they look.
 
-    Parameters
-    ----------
-    colours : ndarray of shape (n, 3)
-        Red, green and blue (sRGB) from 0 to 1.
+    Colours, (n, 3), are red, green and blue (sRGB) from 0 to 1.
     """
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(linear @ _TO_CONES.T)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import entr
 from scipy.stats import chi2, multivariate_normal, norm
 from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
@@ -31,7 +32,6 @@ from sgpmic.report.statistics import (
     cluster_sizes,
     confusion,
     doubtful_rows,
-    entropies,
     log_gaussian,
     typical_rows,
 )
@@ -151,7 +151,6 @@ class TestRows:
         assert doubtful_rows(memberships, 4).tolist() == [3, 2, 1, 4]
         assert doubtful_rows(memberships, 99).tolist() == [3, 2, 1, 4, 0]
         assert doubtful_rows(memberships, 0).tolist() == []
-        np.testing.assert_allclose(entropies(memberships)[[1, 2]], np.log(2) * np.array([1, 1.5]))
 
     @settings(max_examples=50, deadline=None)
     @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 40), st.integers(0, 10**6))
@@ -160,7 +159,7 @@ class TestRows:
         rng = np.random.default_rng(seed)
         raw = rng.integers(1, 4, (n, M)).astype(float)
         memberships = raw / raw.sum(axis=1, keepdims=True)
-        entropy = entropies(memberships)
+        entropy = entr(memberships).sum(axis=1)
         plain = sorted(range(n), key=lambda i: (memberships[i].max(), -entropy[i], i))
         assert doubtful_rows(memberships, count).tolist() == plain[:count]
 

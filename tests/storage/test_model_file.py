@@ -380,11 +380,10 @@ def test_a_pipe_does_not_hang(path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "word"),
     [
-        ({"a": np.ones(2)}, "header['a'] is a ndarray"),
-        ({"a": [1, {"b": {1, 2}}]}, "header['a'][1]['b'] is a set"),
-        ({"a": float("nan")}, "header['a'] is nan"),
-        ({"a": {1: 2}}, "has the key 1"),
-        ({"a": np.int64(3)}, "header['a'] is a int64"),
+        ({"a": np.ones(2)}, "type ndarray"),
+        ({"a": [1, {"b": {1, 2}}]}, "type set"),
+        ({"a": float("nan")}, "Out of range float"),
+        ({"a": np.int64(3)}, "type int64"),
     ],
 )
 def test_headers_that_are_refused(written: Path, header: dict[str, Any], word: str) -> None:
@@ -398,7 +397,7 @@ def test_headers_that_are_refused(written: Path, header: dict[str, Any], word: s
 def test_a_header_that_contains_itself(path: Path) -> None:
     header: dict[str, Any] = {}
     header["self"] = header
-    with pytest.raises(ModelFileError, match="nested"):
+    with pytest.raises(ModelFileError, match="Circular"):
         write_model(path, header, {})
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sgpmic.tables.conversions import with_plain_numbers
 from sgpmic.tables.description import describe
 from sgpmic.tables.encoder import TableEncoder
-from sgpmic.tables.plain_numbers import with_plain_numbers
 
 N = 40
 RNG = np.random.default_rng(0)

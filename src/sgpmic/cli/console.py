@@ -28,10 +28,7 @@ def fail(sentence: str, code: int = 2) -> typer.Exit:
 def one_sentence(target: Path) -> Iterator[None]:
     """End the command with one sentence where a file or folder is not as it should be.
 
-    Parameters
-    ----------
-    target : Path
-        What is written here: the disk's errors are about it.
+    The disk's errors are about ``target``, which is written here.
     """
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError

@@ -48,7 +48,7 @@ def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed 
 def _write_iris(path: Path) -> None:
     from sklearn.datasets import load_iris
 
-    from sgpmic.storage.outputs import write_table
+    from sgpmic.storage.outputs import table_bytes, write_bytes
 
     iris = load_iris()
     columns: dict[str, list[object]] = {
@@ -57,4 +57,4 @@ def _write_iris(path: Path) -> None:
     for place, name in enumerate(iris.feature_names):
         columns[name.replace(" (cm)", "")] = iris.data[:, place].tolist()
     columns["species"] = [str(iris.target_names[kind]) for kind in iris.target]
-    write_table(path, columns)
+    write_bytes(path, table_bytes(columns))

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsed
 from rich.text import Text
 
 from sgpmic.cli.console import console
+from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
     import sgpmic
@@ -22,12 +23,7 @@ _ROOM_FOR_BAR = 70
 
 
 class FitDisplay(Progress):
-    """Shows what callbacks are told (:class:`sgpmic.Progress`), and what comes before rounds.
-
-    Parameters
-    ----------
-    max_rounds, n_starts : int
-    """
+    """Shows what callbacks are told (:class:`sgpmic.Progress`), and what comes before rounds."""
 
     def __init__(self, max_rounds: int, n_starts: int) -> None:
         columns: list[ProgressColumn] = [_Words(), TimeElapsedColumn()]
@@ -85,7 +81,7 @@ def fitting(parts: Sequence[str], width: int) -> str:
         if len(longer) > width:
             break
         words = longer
-    return words if len(words) <= width else words[: width - 1] + "…"
+    return shortened(words, width)
 
 
 def _duration(seconds: float) -> str:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.markup import escape
 
 from sgpmic.cli import options as opt
-from sgpmic.cli.columns import show_columns
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
-from sgpmic.cli.startup import interruptible
+from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -92,8 +88,8 @@ def fit(
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
-    fingerprint = job.do(lambda: job.fingerprint(data.values))
-    if resume and job.do(lambda: job.agree(folder.is_finished)):
+    fingerprint = job.do(lambda: _fingerprint(job, data))
+    if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
         wanted = parameters | {"as_published": as_published}
         job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)
     else:
@@ -114,7 +110,7 @@ def fit(
         finally:
             if job.is_first:
                 folder.leave()
-    job.wait()
+    job.group.wait("all is done")
 
 
 def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> EncodedTable:
@@ -132,6 +128,13 @@ def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> Enco
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     show_columns(data)
     return data
+
+
+def _fingerprint(job: CommandJob, data: EncodedTable) -> str:
+    """Return the data's fingerprint, the same however many processes have read them."""
+    from sgpmic.storage.checkpoints import data_mark
+
+    return data_mark(data.values, job.group)
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
@@ -180,12 +183,11 @@ def _run(
 ) -> None:
     """Learn, write the results and show them."""
     from sgpmic.cli.results import Fit, write_results
-    from sgpmic.cli.summary import show_summary
+    from sgpmic.parallel.launch import terminated_as_interrupted
 
-    seconds = {"reading": read_seconds}
-    this = Fit(job, folder, data, model, options, notes=list(data.notes), seconds=seconds)
+    this = Fit(job, folder, data, model, options, {"reading": read_seconds}, list(data.notes))
     try:
-        with _terminated_as_interrupted(), job.watching(model):
+        with terminated_as_interrupted(), job.watching(model):
             _learn(this)
             with console.status("Judging densities, writing results"):
                 write_results(this)
@@ -207,6 +209,7 @@ def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
     from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
     from sgpmic.learning.progress import listening
+    from sgpmic.parallel.group import SharedTable
     from sgpmic.parallel.watchdog import is_loss
 
     job, model = this.job, this.model
@@ -219,7 +222,7 @@ def _learn(this: Fit) -> None:
         ):
             warnings.simplefilter("always")
             model.set_params(em__callbacks=[*model.em.callbacks, display.show])
-            model.fit(job.table(this.data.values))
+            model.fit(SharedTable(this.data.values, job.group))
             display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
     except OSError as error:
         raise fail(
@@ -233,18 +236,3 @@ def _learn(this: Fit) -> None:
     # Others say nothing about the data.
     ours = (SGPMICWarning, ConvergenceWarning)
     this.notes += [in_options(str(w.message)) for w in said if issubclass(w.category, ours)]
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and a polite request to end (SIGTERM, as schedulers send) leave alike."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        with interruptible():
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -24,19 +24,15 @@ if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.parallel import Job
-    from sgpmic.parallel.group import ProcessGroup, SharedTable
+    from sgpmic.parallel.group import ProcessGroup
 
 _T = TypeVar("_T")
 
 
 def join_job(processes: int) -> CommandJob:
-    """Join the job this process was started in; or start the processes that are asked for.
+    """Join the job this process was started in; or start as many processes as are asked for.
 
-    Parameters
-    ----------
-    processes : int
-        Of ``--processes``: how many to start on this machine. They run this command again; the
-        process that started them ends with them.
+    They run this command again; the process that started them ends with them.
     """
     from sgpmic.parallel import JobError, find_job, initialize, launch
     from sgpmic.parallel.runtime import divert_runtime_output
@@ -59,19 +55,9 @@ def join_job(processes: int) -> CommandJob:
 
 
 class CommandJob:
-    """The processes that run a command together, of which this is one; or the only one.
+    """The processes that run a command together, of which this is one; or the only one."""
 
-    Parameters
-    ----------
-    job : Job
-
-    Attributes
-    ----------
-    group : ProcessGroup
-        Who has which rows; known after :meth:`meet`.
-    """
-
-    group: ProcessGroup
+    group: ProcessGroup  # who has which rows; known after `meet`
 
     def __init__(self, job: Job) -> None:
         self.share = (job.process, job.n_processes)
@@ -125,26 +111,6 @@ class CommandJob:
         from sgpmic.parallel.group import ProcessGroup
 
         self.group = ProcessGroup(len(values))
-
-    def table(self, values: np.ndarray) -> SharedTable:
-        """Return what ``fit`` takes."""
-        from sgpmic.parallel.group import SharedTable
-
-        return SharedTable(values, self.group)
-
-    def fingerprint(self, values: np.ndarray) -> str:
-        """Return the data's fingerprint, the same however many processes have read them."""
-        from sgpmic.storage.checkpoints import data_mark
-
-        return data_mark(values, self.group)
-
-    def agree(self, value: bool) -> bool:
-        """Return the first process's answer."""
-        return bool(self.group.agree(np.array([value]))[0])
-
-    def wait(self) -> None:
-        """Wait until all have done their work."""
-        self.group.wait("all is done")
 
     @contextmanager
     def watching(self, model: SGPMIC) -> Iterator[None]:

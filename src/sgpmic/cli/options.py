@@ -33,8 +33,10 @@ Dimensions = Annotated[
     ),
 ]
 OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]
-#: Options that name columns may be given several times, or once with commas.
+# Options that name columns may be given several times, or once with commas.
 _columns = partial(typer.Option, metavar="COLUMNS")
+_number = partial(typer.Option, metavar="NUMBER", min=1)
+_word = partial(typer.Option, metavar="WORD")
 Columns = Annotated[
     list[str] | None,
     _columns("--columns", help="Features to use, with commas; all columns by default."),
@@ -79,24 +81,20 @@ LabelColumn = Annotated[
 ]
 Scale = Annotated[
     str | None,
-    typer.Option(
-        metavar="WORD",
+    _word(
         help="Divide every feature by its own spread (each), all by one number (one), or none; "
         "auto decides from the ranges.",
     ),
 ]
-Kernel = Annotated[
-    str, typer.Option(metavar="WORD", help="rbf, linear, matern32, matern52 or rational_quadratic.")
-]
+Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
 Latent = Annotated[
     str,
-    typer.Option(
-        metavar="WORD",
+    _word(
         help="Latent points as point estimates (point), or with their uncertainty (variational): "
         "slower, and clusters that the data do not ask for end empty.",
     ),
 ]
-Inducing = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Number of inducing points.")]
+Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
     bool,
     typer.Option(
@@ -104,11 +102,8 @@ Committee = Annotated[
         help="Let different clusterings vote on every row first, or leave it to the model alone.",
     ),
 ]
-Starts = Annotated[int, typer.Option(min=1, max=10_000, metavar="NUMBER", help="Number of starts.")]
-Rounds = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="NUMBER", help="Most rounds of EM; 20, or the paper's 2."),
-]
+Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
+Rounds = Annotated[int | None, _number(help="Most rounds of EM; 20, or the paper's 2.")]
 Batch = Annotated[
     int | None,
     typer.Option(
@@ -118,22 +113,16 @@ Batch = Annotated[
     ),
 ]
 AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]
-Seed = Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Seed of everything random.")]
-Device = Annotated[
-    str, typer.Option(metavar="WORD", help="cpu, gpu, or auto: a GPU where JAX finds one.")
-]
+Seed = Annotated[int, _number(min=0, help="Seed of everything random.")]
+Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
 Processes = Annotated[
     int,
-    typer.Option(
-        min=1,
-        metavar="NUMBER",
+    _number(
         help="Processes to start on this machine, each with its share of a Parquet or .npy "
         "file; under srun or mpirun leave it out.",
     ),
 ]
-CheckpointEvery = Annotated[
-    int, typer.Option(min=1, metavar="NUMBER", help="Rounds between two checkpoints.")
-]
+CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, listed
+from sgpmic.cli.console import console, fail, listed, one_sentence
 from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.startup import interruptible
 
@@ -182,23 +181,10 @@ def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet]
     return loaded, missing
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Say in one sentence why something cannot be written."""
-    from sgpmic.paper.results import ResultsError
-
-    try:
-        yield
-    except ResultsError as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{path} cannot be written: {error.strerror}.") from None
-
-
 def _open_results(out: Path) -> ResultsFile:
     from sgpmic.paper.results import ResultsFile
 
-    with _writing(out):
+    with one_sentence(out):
         out.mkdir(parents=True, exist_ok=True)
         return ResultsFile(out / "runs.jsonl")
 
@@ -207,7 +193,7 @@ def _write(out: Path, contents: Mapping[str, bytes]) -> None:
     from sgpmic.storage.outputs import write_bytes
 
     for name, content in contents.items():
-        with _writing(out / name):
+        with one_sentence(out / name):
             write_bytes(out / name, content)
 
 
@@ -231,7 +217,7 @@ def _collect(
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), words)
     try:
         bar = Progress(*columns, console=console, disable=left == 0)
-        with interruptible(), _writing(results.path), bar:
+        with interruptible(), one_sentence(results.path), bar:
             shown = bar.add_task("starting", total=total, completed=total - left)
 
             def keep(record: Record) -> None:

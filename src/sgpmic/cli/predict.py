@@ -128,14 +128,7 @@ def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None)
 class _NewRows:
     """New rows, read and encoded in blocks.
 
-    Parameters
-    ----------
-    model : SGPMIC
-    reader : TableReader
-    features : list of str
-        The columns that the model was fitted on.
-    present : list of str
-        Those of them that the table has.
+    The model was fitted on the columns ``features``; the table has those that are ``present``.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,30 +45,17 @@ SAMPLE_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user says of columns: lists as they were given, also with commas, or None.
+    """What a user says of columns: lists as they were given, also with commas, or None."""
 
-    Attributes
-    ----------
-    columns, drop : list of str
-        The features, if not all; columns to leave out.
-    ids : list of str
-        Columns that name the rows; the first one is written beside the labels.
-    label : str or None
-    number, category, ordered, date : list of str
-        What columns are; an order may be added: ``size=small<medium<large``.
-    log : list of str
-        Columns to take the logarithms of.
-    """
-
-    columns: list[str] | None = None
+    columns: list[str] | None = None  # the features, if not all
     drop: list[str] | None = None
-    ids: list[str] | None = None
+    ids: list[str] | None = None  # name the rows; the first one is written beside the labels
     label: str | None = None
     number: list[str] | None = None
     category: list[str] | None = None
-    ordered: list[str] | None = None
+    ordered: list[str] | None = None  # an order may be added: size=small<medium<large
     date: list[str] | None = None
-    log: list[str] | None = None
+    log: list[str] | None = None  # to take the logarithms of
 
 
 @dataclass(frozen=True)
@@ -80,35 +67,17 @@ class Choice:
     label_column: str | None
     kinds: dict[str, Any]
     log: list[str]
-    #: Columns that are no features because the user says so, and what becomes of them.
-    others: dict[str, str]
-
-    @property
-    def texts(self) -> list[str]:
-        """The columns that are read as text."""
-        return [name for name in (self.id_column, self.label_column) if name is not None]
+    others: dict[str, tuple[str, str]]  # no features because the user says so: kind, and why
 
 
 @dataclass(frozen=True)
 class EncodedTable(Table):
-    """A table as it is fitted.
+    """A table as it is fitted."""
 
-    Attributes
-    ----------
-    encoder : TableEncoder or None
-        What made ``values`` of the columns; None where these are the numbers of the file.
-    columns : list of dict
-        Every column and what became of it (:class:`sgpmic.tables.columns.Column`).
-    notes : list of str
-        What was strange about cells.
-    judged_by : int or None
-        The number of rows that columns were judged by, where it was not all.
-    """
-
-    encoder: TableEncoder | None
-    columns: list[dict[str, Any]]
-    notes: list[str]
-    judged_by: int | None
+    columns: list[dict[str, Any]]  # all of the file: sgpmic.tables.columns.Column
+    judged_by: int | None  # the number of rows that columns were judged by, where it was not all
+    encoder: TableEncoder | None = None  # None where values are the numbers of the file
+    notes: tuple[str, ...] = ()  # what was strange about cells
 
     @property
     def is_mixed(self) -> bool:
@@ -117,13 +86,7 @@ class EncodedTable(Table):
 
 
 def choose(reader: TableReader, asked: Asked) -> Choice:
-    """Return which columns are asked for, and as what.
-
-    Raises
-    ------
-    TableError
-        Where columns are not there, or two things are asked of one.
-    """
+    """Return which columns are asked for, and as what."""
     ids = _split(asked.ids, reader)
     id_column = ids[0] if ids else None
     drop, columns = _split(asked.drop, reader), _split(asked.columns, reader)
@@ -154,11 +117,10 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
             f"{reader.path}: --columns leaves out {list_names(missing)}, named by other options; "
             "add what is missing"
         )
-    others = {name: "left out: dropped" for name in drop} | {
-        name: "left out: names the rows" for name in ids
-    }
+    others = dict.fromkeys(drop, ("dropped", "dropped"))
+    others |= dict.fromkeys(ids, ("id", "names the rows"))
     if asked.label is not None:
-        others[asked.label] = "left out: compared with the clusters"
+        others[asked.label] = ("label", "compared with the clusters")
     return Choice(features, id_column, asked.label, kinds, log, others)
 
 
@@ -172,29 +134,22 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 
 
 def read_for_fit(job: CommandJob, path: Path, asked: Asked) -> EncodedTable:
-    """Return this process's rows as they are fitted.
-
-    Parameters
-    ----------
-    job : CommandJob
-    path : Path
-    asked : Asked
-    """
+    """Return this process's rows as they are fitted."""
 
     def look() -> tuple[TableReader, Choice, TableEncoder | None]:
         reader = open_table(path)
         choice = choose(reader, asked)
         return reader, choice, _judge(reader, choice, job.is_alone) if job.is_first else None
 
-    reader, choice, encoder = job.do(look)
+    reader, choice, judged = job.do(look)
     if not job.is_alone:
-        state = job.tell("" if encoder is None else json.dumps(encoder.to_dict()))
+        state = job.tell("" if judged is None else json.dumps(judged.to_dict()))
         from sgpmic.tables.encoder import TableEncoder
 
-        encoder = TableEncoder.from_dict(json.loads(state))
+        judged = TableEncoder.from_dict(json.loads(state))
+    encoder = judged
     assert encoder is not None
-    judged = encoder
-    return job.do(lambda: _encode(job, reader, choice, judged))
+    return job.do(lambda: _encode(job, reader, choice, encoder))
 
 
 def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> TableEncoder:
@@ -217,9 +172,9 @@ def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
 
 def _fit_encoder(path: str, table: pa.Table, choice: Choice) -> TableEncoder:
     """Return an encoder fitted to raw columns, or raise for all of those that are wrong."""
+    from sgpmic.tables.conversions import with_plain_numbers
     from sgpmic.tables.encoder import TableEncoder
     from sgpmic.tables.encodings import NumberEncoding
-    from sgpmic.tables.plain_numbers import with_plain_numbers
 
     words = [name for name, kind in choice.kinds.items() if kind != "number"]
     table = with_plain_numbers(table, words)
@@ -270,20 +225,17 @@ def _encode(
     if job.is_alone and len(raw.columns) > SAMPLE_ROWS:
         encoder = _fit_encoder(path, raw.columns, choice)
     values, notes = encode_rows(encoder, raw.columns, path)
-    listing = _listing(reader, choice, encoder.columns_)
-    judged_by = None if job.is_alone else _judges(encoder)
-    used = tuple(column.name for column in encoder.columns_ if column.features)
     return EncodedTable(
         values,
-        used,
+        tuple(column.name for column in encoder.columns_ if column.features),
         raw.ids,
-        raw.id_name,
+        choice.id_column,
         raw.labels,
-        raw.label_name,
-        encoder,
-        listing,
-        notes,
-        judged_by,
+        choice.label_column,
+        columns=_listing(reader, choice, encoder.columns_),
+        judged_by=None if job.is_alone else _judges(encoder),
+        encoder=encoder,
+        notes=tuple(notes),
     )
 
 
@@ -318,8 +270,8 @@ def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[An
 
 def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
     """Return columns with plain numbers as numbers, but for those that are read as words."""
+    from sgpmic.tables.conversions import with_plain_numbers
     from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
-    from sgpmic.tables.plain_numbers import with_plain_numbers
 
     words = [
         column.name
@@ -330,16 +282,7 @@ def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
 
 
 def refuse_empty_rows(path: str, values: Floats, ids: list[str] | None, first: int) -> None:
-    """Raise for rows in which nothing is known, by their names or their numbers from 1.
-
-    Parameters
-    ----------
-    path : str
-    values : ndarray of shape (n_rows, n_features)
-    ids : list of str or None
-    first : int
-        The number of rows before these.
-    """
+    """Raise for rows without any value, by their names or numbers; ``first`` rows are before."""
     empty = np.flatnonzero(np.isnan(values).all(axis=1))
     if not len(empty):
         return
@@ -377,7 +320,8 @@ def _read_plain(
     if not job.is_alone or first[0].n_rows < SAMPLE_ROWS:
         data = read_table(reader.path, columns=used, **selection)
         judged_by = None if job.is_alone else _judges(encoder)
-        return _plain_table(data, _listing(reader, choice, first), judged_by)
+        columns = _listing(reader, choice, first)
+        return EncodedTable(**vars(data), columns=columns, judged_by=judged_by)
     # What was constant, or a copy, in the first rows only, is looked at again.
     again = ("constant", "copy", "empty")
     names = [column.name for column in first if column.features or column.kind in again]
@@ -390,8 +334,9 @@ def _read_plain(
     if len(kept) < len(names):
         values = np.ascontiguousarray(data.values[:, kept])
         data = replace(data, values=values, names=tuple(names[place] for place in kept))
-    listing = _listing(reader, choice, list(found.values()))
-    return _plain_table(data, listing, min(SAMPLE_ROWS, len(data.values)))
+    columns = _listing(reader, choice, list(found.values()))
+    judged_by = min(SAMPLE_ROWS, len(data.values))
+    return EncodedTable(**vars(data), columns=columns, judged_by=judged_by)
 
 
 def _judges(encoder: TableEncoder) -> int | None:
@@ -423,16 +368,6 @@ def _measured(encoder: TableEncoder, data: Table) -> list[Column]:
     return columns
 
 
-def _plain_table(data: Table, listing: list[dict[str, Any]], judged_by: int | None) -> EncodedTable:
-    return EncodedTable(
-        **{item.name: getattr(data, item.name) for item in fields(data)},
-        encoder=None,
-        columns=listing,
-        notes=[],
-        judged_by=judged_by,
-    )
-
-
 def _listing(
     reader: TableReader, choice: Choice, columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
@@ -441,8 +376,7 @@ def _listing(
 
     known = {column.name: asdict(column) for column in columns}
     n_rows = columns[0].n_rows
-    for name, becomes in choice.others.items():
-        kind = {"left out: names the rows": "id", "left out: dropped": "dropped"}
-        column = Column(name, kind.get(becomes, "label"), "", 0, n_rows, becomes, None, ())
+    for name, (kind, because) in choice.others.items():
+        column = Column(name, kind, "", 0, n_rows, f"left out: {because}", None, ())
         known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
     return [known[name] for name in reader.names if name in known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,35 +27,18 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Fit:
-    """A fit of a table, and all that belongs to it.
+    """A fit of a table, and all that belongs to it."""
 
-    Attributes
-    ----------
-    job : CommandJob
-        The processes that take part.
-    folder : RunFolder
-    data : EncodedTable
-        This process's rows.
-    model : SGPMIC
-    options : dict
-        What was asked for besides the model's parameters: ``table`` and its
-        ``fingerprint``, ``device`` and ``as_published``.
-    notes : list of str
-        What the user should know about the result.
-    seconds : dict of str to float
-        What took how long.
-    comparison : dict or None
-        How the clusters go together with the label.
-    """
-
-    job: CommandJob
+    job: CommandJob  # the processes that take part
     folder: RunFolder
-    data: EncodedTable
+    data: EncodedTable  # this process's rows
     model: SGPMIC
+    #: What was asked for besides the model's parameters: ``table`` and its ``fingerprint``,
+    #: ``device`` and ``as_published``.
     options: dict[str, Any]
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    comparison: dict[str, Any] | None = None
+    seconds: dict[str, float]  # what took how long
+    notes: list[str]  # what the user should know about the result
+    comparison: dict[str, Any] | None = None  # how the clusters go together with the label
 
 
 def write_results(fit: Fit) -> None:

@@ -46,12 +46,8 @@ def prepare_process() -> None:
 class Screen:
     """A stream that is given up, instead of the work, where it cannot be written to.
 
-    It may be a full disk, or a program that has stopped to read. Characters that it cannot show
+    It may be a full disk, or a program that has stopped reading. Characters that it cannot show
     are shown by their numbers.
-
-    Parameters
-    ----------
-    stream : text stream
     """
 
     def __init__(self, stream: Any) -> None:

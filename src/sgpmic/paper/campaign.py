@@ -34,7 +34,7 @@ _ONE_THREAD = {
 
 
 class WorkerDied(RuntimeError):
-    """A process ended in the middle of a run."""
+    """A process ended in the middle of a run: out of memory, killed."""
 
 
 class Task(NamedTuple):
@@ -91,13 +91,7 @@ def run_tasks(
     jobs: int,
     on_record: Callable[[Record], None],
 ) -> None:
-    """Run everything in ``jobs`` processes and hand over each record as it comes.
-
-    Raises
-    ------
-    WorkerDied
-        When a process ended by itself: out of memory, killed. What it had sent is kept.
-    """
+    """Run everything in ``jobs`` processes and hand over each record as it comes."""
     waiting = list(reversed(tasks))
     busy: dict[Connection, tuple[BaseProcess, Task]] = {}
     try:

@@ -33,28 +33,16 @@ SIGNIFICANT = 0.01
 
 
 class Entry(NamedTuple):
-    """One cell: what was measured beside what was printed.
+    """One cell: what was measured beside what was printed."""
 
-    Attributes
-    ----------
-    mean, std : float
-        Over the repeats, in percent; NaN where no run succeeded. The deviation divides by
-        repeats − 1.
-    repeats, failures : int
-    case : Case
-        At the place in the tuning grid with the best mean accuracy on this row.
-    paper : Cell or None
-    p_value : float
-        Welch's test of our mean against the printed one, from both deviations; NaN where either
-        has fewer than two repeats, 1 or 0 where neither varies.
-    """
-
-    mean: float
-    std: float
+    mean: float  # over the repeats, in percent; NaN where no run succeeded
+    std: float  # which divides by repeats − 1
     repeats: int
     failures: int
-    case: Case
+    case: Case  # at the place in the tuning grid with the best mean accuracy on this row
     paper: Cell | None
+    #: Welch's test of our mean against the printed one, from both deviations; NaN where either has
+    #: fewer than two repeats, 1 or 0 where neither varies.
     p_value: float
 
     @property
@@ -80,25 +68,14 @@ class Paired(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Everything the table shows.
-
-    Attributes
-    ----------
-    metrics : tuple of str
-    rows : tuple of Row
-    methods : tuple of str
-    entries : dict
-        By metric, row and method; nothing where a method is not defined or was not run.
-    missing : dict of str to str
-        Data sets that are not available, and why.
-    failures : tuple of Record
-    """
+    """Everything the table shows."""
 
     metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     methods: tuple[str, ...]
+    #: By metric, row and method; nothing where a method is not defined or was not run.
     entries: dict[tuple[str, Row, str], Entry]
-    missing: dict[str, str]
+    missing: dict[str, str]  # data sets that are not available, and why
     failures: tuple[Record, ...]
 
     def winners(self, metric: str, row: Row) -> set[str]:
@@ -168,16 +145,7 @@ def compare(
     methods: Sequence[str],
     missing: dict[str, str] | None = None,
 ) -> Comparison:
-    """Put the runs beside the printed table.
-
-    Parameters
-    ----------
-    records : iterable of Record
-    rows : sequence of Row
-    methods : sequence of str
-    missing : dict of str to str, optional
-        Data sets that are not available, and why.
-    """
+    """Put the runs beside the printed table."""
     groups: dict[tuple[str, int, str], dict[Case, list[Record]]] = {}
     failures = []
     for record in records:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
 
 Ints = NDArray[np.int64]
 
@@ -89,11 +90,7 @@ def _count_table(classes: ArrayLike, labels: ArrayLike) -> Ints:
     c = _checked("labels", labels)
     if len(t) != len(c):
         raise ValueError(f"There are {len(t)} classes but {len(c)} labels for the same rows.")
-    kinds, t_index = np.unique(t, return_inverse=True)
-    clusters, c_index = np.unique(c, return_inverse=True)
-    table = np.zeros((len(kinds), len(clusters)), dtype=np.int64)
-    np.add.at(table, (t_index, c_index), 1)
-    return table
+    return contingency_matrix(t, c)
 
 
 def _checked(name: str, values: ArrayLike) -> Ints:

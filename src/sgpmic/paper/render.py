@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sgpmic.paper.comparison import Comparison, Entry
 from sgpmic.paper.published import OTHER_METRIC, Cell, Row
+from sgpmic.report.words import signed
 
 _CSV_COLUMNS = (
     *("metric", "dataset", "variance_percent", "n_components", "method", "setting"),
@@ -147,14 +148,7 @@ def _markdown_cell(entry: Entry | None, winner: bool) -> str:
 
 
 def as_html(comparison: Comparison, provenance: Mapping[str, str]) -> bytes:
-    """Return the page.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    provenance : mapping of str to str
-        What to say about where the numbers come from: versions, repeats, commit.
-    """
+    """Return the page; ``provenance`` says where the numbers come from: versions, repeats."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"number": number, "signed": signed, "p_value": p_words}
     source = files("sgpmic.paper").joinpath("templates/table.html").read_text(encoding="utf-8")
@@ -170,11 +164,6 @@ def as_html(comparison: Comparison, provenance: Mapping[str, str]) -> bytes:
 def number(value: float) -> str:
     """Return a number as it is printed, a dash for NaN."""
     return f"{value:.2f}" if np.isfinite(value) else "–"
-
-
-def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def p_words(p: float) -> str:

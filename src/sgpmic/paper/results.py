@@ -16,36 +16,28 @@ from pathlib import Path
 from typing import Any, Self
 
 import sgpmic
+from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
+from sgpmic.storage.run_folder import RunFolderError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1
 
 
-class ResultsError(ValueError):
+class ResultsError(RunFolderError):
     """A results file that cannot be used, with the reason in one sentence."""
 
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """What is run, but for the seed.
-
-    Attributes
-    ----------
-    dataset : str
-    n_components : int
-    method : str
-    n_clusters : int
-    n_inducing : int
-    setting : tuple of (name, value) pairs
-        The place in the method's tuning grid; empty where there is none.
-    """
+    """What is run, but for the seed."""
 
     dataset: str
     n_components: int
     method: str
     n_clusters: int
     n_inducing: int
+    #: The place in the method's tuning grid, as names and values; empty where there is none.
     setting: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
@@ -64,8 +56,7 @@ class Record:
 
     case: Case
     seed: int
-    data: str
-    """Fingerprint of the data set."""
+    data: str  # fingerprint of the data set
     seconds: float
     scores: dict[str, float] = field(default_factory=dict)
     bound: float | None = None
@@ -94,34 +85,31 @@ class Record:
 
 
 class ResultsFile:
-    """The results of a campaign, opened for reading and appending.
+    """The results of a campaign; no other program writes to its folder as long as it is open.
 
-    Parameters
-    ----------
-    path : Path
-        A new file is begun if there is none.
-
-    Raises
-    ------
-    ResultsError
-        If the file is something else, damaged, of another version, or in use.
+    A new file is begun if there is none. A `ResultsError` says that it is something else, damaged,
+    of another version, or in use.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._records: dict[tuple[Case, int, str], Record] = {}
-        self._open()
+        self._lock = FolderLock(path.parent)
+        try:
+            self._lock.acquire()
+        except LockedError as owner:
+            raise ResultsError(f"{path} is in use by {owner}; wait for it.") from None
         try:
             self._read()
         except BaseException:
-            self._file.close()
+            self._lock.release()
             raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._lock.release()
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self._records.values())
@@ -142,33 +130,19 @@ class ResultsFile:
         self._records = {record.key: record for record in records}
         lines = [_header(), *(record.as_line() for record in records)]
         write_bytes(self.path, ("\n".join(lines) + "\n").encode())
-        self._file.close()
-        self._open()
-
-    def _open(self) -> None:
-        """Open the file and let no other process write to it."""
-        try:
-            self._file = open(self.path, "a+b")  # noqa: SIM115  (closed by __exit__)
-        except OSError as error:
-            raise ResultsError(f"{self.path} cannot be opened: {error.strerror}.") from None
-        try:
-            _lock(self._file.fileno(), self.path)
-        except ResultsError:
-            self._file.close()
-            raise
 
     def _append(self, line: str) -> None:
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self.path.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def _read(self) -> None:
-        self._file.seek(0)
-        content = self._file.read()
+        content = self.path.read_bytes() if self.path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             # The last line has no end: the process that wrote it was killed.
-            self._file.truncate(len(whole))
+            os.truncate(self.path, len(whole))
         lines = whole.decode("utf-8", errors="replace").splitlines()
         if not lines:
             self._append(_header())
@@ -201,18 +175,3 @@ class ResultsFile:
 
 def _header() -> str:
     return json.dumps({"format": _FORMAT, "version": _VERSION, "sgpmic": sgpmic.__version__})
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Let no second process write to the file; the lock goes when its process does."""
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover  (Windows has no such lock)
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ResultsError(f"{path} is in use by another process; wait for it.") from None
-    # The other process may have put a new file in this one's place just before it let go.
-    if os.fstat(descriptor).st_ino != os.stat(path).st_ino:
-        raise ResultsError(f"{path} was just rewritten by another process; try again.")

@@ -121,15 +121,9 @@ class ProcessGroup:
     def lay_out_rows(
         self, own: np.ndarray, block: int | None, reduce: Callable[[Any], Any]
     ) -> Rows:
-        """Return the rows of all processes as the model reads them.
+        """Return the rows of all processes as the model reads them, ``block`` at most in a block.
 
-        Parameters
-        ----------
-        own : ndarray of shape (n_own, n_features)
-        block : int or None
-            Rows in a block, at most.
-        reduce : callable
-            Applied to some rows at a time on their way: no second table is made.
+        ``reduce`` is applied to some rows at a time on their way: no second table is made.
         """
         P = own.shape[1]
         n_features = padded_features(P, self.n_rows)

@@ -29,21 +29,11 @@ PATIENCE = 10.0
 
 
 class Place(NamedTuple):
-    """Where a process of a job can run.
+    """Where a process of a job can run."""
 
-    Attributes
-    ----------
-    host : str
-        An address of the machine that the others can reach.
-    cores : list of int
-        The cores that may be used there; empty where the system does not say.
-    coordinator : str
-        ``HOST:PORT`` for the others to meet at, if this is the place of the first process.
-    """
-
-    host: str
-    cores: list[int]
-    coordinator: str
+    host: str  # an address of the machine that the others can reach
+    cores: list[int]  # that may be used there; empty where the system does not say
+    coordinator: str  # HOST:PORT to meet at, if this is the place of the first process
 
 
 def this_place(host: str = "127.0.0.1") -> Place:
@@ -80,18 +70,10 @@ def environments(places: Sequence[Place]) -> list[dict[str, str]]:
 
 
 class Ending(NamedTuple):
-    """How a process of a job has ended.
+    """How a process of a job has ended."""
 
-    Attributes
-    ----------
-    code : int
-        Its exit code; negative for the signal that ended it.
-    message : str
-        The last that it wrote to its standard error.
-    """
-
-    code: int
-    message: str = ""
+    code: int  # negative for the signal that ended it
+    message: str = ""  # the last that it wrote to its standard error
 
     def __str__(self) -> str:
         """Return a sentence without its full stop."""
@@ -109,17 +91,8 @@ def wait_for_endings(
 ) -> list[Ending]:
     """Wait until all processes have ended, or one has failed and the others had time to end.
 
-    Parameters
-    ----------
-    looks : sequence of callables
-        For every process: return its ending, None as long as it runs.
-    patience : float
-        Seconds to wait at most.
-
-    Returns
-    -------
-    endings : list of Ending
-        For those that did not end, one that says so.
+    For every process there is a function that returns its ending, None as long as it runs. Those
+    that did not end, in ``patience`` seconds at most, get an ending that says so.
     """
     found: dict[int, Ending] = {}
     deadline = time.monotonic() + patience
@@ -154,7 +127,8 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     joined the job (:func:`sgpmic.parallel.initialize`) end as well. A Python program imports
     nothing from the current folder or from beside its script.
     """
-    log = _new_log()
+    descriptor, log = tempfile.mkstemp(prefix="sgpmic-", suffix=".log")
+    os.close(descriptor)
     ours, theirs = os.pipe()[::-1]
     children = [
         subprocess.Popen(
@@ -168,7 +142,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     os.close(theirs)
     looks = [lambda child=child: _ending(child) for child in children]
     try:
-        with _terminated_as_interrupted():
+        with terminated_as_interrupted():
             endings = wait_for_endings(looks)
     except KeyboardInterrupt as request:
         if request.args:  # a terminal has told the children as well, others have not
@@ -187,13 +161,6 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         Path(log).unlink()
         return 0
     return _explain(endings, Path(log))
-
-
-def _new_log() -> str:
-    """Return an empty file for what the runtime of the processes prints."""
-    descriptor, name = tempfile.mkstemp(prefix="sgpmic-", suffix=".log")
-    os.close(descriptor)
-    return name
 
 
 def _ending(child: subprocess.Popen[bytes]) -> Ending | None:
@@ -221,9 +188,9 @@ def _explain(endings: Sequence[Ending], log: Path) -> int:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let a polite request to end (SIGTERM) leave as Ctrl-C does, where signals can be had."""
-    if threading.current_thread() is not threading.main_thread():
+def terminated_as_interrupted() -> Iterator[None]:
+    """Let Ctrl-C and a polite request to end (SIGTERM, as schedulers send) leave alike."""
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
         yield
         return
 

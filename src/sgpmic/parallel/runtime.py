@@ -29,11 +29,6 @@ def loopback_where_possible(coordinator: str) -> Iterator[None]:
 
     By itself JAX takes the address that the host's name stands for. There is no option for it;
     where the insides of another version differ, it does as it likes.
-
-    Parameters
-    ----------
-    coordinator : str
-        ``HOST:PORT``.
     """
     inside: Any = importlib.import_module("jaxlib._jax")
     name = "make_gloo_tcp_collectives"

@@ -132,9 +132,10 @@ def together(n_processes: int) -> Iterator[None]:
         end_process("Stopped. The same command with --resume resumes from the checkpoint.", 130)
     except BaseException as error:
         if is_loss(error):
+            first_line = (str(error).splitlines() or [type(error).__name__])[0][:200]
             end_process(
                 "A process of the job was lost, and the others cannot continue without it "
-                f"({_first_line(error)}). Start the same command again with --resume."
+                f"({first_line}). Start the same command again with --resume."
             )
         # Whatever it is, leaving as usual would wait for processes that wait for this one.
         code = getattr(error, "exit_code", getattr(error, "code", None))
@@ -164,8 +165,3 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
             return
         limit = os.environ.get(STUCK_AFTER)
         yield [stack.enter_context(Watchdog(float(limit) if limit else None)).beat]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0][:200]

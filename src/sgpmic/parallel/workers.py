@@ -60,14 +60,9 @@ class JobFit(NamedTuple):
 
 
 def job_parameters(model: SGPMIC) -> dict[str, Any]:
-    """Return an estimator's parameters for :func:`write_job`.
+    """Return an estimator's parameters for :func:`write_job`, or raise for those without use.
 
     A RandomState is asked for a seed, and a relative path means what it means here.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For those that cannot be used, before anything is started.
     """
     model.check_settings()
     parameters: dict[str, Any] = model.get_params(deep=False)
@@ -97,18 +92,9 @@ def write_job(
 ) -> None:
     """Write what one process of a job has to do into a folder of its own.
 
-    Parameters
-    ----------
-    folder : Path
-    parameters : mapping
-        Of the estimator. All processes must be able to write to the checkpoint.
-    table : str or None
-        A file of which the process reads its share.
-    columns : sequence of str
-        The features in the file; all columns by default.
-    rows : sequence of ndarrays
-        Without a file: pieces of this process's rows. The process removes the folder if its
-        parent is lost, since nobody else will.
+    It reads its share of a file, ``table``, of which ``columns`` are the features (all by default).
+    Without a file, ``rows`` are pieces of its rows; it then removes the folder if its parent is
+    lost, since nobody else will.
     """
     from sgpmic.storage.settings_file import write_settings
 
@@ -130,20 +116,13 @@ def write_job(
 
 
 class Results(NamedTuple):
-    """What one process of a job has left.
+    """What one process of a job has left."""
 
-    Attributes
-    ----------
-    labels, memberships, embedding : ndarray
-        Of its own rows.
-    shared : tuple of bytes and list
-        What all processes have in common, from the first one: the model file, and the category
-        and message of every warning of the package. Others leave nothing.
-    """
-
-    labels: np.ndarray
+    labels: np.ndarray  # of its own rows, as the next two
     memberships: np.ndarray
     embedding: np.ndarray
+    #: What all processes have in common, from the first one: the model file, and the category and
+    #: message of every warning of the package. Others leave nothing.
     shared: tuple[bytes, list[list[str]]]
 
 
@@ -177,16 +156,9 @@ class LocalWorkers:
         self._ended = False
 
     def run(self, folder: Path, variables: Mapping[str, str], *, shown: bool = False) -> Ending:
-        """Run a process to its end.
+        """Run the job in a folder to its end, with more variables in its environment.
 
-        Parameters
-        ----------
-        folder : Path
-            Its job.
-        variables : mapping of str to str
-            For its environment, beside those of this process.
-        shown : bool
-            Whether its output is shown where that of this process is.
+        ``shown`` says whether its output is shown where that of this process is.
         """
         log = folder / "runtime.log"
         log.touch()
@@ -220,22 +192,11 @@ def run_job(
     places: Sequence[Place],
     start: Callable[[int, dict[str, str]], Callable[[], Ending | None]],
 ) -> None:
-    """Run a job to its end.
+    """Run a job to its end; one process at each place.
 
-    Parameters
-    ----------
-    places : sequence of Place
-        Of the processes.
-    start : callable
-        Given the number of a process and the variables for its environment, it starts the process
-        and returns what tells its ending, None as long as it runs.
-
-    Raises
-    ------
-    ValueError
-        Where a process refused what it was given.
-    JobError
-        Where one was lost or failed otherwise. Others may still run.
+    Given the number of a process and the variables for its environment, ``start`` starts it and
+    returns what tells its ending, None as long as it runs. A ValueError says that a process refused
+    what it was given, a JobError that one was lost or failed otherwise; others may still run.
     """
     variables = environments(places)
     endings = wait_for_endings([start(process, mine) for process, mine in enumerate(variables)])

@@ -245,15 +245,12 @@ or None
         return np.column_stack([self.points[:, 0], self.labels + heights])
 
     def _scatter(self, places: Floats, areas: Floats, **style: Any) -> PathCollection:
-        found = self.ax_.scatter(
-            places[:, 0],
-            places[:, 1],
-            s=areas,
-            edgecolors=self.ax_.get_facecolor(),
-            linewidths=0.5 if len(self.points) <= 1_000 else 0.2,
-            rasterized=len(self.points) > _MANY_POINTS,
-            **style,
-        )
+        usual = {
+            "edgecolors": self.ax_.get_facecolor(),
+            "linewidths": 0.5 if len(self.points) <= 1_000 else 0.2,
+            "rasterized": len(self.points) > _MANY_POINTS,
+        }
+        found = self.ax_.scatter(places[:, 0], places[:, 1], s=areas, **(usual | style))
         self.scatters_.append(found)
         return found
 
@@ -296,18 +293,15 @@ or None
         """Draw what is missing, or left over, as marks without a colour."""
         if not mine.any():
             return
-        grey = GREY_ON_DARK if is_dark(self.ax_) else GREY
-        marks = self.ax_.scatter(
-            places[mine, 0],
-            places[mine, 1],
-            s=0.7 * areas[mine],
-            color=grey,
-            marker=marker,
+        self._scatter(
+            places[mine],
+            0.7 * areas[mine],
+            color=GREY_ON_DARK if is_dark(self.ax_) else GREY,
+            edgecolors=None,
             linewidths=1.0,
+            marker=marker,
             label=f"{name} ({plural(mine.sum(), 'row')})",
-            rasterized=len(self.points) > _MANY_POINTS,
         )
-        self.scatters_.append(marks)
 
     def _draw_outlines(self, by_cluster: bool) -> list[Line2D]:
         if self.means is None or self.covariances is None:

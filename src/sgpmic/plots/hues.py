@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,17 +36,10 @@ class Groups(NamedTuple):
 
 
 def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
-    """Return what a column or an array is: numbers or groups.
+    """Return what a column or an array, which must have ``n_rows`` entries, is.
 
-    Parameters
-    ----------
-    values : array-like of shape (n_rows,)
-        Numbers, or labels: words, yes and no, categories, and whole numbers with at most twelve
-        different values.
-    name : str
-        What it is called.
-    n_rows : int
-        How many there must be.
+    Groups are words, yes and no, categories, and whole numbers with at most twelve different
+    values; other numbers are numbers.
     """
     categories = getattr(getattr(values, "cat", None), "categories", None)
     array: NDArray[Any] = np.ma.filled(values, np.nan) if np.ma.isMA(values) else np.asarray(values)
@@ -93,14 +87,12 @@ def _group(array: NDArray[Any], name: str, order: Sequence[Any] | None) -> Group
     """Return groups: in the order of the categories, of numbers, or the most frequent first."""
     missing = np.array([is_missing(one) for one in array], dtype=bool)
     there = array[~missing]
-    counts: dict[Any, int] = {}
-    for one in there.tolist():
-        counts[one] = counts.get(one, 0) + 1
+    counts = Counter(there.tolist())
     if order is None:
         # Numbers and booleans have an order of their own; of words the most frequent come first.
         plain = all(isinstance(one, (bool, int, float)) for one in counts)
         order = sorted(counts) if plain else sorted(counts, key=lambda one: -counts[one])
-    present = [one for one in order if counts.get(one)]
+    present = [one for one in order if counts[one]]
     shown = present
     if len(present) > MOST_LEVELS:
         frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])
@@ -116,13 +108,7 @@ def _word(value: Any) -> str:
 
 
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
-    """Return a column of a table: a data frame, a dict of columns, or an array with names.
-
-    Raises
-    ------
-    ValueError
-        Where there is no such column.
-    """
+    """Return a column of a table: a data frame, a dict of columns, or an array with names."""
     if isinstance(X, Mapping) or hasattr(X, "columns"):
         known = list(X.keys() if isinstance(X, Mapping) else X.columns)
         if name in known:

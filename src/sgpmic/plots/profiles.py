@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.plots.base import Display, Floats, Ints
 from sgpmic.report.statistics import cluster_profiles, level_shares
+from sgpmic.report.words import signed
 from sgpmic.tables.description import describe
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ class ProfilesDisplay(Display):
         )
         for (row, column), value in np.ndenumerate(table):
             colour = "white" if abs(value) > 0.7 * limit else "black"
-            words = f"{value:+.1f}".replace("-", "−")
             size = 8 if named else 7
+            words = signed(value, 1)
             ax.text(column, row, words, ha="center", va="center", color=colour, fontsize=size)
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)

@@ -20,18 +20,10 @@ _LETTER, _LINE = 0.62, 1.35
 
 
 def write_texts(ax: Axes, places: Floats, labels: Any, size: float = 8.0) -> list[Text]:
-    """Write texts at points.
+    """Write texts at the places of rows, (n_rows, 2), on axes that have their limits already.
 
-    Parameters
-    ----------
-    ax : matplotlib Axes
-        With the limits that they are drawn with.
-    places : ndarray of shape (n_rows, 2)
-    labels : mapping of int to str, or sequence of n_rows texts
-        Of a mapping from row numbers, all are written. Of a sequence, empty ones are left out, and
-        those that would lie over an earlier one.
-    size : float
-        Of the font, in points.
+    Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
+    are left out, and those that would lie over an earlier one.
     """
     if isinstance(labels, Mapping):
         rows = [int(row) for row in labels]

@@ -26,79 +26,35 @@ class Principal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunContent:
-    """Everything that the page of one run needs.
-
-    Parameters
-    ----------
-    title : str
-    feature_names : tuple of str, one a column of ``values``
-    values : ndarray of shape (n_samples, n_features)
-        The columns of numbers, in their own units; NaN where missing.
-    dates : tuple of str
-        Those of the columns of numbers that are dates: days since 1970.
-    categories : tuple of Levels
-        The columns of words.
-    columns : list of dict
-        Every column of the table and what became of it: ``name``, ``kind``, ``summary``,
-        ``n_missing`` (None where it was not looked at), ``n_rows``, ``becomes`` and ``warning``.
-    embedding : ndarray of shape (n_samples, n_components)
-    memberships : ndarray of shape (n_samples, n_clusters)
-    means, covariances, weights : ndarrays
-        The latent mixture: (n_clusters, n_components), (n_clusters, n_components, n_components)
-        and (n_clusters,).
-    principal : Principal or None
-        The rows as a principal component analysis shows them, beside the learned picture.
-    ids : list of str or None
-        Names of the rows; None for their numbers.
-    given_labels : list of str or None
-        A known grouping to compare with, and ``label_name``, what it is called.
-    cluster_names : list of str
-        What clusters are called; empty, or an empty one, for their numbers.
-    history : dict of str to list
-        As ``SGPMIC.history_``.
-    starts : list of dict
-        As ``SGPMIC.starts_``, with or without the labels.
-    choice : str
-        Why one of several starts was kept.
-    support : str
-        A sentence on whether there are clusters at all.
-    committee : list of dict
-        As ``SGPMIC.committee_``.
-    number_of_clusters : dict or None
-        As ``SGPMIC.number_of_clusters_``.
-    settings : dict
-        What was asked for.
-    warnings : list of str
-    times : dict of str to float
-        Seconds.
-    versions : dict of str to str
-    """
+    """Everything that the page of one run needs, of N rows, M clusters and Q latent dimensions."""
 
     title: str
-    feature_names: tuple[str, ...]
-    values: Floats
-    embedding: Floats
-    memberships: Floats
-    means: Floats
-    covariances: Floats
-    weights: Floats
-    dates: tuple[str, ...] = ()
-    categories: tuple[Levels, ...] = ()
+    feature_names: tuple[str, ...]  # of the columns of numbers
+    values: Floats  # (N, n_features): the columns of numbers, in their own units, NaN where missing
+    embedding: Floats  # (N, Q)
+    memberships: Floats  # (N, M)
+    means: Floats  # (M, Q), of the latent mixture
+    covariances: Floats  # (M, Q, Q)
+    weights: Floats  # (M,)
+    dates: tuple[str, ...] = ()  # columns of numbers that are dates: days since 1970
+    categories: tuple[Levels, ...] = ()  # the columns of words
+    #: Every column of the table and what became of it (`sgpmic.tables.columns.Column`);
+    #: ``n_missing`` is None where it was not looked at.
     columns: list[dict[str, Any]] = field(default_factory=list)
-    principal: Principal | None = None
-    cluster_names: list[str] = field(default_factory=list)
-    ids: list[str] | None = None
-    given_labels: list[str] | None = None
-    label_name: str = "given label"
-    history: dict[str, list[Any]] = field(default_factory=dict)
-    starts: list[dict[str, Any]] = field(default_factory=list)
-    choice: str = ""
-    support: str = ""
-    committee: list[dict[str, Any]] = field(default_factory=list)
-    number_of_clusters: dict[str, Any] | None = None
-    settings: dict[str, str | int | float] = field(default_factory=dict)
+    principal: Principal | None = None  # drawn beside the learned picture
+    cluster_names: list[str] = field(default_factory=list)  # none, or "", for their numbers
+    ids: list[str] | None = None  # names of the rows; None for their numbers
+    given_labels: list[str] | None = None  # a known grouping to compare with
+    label_name: str = "given label"  # what it is called
+    history: dict[str, list[Any]] = field(default_factory=dict)  # as SGPMIC.history_
+    starts: list[dict[str, Any]] = field(default_factory=list)  # as SGPMIC.starts_
+    choice: str = ""  # why one of several starts was kept
+    support: str = ""  # a sentence on whether there are clusters at all
+    committee: list[dict[str, Any]] = field(default_factory=list)  # as SGPMIC.committee_
+    number_of_clusters: dict[str, Any] | None = None  # as SGPMIC.number_of_clusters_
+    settings: dict[str, str | int | float] = field(default_factory=dict)  # what was asked for
     warnings: list[str] = field(default_factory=list)
-    times: dict[str, float] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)  # in seconds
     versions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -166,16 +122,9 @@ def content_from_model(
 ) -> RunContent:
     """Gather the content of a report from a fitted :class:`sgpmic.SGPMIC`.
 
-    Parameters
-    ----------
-    model : SGPMIC
-    values : ndarray of shape (n_samples, n_features)
-        What it was fitted on; where the model has an encoder, what that made of the table.
-    title : str
-    feature_names : tuple of str or None
-        None for those the model has seen, or "feature 0", ….
-    **more
-        Other fields of :class:`RunContent`: ids, given_labels, warnings, times, …
+    ``values`` are what it was fitted on; where it has an encoder, what that made of the table. By
+    default ``feature_names`` are those the model has seen, or "feature 0", …. ``more`` are other
+    fields of :class:`RunContent`: ids, given_labels, warnings, times, …
     """
     values = np.asarray(values, dtype=np.float64)
     principal = principal_components(values, model.units_)

@@ -15,36 +15,17 @@ SMALL_EFFECT = 0.2
 
 
 class Difference(NamedTuple):
-    """One thing in which a cluster differs from all other rows.
+    """One thing in which a cluster differs from all other rows."""
 
-    Attributes
-    ----------
-    name : str
-        A column, a level ("colour: red"), or a gap ("colour is missing").
-    effect : float
-        Cohen's d of a number, Cohen's h of a share.
-    inside, outside : str
-        The mean, or the share, in the cluster and elsewhere.
-    column : str
-        The column that it is about.
-    """
-
-    name: str
-    effect: float
-    inside: str
-    outside: str
-    column: str
+    name: str  # a column, a level ("colour: red"), or a gap ("colour is missing")
+    effect: float  # Cohen's d of a number, Cohen's h of a share
+    inside: str  # the mean, or the share, in the cluster
+    outside: str  # and elsewhere
+    column: str  # that it is about
 
 
 def find_differences(content: RunContent, profiles: Profiles) -> list[list[Difference]]:
-    """Return what sets every cluster apart, the largest effects first.
-
-    Parameters
-    ----------
-    content : RunContent
-    profiles : Profiles
-        Of the columns of numbers.
-    """
+    """Return what sets every cluster apart, the largest effects first."""
     M = content.n_clusters
     found: list[list[Difference]] = [[] for _ in range(M)]
     for j, name in enumerate(content.feature_names):

@@ -182,17 +182,8 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     """Return the lines between the regions of different most probable components.
 
     Marching squares for several labels: two crossings on a cell's edges are joined; three or
-    four, where regions meet, are joined to their mean.
-
-    Parameters
-    ----------
-    xs, ys : ndarrays of shape (n_x,), (n_y,)
-    joint : ndarray of shape (n_y, n_x, n_components)
-        log π_m N at the grid's points.
-
-    Returns
-    -------
-    segments : ndarray of shape (n_segments, 4)
+    four, where regions meet, are joined to their mean. ``joint`` is log π_m N at the grid's points,
+    (n_y, n_x, n_components).
     """
     winner = joint.argmax(axis=2)
     X, Y = np.meshgrid(xs, ys)
@@ -228,18 +219,8 @@ def outline(rows: Floats, mean: Floats, covariance: Floats, n_points: int = 100)
     """Return a line around 90 % of a cluster's rows, of the shape of its Gaussian.
 
     Learning draws the rows of a cluster closer together than its Gaussian says, so that the
-    Gaussian's own 90 % would hold nearly all of them. The size is that of the rows.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, 2)
-        The cluster's rows; of none, the line holds 90 % of the Gaussian.
-    mean, covariance : ndarrays of shape (2,), (2, 2)
-    n_points : int
-
-    Returns
-    -------
-    line : ndarray of shape (n_points, 2)
+    Gaussian's own 90 % would hold nearly all of them. The size is that of the rows; without any,
+    the line holds 90 % of the Gaussian.
     """
     root = np.linalg.cholesky(positive(covariance))
     radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom

@@ -29,6 +29,7 @@ from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, 
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
+    NumberByCluster,
     Profiles,
     Sizes,
     cluster_profiles,
@@ -49,6 +50,7 @@ from sgpmic.report.words import (
     percent,
     plural,
     shorten,
+    signed,
     together,
 )
 from sgpmic.tables.description import Levels, kind_words
@@ -78,18 +80,9 @@ def render_report(
 ) -> str:
     """Return the report of a run as the text of one HTML file.
 
-    Parameters
-    ----------
-    content : RunContent
-    max_rows : int
-        More rows than this are drawn as a random sample; all numbers are of all rows.
-    only_picture : bool
-        Whether to show the latent space alone, as in a notebook's cell.
-
-    Returns
-    -------
-    page : str
-        The same content gives the same page, byte for byte. Write it as UTF-8.
+    More than ``max_rows`` rows are drawn as a random sample; all numbers are of all rows. With
+    ``only_picture`` it shows the latent space alone, as in a notebook's cell. The same content
+    gives the same page, byte for byte. Write it as UTF-8.
     """
     sizes = cluster_sizes(content.memberships)
     profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
@@ -123,21 +116,16 @@ def render_report(
             sizes=sizes.counts.tolist(),
             picture_words=_picture_words(content, sizes),
             notes=_picture_notes(content, shown),
-            columns=_columns(content),
-            more_columns=max(len(content.columns) - _MOST_COLUMNS, 0),
+            most_columns=_MOST_COLUMNS,
             cards=_cards(content, sizes, find_differences(content, profiles), typical),
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
             certain_words=together(_certain_words(content)),
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared),
-            measured=_measured_table(content, measured),
-            starts=_starts(content),
-            choice=shorten(content.choice, 600),
+            measured=_measured(content, measured),
             names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
-            committee=_committee(content),
             numbers=number_chart(content.number_of_clusters),
-            times=[(name, duration(value)) for name, value in content.times.items()],
         )
     )
     return page.lstrip()
@@ -153,11 +141,18 @@ def _environment() -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["shorten"] = shorten
-    environment.filters["number"] = any_number
-    environment.filters["percent"] = percent
-    environment.filters["exact"] = exact_percent
-    environment.filters["count"] = lambda value: f"{value:,}"
+    environment.filters |= {
+        "shorten": shorten,
+        "number": any_number,
+        "digits": lambda value, digits: number(float(value), digits),
+        "decimals": lambda value: number(round(float(value), 3), 3),
+        "percent": percent,
+        "exact": exact_percent,
+        "count": lambda value: f"{value:,}",
+        "duration": duration,
+        "kind": kind_words,
+        "together": together,
+    }
     return environment
 
 
@@ -278,28 +273,6 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
     return notes
 
 
-def _columns(content: RunContent) -> list[dict[str, Any]]:
-    """Return the table of columns."""
-    return [
-        {
-            "name": shorten(column["name"], 60) or "(no name)",
-            "kind": kind_words(shorten(column["kind"], 30)),
-            "summary": shorten(column["summary"], 120),
-            "missing": together(_missing_words(column["n_missing"], int(column["n_rows"]))),
-            "becomes": shorten(column["becomes"], 200),
-            "used": not str(column["becomes"]).startswith("left out"),
-            "warning": shorten(column["warning"] or "", 400),
-        }
-        for column in content.columns[:_MOST_COLUMNS]
-    ]
-
-
-def _missing_words(count: int | None, n_rows: int) -> str:
-    if count is None:  # nobody has looked
-        return ""
-    return f"{count:,} ({percent(count / n_rows)})" if count else "none"
-
-
 def _cards(
     content: RunContent,
     sizes: Sizes,
@@ -328,7 +301,7 @@ def _card_line(difference: Difference, largest: float) -> dict[str, Any]:
     limit = abs(effect) >= LARGEST_EFFECT
     return {
         "name": shortened(difference, 60),
-        "effect": ("beyond " if limit else "") + f"{effect:+.2f}".replace("-", "−"),
+        "effect": ("beyond " if limit else "") + signed(effect, 2),
         "low": effect < 0,
         "bar": effect_bar(effect, largest),
         "inside": together(difference.inside),
@@ -409,50 +382,13 @@ def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
     }
 
 
-def _measured_table(content: RunContent, values: Floats | None) -> dict[str, Any] | None:
+def _measured(content: RunContent, values: Floats | None) -> NumberByCluster | None:
     """Return a label that is a continuous number, summarised in every cluster."""
     if values is None:
         return None
-    found = number_by_cluster(values, content.labels, content.n_clusters)
-    return {
-        "eta": number(round(found.eta_squared, 3), 3),
-        "lines": [
-            [f"{count:,}", number(float(mean)), number(float(deviation))]
-            for count, mean, deviation in zip(*found[:3], strict=True)
-        ],
-    }
-
-
-def _committee(content: RunContent) -> list[dict[str, str]]:
-    """Return the table of the committee's members."""
-    return [
-        {
-            "name": shorten(member["name"], 40),
-            "weight": percent(float(member["weight"])),
-            "cut": number(round(float(member["cut"]), 3), 3),
-            "agreement": number(round(float(member["agreement"]), 3), 3),
-        }
-        for member in content.committee
-    ]
+    return number_by_cluster(values, content.labels, content.n_clusters)
 
 
 def _unsaid(warning: str, said: str) -> str:
     """Return what a warning adds to a sentence that stands above it already."""
-    rest = warning.removeprefix(said).strip()
-    return rest or warning
-
-
-def _starts(content: RunContent) -> list[dict[str, Any]]:
-    """Return the table of starts."""
-    return [
-        {
-            "name": f"{shorten(start.get('embedding', '–'), 30)} + "
-            f"{shorten(start.get('memberships', '–'), 30)}",
-            "bound": number(float(start.get("bound", np.nan)), 6),
-            "agreement": number(round(float(start.get("agreement", np.nan)), 3), 3),
-            "rounds": any_number(start.get("n_iter", "–")),
-            "converged": any_number(start.get("converged", "–")),
-            "kept": bool(start.get("kept")),
-        }
-        for start in content.starts
-    ]
+    return warning.removeprefix(said).strip() or warning

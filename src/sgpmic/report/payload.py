@@ -11,8 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +52,7 @@ def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
     return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """Which rows and features the script gets, and in what precision."""
 
     rows: Ints
@@ -63,17 +61,10 @@ class Shown:
 
 
 def choose_shown(content: RunContent, profiles: Profiles, must: Ints, limit: int) -> Shown:
-    """Choose rows and features so that the page stays of a reasonable size.
+    """Choose rows, at most ``limit``, and features so that the page is of a reasonable size.
 
-    Parameters
-    ----------
-    content : RunContent
-    profiles : Profiles
-        Where not all features can be kept, those that set clusters apart most are.
-    must : ndarray of int
-        Rows that the page speaks of, kept in any case.
-    limit : int
-        Most rows.
+    Rows that the page speaks of, ``must``, are kept in any case. Where not all features can be
+    kept, those that set clusters apart most are.
     """
     n, p = content.values.shape
     rows = np.arange(n)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import xlogy
+from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic.report.content import Floats, Ints
@@ -56,12 +56,6 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and where one side has no rows, and
     never beyond ±:data:`LARGEST_EFFECT`. Missing values (NaN) do not count.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples, n_features)
-    labels : ndarray of shape (n_samples,)
-    n_clusters : int
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
@@ -132,13 +126,7 @@ class Shares(NamedTuple):
 def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Shares:
     """Compare how often clusters and all other rows have every level of a category.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,)
-        The level of every row, -1 where it is missing: such rows do not count.
-    n_levels : int
-    labels : ndarray of shape (n_samples,)
-    n_clusters : int
+    Rows whose level is missing, with the code -1, do not count.
     """
     table = np.zeros((n_clusters, n_levels))
     seen = codes >= 0
@@ -147,14 +135,7 @@ def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> S
 
 
 def missing_shares(missing: NDArray[np.bool_], labels: Ints, n_clusters: int) -> Shares:
-    """Compare how often cells are missing in clusters and in all other rows, column by column.
-
-    Parameters
-    ----------
-    missing : ndarray of bool, shape (n_samples, n_columns)
-    labels : ndarray of shape (n_samples,)
-    n_clusters : int
-    """
+    """Compare how often cells are missing in clusters and in all other rows, column by column."""
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     return _compare_shares(_indicators(labels, n_clusters).T @ missing, sizes[:, None])
 
@@ -190,12 +171,7 @@ def continuous_labels(given: list[str]) -> Floats | None:
 
     Numbers are taken for a measurement where some are not whole and more than ten differ, or where
     more than twenty whole ones differ and they do not simply count from 0 or 1, as codes of classes
-    do. Missing labels become NaN.
-
-    Parameters
-    ----------
-    given : list of str
-        Empty where missing.
+    do. Missing labels, which are empty, become NaN.
     """
     different = {label for label in given if label}
     try:
@@ -218,14 +194,7 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
     r"""Summarise a number in every cluster.
 
     The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
-    \bar y)^2`; NaN where the number never changes.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples,)
-        NaN where missing: such rows do not count.
-    labels : ndarray of shape (n_samples,)
-    n_clusters : int
+    \bar y)^2`; NaN where the number never changes. Missing values (NaN) do not count.
     """
     seen = np.isfinite(values)
     mine, y = labels[seen], values[seen]
@@ -246,12 +215,6 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
     return NumberByCluster(counts, means + centre, deviations, eta)
 
 
-def entropies(memberships: Floats) -> Floats:
-    """Return −Σ_m s log s of every row, with 0 log 0 = 0."""
-    result: Floats = -xlogy(memberships, memberships).sum(axis=1)
-    return result
-
-
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
     """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
     certainty = memberships.max(axis=1)
@@ -260,7 +223,7 @@ def doubtful_rows(memberships: Floats, count: int) -> Ints:
         candidates = np.flatnonzero(certainty <= worst)
     else:
         candidates = np.arange(len(certainty))
-    entropy = entropies(memberships[candidates])
+    entropy = entr(memberships[candidates]).sum(axis=1)
     return candidates[np.lexsort((candidates, -entropy, certainty[candidates]))][:count]
 
 

@@ -33,6 +33,11 @@ def number(value: float, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
+def signed(value: float, digits: int) -> str:
+    """Return a difference with its sign, a true minus."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def day(days: float) -> str:
     """Return days since 1970 as a date, – where there is none."""
     if not math.isfinite(days):

@@ -41,16 +41,10 @@ _REST = "rest.sgpmic"
 class Checkpoint:
     """Keeps snapshots in a folder (:class:`sgpmic.learning.snapshots.CheckpointWriter`).
 
-    Parameters
-    ----------
-    path : path-like
-        A folder that all processes can read and write.
-    group : ProcessGroup
-    belongs_to : mapping of str to str
-        Marks of the data, the settings and the program (:func:`open_checkpoint`). Learning resumes
-        only where all of them are the same: otherwise the result would be nobody's.
-    every : int
-        Rounds between two snapshots. The end of a start is always kept.
+    All processes can read and write it. It belongs to the data, the settings and the program that
+    are marked (:func:`open_checkpoint`): learning resumes only where all of them are the same, or
+    the result would be nobody's. There are ``every`` rounds between two snapshots; the end of a
+    start is always kept.
     """
 
     def __init__(
@@ -124,7 +118,10 @@ class Checkpoint:
             nothing = {name: np.zeros(0) for name in _by_row(outcome.state)}
             leaves = state_leaves(_with_rows(outcome.state, nothing))
             arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
-            described.append(_describe_outcome(outcome, len(leaves)))
+            # The first change is measured against a bound that is no number, which no header holds.
+            bound = outcome.bound if outcome.history else None
+            says = {name: getattr(outcome, name) for name in _DESCRIBED}
+            described.append({**says, "bound": bound, "leaves": len(leaves)})
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,
@@ -143,10 +140,7 @@ class Checkpoint:
     def load(self, template: State) -> Snapshot | None:
         """Return the newest snapshot, X and S of this process's rows; None where there is none.
 
-        Raises
-        ------
-        ModelFileError
-            Where it is damaged or belongs to another fit.
+        A `ModelFileError` says that it is damaged, or belongs to another fit.
         """
         # The first process decides, or one that is late could see a folder that is being removed.
         rounds = self._rounds()
@@ -166,7 +160,10 @@ class Checkpoint:
             leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
             by_row = {name: own[f"{i}.{name}"] for name in names}
             state = _with_rows(state_from_leaves(template, leaves), by_row)
-            outcomes.append(_restore_outcome(described, state))
+            says = {name: described[name] for name in _DESCRIBED}
+            if says["bound"] is None:
+                says["bound"] = float("nan")
+            outcomes.append(Outcome(state=state, **{**says, "notes": tuple(says["notes"])}))
         return Snapshot(list(header["seeds"]), outcomes)
 
     def _check_belongs(self, found: Mapping[str, str]) -> None:
@@ -222,31 +219,8 @@ def _with_rows(state: State, by_row: Mapping[str, Any]) -> State:
     )
 
 
-def _describe_outcome(outcome: Outcome, n_leaves: int) -> dict[str, Any]:
-    """Return what a header says of a start."""
-    return {
-        "leaves": n_leaves,
-        # The first change is measured against a bound that is no number, which no header holds.
-        "bound": outcome.bound if outcome.history else None,
-        "converged": outcome.converged,
-        "history": outcome.history,
-        "notes": list(outcome.notes),
-        "broke_off": outcome.broke_off,
-        "ended": outcome.ended,
-    }
-
-
-def _restore_outcome(described: dict[str, Any], state: State) -> Outcome:
-    """Return the start that a header tells of."""
-    return Outcome(
-        state=state,
-        bound=float("nan") if described["bound"] is None else described["bound"],
-        converged=described["converged"],
-        history=described["history"],
-        notes=tuple(described["notes"]),
-        broke_off=described["broke_off"],
-        ended=described["ended"],
-    )
+#: What a header says of a start.
+_DESCRIBED = ("bound", "converged", "history", "notes", "broke_off", "ended")
 
 
 #: Parameters that do not change what is learned.
@@ -265,15 +239,7 @@ def open_checkpoint(
 ) -> Checkpoint | None:
     """Return the checkpoint of a fit, however many processes there are; None without a folder.
 
-    Parameters
-    ----------
-    computation : Computation
-    own : ndarray of shape (n_own, n_features)
-        The rows of this process.
-    group : ProcessGroup
-    parameters : mapping
-        The estimator's. A seed that is no number has no mark: the checkpoint holds the seeds that
-        were drawn.
+    A seed that is no number has no mark: the checkpoint holds the seeds that were drawn.
     """
     if computation.checkpoint is None:
         return None

@@ -24,27 +24,14 @@ class LockedError(Exception):
 
 
 class FolderLock:
-    """The lock of a folder, which this process may have or not.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """The lock of a folder, which this process may have or not."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _NAME
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises
-        ------
-        LockedError
-            Where somebody else has it.
-        OSError
-            Where the folder cannot be written to.
-        """
+        """Take the lock, or raise a LockedError where somebody else has it."""
         while self._descriptor is None:
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             descriptor = os.open(self._path, flags, 0o666)

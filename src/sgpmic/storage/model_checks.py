@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sgpmic.kernels import KERNELS
+from sgpmic.storage.json_kinds import NUMBER, check_kinds
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -22,14 +23,7 @@ _KINDS = {"reference.keys": np.uint64, "reference.order": np.int64, "features_se
 
 
 def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless the arrays are those of a predictor.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    kernel : mapping
-        The ``name`` and ``ard`` of the kernel.
-    """
+    """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
     for name, shape in _shapes(arrays).items():
         array = arrays[name]
         if array.shape != shape:
@@ -126,47 +120,38 @@ def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
         kind(ard=ard, **{name: values[g] for name, values in parameters.items()})
 
 
+_HEADER = {
+    "scaling": str,
+    "feature_names": (None, [str]),
+    "attributes": {
+        "lower_bound_": NUMBER,
+        "n_iter_": int,
+        "converged_": bool,
+        "n_features_in_": int,
+    },
+    "history": {Any: [(*NUMBER, bool)]},
+    "starts": [dict],
+    "committee": [dict],
+    "support": (None, {"statistic": NUMBER, "p_value": NUMBER, "part": str, "noise": str}),
+    "number_of_clusters": (None, dict),
+    "number_of_dimensions": (None, dict),
+}
+
+
 def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
-    P = arrays["offset"].size
-    if "reduction" in arrays:  # of a sparse matrix; it is checked with its reduction
-        P = header["attributes"]["n_features_in_"]
+    check_kinds(header, _HEADER)
+    P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
+    # Of a sparse matrix it is checked with its reduction.
+    if n_features != P and "reduction" not in arrays:
+        raise ValueError(f"n_features_in_ is {n_features}, not {P}")
     if header["scaling"] not in ("each", "one", "none"):
         raise ValueError("its scaling is not known")
     names = header["feature_names"]
-    if names is not None and not (_is_list(names, str) and len(set(names)) == len(names) == P):
-        raise ValueError(f"it does not name {P} features")
-    _check_attributes(header["attributes"], P)
-    history = header["history"]
-    if not isinstance(history, dict) or not all(_is_list(v, int, float) for v in history.values()):
-        raise ValueError("its history has something other than numbers")
-    starts, committee = header["starts"], header["committee"]
-    if not _is_list(starts, dict) or not _is_list(committee, dict):
-        raise ValueError("its starts or its committee are not lists of descriptions")
-    for i in range(len(starts)):
+    if names is not None and not len(set(names)) == len(names) == n_features:
+        raise ValueError(f"it does not name {n_features} features")
+    for i in range(len(header["starts"])):
         # Those of the process that wrote the file; the embedding may be of a sample of all rows.
         labels = arrays[f"start.{i}.labels"]
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
             raise ValueError(f"the labels of start {i} are not whole numbers")
-    for name in ("support", "number_of_clusters", "number_of_dimensions"):
-        if not (header[name] is None or isinstance(header[name], dict)):
-            raise ValueError(f"its {name} is not a description")
-    support = header["support"]
-    if support is not None and not (
-        _is_list([support["statistic"], support["p_value"]], int, float)
-        and _is_list([support["part"], support["noise"]], str)
-    ):
-        raise ValueError("its support is not a description")
-
-
-def _check_attributes(attributes: Any, n_features: int) -> None:
-    kinds = {"lower_bound_": (int, float), "n_iter_": (int,), "converged_": (bool,)}
-    for name, kind in kinds.items():
-        if not isinstance(attributes[name], kind):
-            raise ValueError(f"{name} is {attributes[name]!r}")
-    if attributes["n_features_in_"] != n_features:
-        raise ValueError(f"n_features_in_ is {attributes['n_features_in_']!r}, not {n_features}")
-
-
-def _is_list(value: Any, *kinds: type) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kinds) for item in value)

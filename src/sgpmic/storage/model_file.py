@@ -21,7 +21,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -47,8 +46,6 @@ _LONGEST_HEADER = 100_000_000
 _SHORT_HEADER = 4_000_000
 _DATA_PER_HEADER = 4
 _LENGTH_BYTES = 8
-# Far below where Python's own recursion limit would end writing or reading.
-_DEEPEST_HEADER = 50
 
 _OTHER_KINDS = (
     (b"\x80", "a pickle"),
@@ -68,23 +65,9 @@ def write_model(
 ) -> None:
     """Write a model file, wholly or not at all.
 
-    Parameters
-    ----------
-    path : path-like
-        The file to write.  An existing one is replaced in one step once the new one is safely
-        on disk; whatever goes wrong before leaves it untouched.
-    header : mapping
-        What to remember beside the arrays: text, finite numbers, booleans, None, and lists and
-        mappings of those.  Tuples come back as lists.
-    arrays : mapping of str to numpy.ndarray
-        Boolean, integer or floating-point arrays of any shape.
-
-    Raises
-    ------
-    ModelFileError
-        If the header or an array has no place in a model file.
-    OSError
-        If the file cannot be written.
+    The header holds text, finite numbers, booleans, None, and lists and mappings of those (tuples
+    come back as lists); arrays are boolean, integer or floating-point, of any shape. A
+    `ModelFileError` says that something has no place in a model file.
     """
     target = os.path.realpath(os.fspath(path))
     content = _serialise(target, header, arrays)
@@ -98,26 +81,10 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Read a model file and check every byte that matters.
+    """Return the header and the arrays of a model file; every byte that matters is checked.
 
-    Parameters
-    ----------
-    path : path-like
-        A file that `write_model` wrote.
-
-    Returns
-    -------
-    header : dict
-        The header as it was given.
-    arrays : dict of str to numpy.ndarray
-        The arrays as they were given, writable and in the machine's byte order.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is not a model file, is damaged, or was written by a newer version.
-    OSError
-        If the file does not exist or cannot be read.
+    Arrays are writable and in the machine's byte order. A `ModelFileError` says that the file is
+    not a model file, is damaged, or was written by a newer version.
     """
     name = os.fspath(path)
     with _explained(name, "cannot read the model file: check the path and its permissions"):
@@ -138,20 +105,19 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
     import safetensors.numpy  # when there is a file: learning needs none
 
     try:
-        plain_header = _plain_value("header", header)
         plain = {name: _plain_array(name, array) for name, array in arrays.items()}
         document: dict[str, Any] = {
             "format": FORMAT,
-            "package": plain_header.get("package"),
-            "header": plain_header,
+            "package": header.get("package"),
+            "header": header,
             "checksums": {name: _array_checksum(array) for name, array in plain.items()},
         }
         document["checksum"] = _document_checksum(document)
         text = json.dumps(document, allow_nan=False)
     except ModelFileError as error:
         raise ModelFileError(f"{path} was not written because {error}") from None
-    except ValueError as error:
-        # An integer of thousands of digits, for one.
+    except (TypeError, ValueError) as error:
+        # An infinite number, for one.
         raise ModelFileError(
             f"{path} was not written because its header cannot be put into JSON ({error}): "
             "pass simpler values"
@@ -163,36 +129,6 @@ def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.nda
             "something out"
         )
     return content
-
-
-def _plain_value(where: str, value: Any, depth: int = 0) -> Any:
-    """Return `value` in plain JSON types, or refuse it."""
-    if depth > _DEEPEST_HEADER:
-        raise ModelFileError(
-            f"its header is nested more than {_DEEPEST_HEADER} levels deep, or contains itself: "
-            "flatten it"
-        )
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ModelFileError(
-                f"{where} is {value}, which JSON does not know: put it into an array"
-            )
-        return float(value)
-    if isinstance(value, list | tuple):
-        return [_plain_value(f"{where}[{i}]", item, depth + 1) for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise ModelFileError(
-                    f"{where} has the key {key!r}, which is not text: use strings as keys"
-                )
-        return {k: _plain_value(f"{where}[{k!r}]", v, depth + 1) for k, v in value.items()}
-    raise ModelFileError(
-        f"{where} is a {type(value).__name__}: use text, numbers, lists and dictionaries in the "
-        "header, and put the rest into arrays"
-    )
 
 
 def _plain_array(name: str, array: np.ndarray) -> np.ndarray:

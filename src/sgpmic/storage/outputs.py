@@ -65,8 +65,3 @@ def table_bytes(columns: Columns, *, header: bool = True) -> bytes:
     lists = (np.asarray(values).tolist() for values in columns.values())
     writer.writerows(zip(*lists, strict=True))
     return buffer.getvalue().encode()
-
-
-def write_table(path: Path, columns: Columns) -> None:
-    """Write columns of equal length as CSV."""
-    write_bytes(path, table_bytes(columns))

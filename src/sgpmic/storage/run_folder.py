@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sgpmic.storage.json_kinds import NUMBER, check_kinds
 from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
 
@@ -46,30 +47,19 @@ class Results(NamedTuple):
 
 
 class RunFolder:
-    """A folder with the results of a fit.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Attributes
-    ----------
-    results : Results
-        Of the last fit that was completed.
-    new : Results
-        Where a fit writes its own, between :meth:`make_ready` and :meth:`finish`.
-    checkpoint : Path
-        Of a fit that has not ended.
-    """
+    """A folder with the results of a fit."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        #: Of the last fit that was completed.
         self.results = Results.within(self.path)
+        #: Of a fit that has not ended.
         self.checkpoint = self.path / "checkpoint.sgpmic"
         self._unfinished = self.path / ".new"
         self._complete = self.path / ".complete"
         # The checkpoint of an unfinished run, until the fit that replaces it has one of its own.
         self._set_aside = self.path / ".checkpoint-before"
+        #: Where a fit writes its results, between `make_ready` and `finish`.
         self.new = Results.within(self._unfinished)
         self._lock = FolderLock(self.path)
 
@@ -95,20 +85,10 @@ class RunFolder:
         return any(place.is_relative_to(os.path.realpath(file)) for file in ours)
 
     def make_ready(self, *, force: bool, resume: bool) -> None:
-        """Create the folder for a fit, which ends with :meth:`leave`.
+        """Create the folder for a fit, which ends with :meth:`leave`, or raise a RunFolderError.
 
-        Parameters
-        ----------
-        force : bool
-            The results of an earlier run may be replaced, once there are new ones. Files that are
-            not a run's never are.
-        resume : bool
-            An unfinished run is to be resumed.
-
-        Raises
-        ------
-        RunFolderError
-            Unless a fit may write to the folder.
+        With ``force``, the results of an earlier run may be replaced, once there are new ones;
+        files that are not a run's never are. With ``resume``, an unfinished run is resumed.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
@@ -231,13 +211,7 @@ class RunFolder:
         self._settle()
 
     def read_record(self) -> dict[str, Any]:
-        """Return what ``run.json`` says.
-
-        Raises
-        ------
-        RunFolderError
-            Where there is no run, it has not ended, or its record is damaged or too new.
-        """
+        """Return what ``run.json`` says, or raise a RunFolderError where it says nothing."""
         if not self.path.is_dir():
             raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
         if not self.is_complete:
@@ -255,7 +229,7 @@ class RunFolder:
             record = json.loads(file.read_text(encoding="utf-8"))
             version = record["format"]
             if version == FORMAT:
-                _check_kind(record, _RECORD)
+                check_kinds(record, _RECORD)
         except OSError as error:
             raise RunFolderError(f"{file} cannot be read: {error.strerror}.") from None
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -271,39 +245,22 @@ class RunFolder:
 
 #: Far longer than the record of a table with a million columns.
 _LONGEST_RECORD = 100_000_000
-_NUMBER = (int, float)
-#: What of a record is read again, and what it must be: a list's only entry stands for all.
+#: What of a record is read again.
 _RECORD: dict[str, Any] = {
     "table": str,
     "data": {
         "rows": int,
         "features": [str],
-        "id": (str, type(None)),
-        "label": (str, type(None)),
+        "id": (str, None),
+        "label": (str, None),
         "fingerprint": str,
     },
     "settings": dict,
-    "unusual_below": _NUMBER,
+    "unusual_below": NUMBER,
     "warnings": [str],
-    "seconds": {Any: _NUMBER},
+    "seconds": {Any: NUMBER},
     "versions": {Any: str},
 }
-
-
-def _check_kind(value: Any, kind: Any) -> None:
-    """Raise a ValueError, TypeError or KeyError unless a value is of a kind."""
-    if isinstance(kind, list):
-        if not isinstance(value, list):
-            raise TypeError
-        for item in value:
-            _check_kind(item, kind[0])
-    elif isinstance(kind, dict):
-        if not isinstance(value, dict):
-            raise TypeError
-        for name in value if Any in kind else kind:
-            _check_kind(value[name], kind.get(name, kind.get(Any)))
-    elif not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError
 
 
 #: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).

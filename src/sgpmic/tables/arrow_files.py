@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpmic.tables.base import Piece, TableReader, check_unique
-from sgpmic.tables.cells import BadText, not_a_number, to_numbers, to_texts, unsupported
+from sgpmic.tables.conversions import to_texts, unsupported
 from sgpmic.tables.errors import TableError, decoding, list_names, quote
 
 _ROWS = 65536
@@ -76,22 +75,13 @@ class ArrowReader(TableReader):
     def _piece(
         self, batch: pa.RecordBatch, start: int, features: Sequence[str], texts: Sequence[str]
     ) -> Piece:
-        values = np.empty((len(batch), len(features)))
-        bad: dict[str, BadText] = {}
-        for j, name in enumerate(features):
-            with decoding(self.path, self.kind):
-                numbers = to_numbers(batch.column(name))
-            if isinstance(numbers, BadText):
-                bad[name] = numbers
-            else:
-                values[:, j] = numbers
-        if bad:
-            name = min(bad, key=lambda name: bad[name].row)
-            where = f"{self.path}, row {start + bad[name].row + 1}, column {quote(name)}"
-            raise not_a_number(where, name, bad)
+        def place(row: int) -> str:
+            return f"row {start + row + 1}"
+
         with decoding(self.path, self.kind):
+            values = self._numbers({name: batch.column(name) for name in features}, place)
             words = [to_texts(batch.column(name)) for name in texts]
-        return Piece(values, words, lambda row: f"row {start + row + 1}")
+        return Piece(values, words, place)
 
 
 class ParquetReader(ArrowReader):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from sgpmic.tables.conversions import BadCells, Floats, parse_plain_number, to_numbers
 from sgpmic.tables.errors import TableError, list_names, quote
 
-Floats = NDArray[np.float64]
+_P = TypeVar("_P")
+_R = TypeVar("_R")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
+_DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
 class Rows(NamedTuple):
@@ -28,52 +29,27 @@ class Rows(NamedTuple):
     texts: list[list[str]]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Consecutive rows as a format happens to deliver them, not yet checked.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_features)
-        The numbers; NaN where a value is missing.
-    texts : list of list of str
-        One list for every text column asked for.
-    place : callable
-        Turns the index of a row in this piece into words such as ``"line 7"``.
-    """
+class Piece(NamedTuple):
+    """Consecutive rows as a format happens to deliver them, not yet checked."""
 
     values: Floats
     texts: list[list[str]]
-    place: Callable[[int], str]
+    place: Callable[[int], str]  # of a row in this piece: "line 7"
 
 
 class TableReader(ABC):
     """A table in a file of any size, read in blocks.
 
     Nothing is held open between calls, and every call of `blocks` starts at the first row.
-
-    Attributes
-    ----------
-    path : str
-        The file, as messages name it.
-    names : tuple of str
-        The columns in the file.
-    n_rows : int or None
-        The number of rows where the file tells it without being read.
     """
 
-    path: str
-    names: tuple[str, ...]
-    n_rows: int | None = None
+    path: str  # as messages name it
+    names: tuple[str, ...]  # of the columns in the file
+    n_rows: int | None = None  # where the file tells it without being read
 
     def share(self, first: int, end: int) -> TableReader:
-        """Return a reader of the rows from ``first`` up to ``end``, which reads no others.
-
-        Raises
-        ------
-        TableError
-            For a format whose rows cannot be found without reading all those before.
-        """
+        """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
+        # Of a text file, rows cannot be found without reading all those before.
         raise TableError(
             f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
             "each reads its own rows; convert the table"
@@ -90,72 +66,34 @@ class TableReader(ABC):
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield columns as the file has them: text of text files, other formats with their types.
 
-        Parameters
-        ----------
-        names : sequence of str
-            The columns, in the order wanted.
-        block_rows : int, optional
-            The number of rows of a block (the last one has the rest); None for all rows.
-
-        Raises
-        ------
-        TableError
-            If there is no row, or the file is damaged.
+        A block has ``block_rows`` rows, the last one the rest; or, of None, all rows. A
+        `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
-        held: list[pa.Table] = []
-        n_held, empty = 0, True
-        for piece in self.raw_pieces(names):
-            done = 0
-            while done < len(piece):
-                empty = False
-                part = piece.slice(done, None if block_rows is None else block_rows - n_held)
-                held.append(part)
-                n_held += len(part)
-                done += len(part)
-                if n_held == block_rows:
-                    yield pa.concat_tables(held)
-                    held, n_held = [], 0
+        empty = True
+        sized = ((piece, len(piece)) for piece in self.raw_pieces(names))
+        for parts in _in_blocks(sized, block_rows, lambda piece, i, end: piece.slice(i, end - i)):
+            empty = False
+            yield pa.concat_tables(parts)
         if empty:
             raise self._no_rows()
-        if held:
-            yield pa.concat_tables(held)
 
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Rows]:
-        """Yield the table's rows in order, ``block_rows`` at a time (the last block has the rest).
+        """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
-        Parameters
-        ----------
-        features : sequence of str
-            The columns to read as numbers, in the order wanted.
-        texts : sequence of str
-            Columns of any type to read as text.
-        block_rows : int, optional
-            The number of rows of a block; None for one block of all rows.
-
-        Raises
-        ------
-        TableError
-            At the first rows with a value that is infinite or no number, if there is no row, or if
-            the file is damaged.
+        Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
+        error as well.
         """
-        held: list[Rows] = []
-        n_held = 0
-        for piece in self._checked_pieces(features, texts):
-            done, n_rows = 0, len(piece.values)
-            while done < n_rows:
-                end = n_rows if block_rows is None else done + block_rows - n_held
-                part = piece.values[done:end], [column[done:end] for column in piece.texts]
-                held.append(Rows(*part))
-                n_held += len(part[0])
-                done = end
-                if n_held == block_rows:
-                    yield _join(held)
-                    n_held = 0
-        if n_held:
-            yield _join(held)
+
+        def cut(piece: Piece, i: int, end: int) -> Rows:
+            return Rows(piece.values[i:end], [column[i:end] for column in piece.texts])
+
+        pieces = self._checked_pieces(features, texts)
+        sized = ((piece, len(piece.values)) for piece in pieces)
+        for parts in _in_blocks(sized, block_rows, cut):
+            yield _join(parts)
 
     def _checked_pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
         """Yield all rows, at least one; numbers are finite, or NaN where missing."""
@@ -170,6 +108,32 @@ class TableReader(ABC):
             yield piece
         if empty:
             raise self._no_rows()
+
+    def _numbers(
+        self,
+        columns: Mapping[str, pa.Array],
+        place: Callable[[int], str],
+        decimal: str = ".",
+        other: str = "",
+    ) -> Floats:
+        """Return columns as numbers, or raise for the first row with a cell that holds none.
+
+        Where ``other`` is the decimal sign of such a cell, the error says so.
+        """
+        found = {name: to_numbers(column, decimal) for name, column in columns.items()}
+        bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
+        if not bad:
+            return np.column_stack(list(found.values()))
+        first = min(bad, key=lambda name: bad[name].row)
+        also, text = [name for name in bad if name != first], bad[first].text
+        where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
+        if other and parse_plain_number(text, other) is not None:
+            raise TableError(
+                f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
+                f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
+            )
+        others = f" (nor is text in {list_names(also)})" if also else ""
+        raise TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
     def _no_rows(self) -> TableError:
         return TableError(f"{self.path} has columns but no rows; add at least one row of values")
@@ -200,6 +164,26 @@ class TableReader(ABC):
             f"{where}: the value is infinite or too large for a number{others}; correct it or "
             "remove the row"
         )
+
+
+def _in_blocks(
+    pieces: Iterable[tuple[_P, int]], block_rows: int | None, cut: Callable[[_P, int, int], _R]
+) -> Iterator[list[_R]]:
+    """Yield the parts of every block, of pieces and their numbers of rows."""
+    held: list[_R] = []
+    n_held = 0
+    for piece, n_rows in pieces:
+        done = 0
+        while done < n_rows:
+            end = n_rows if block_rows is None else min(done + block_rows - n_held, n_rows)
+            held.append(cut(piece, done, end))
+            n_held += end - done
+            done = end
+            if n_held == block_rows:
+                yield held
+                held, n_held = [], 0
+    if held:
+        yield held
 
 
 def _join(parts: list[Rows]) -> Rows:

@@ -9,8 +9,8 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from sgpmic.tables.errors import TableError, damaged, unreadable
 
@@ -22,8 +22,7 @@ _LONGEST_RECORD = 64 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Whole records, and the number of the line they start on."""
 
     data: bytes
@@ -95,15 +94,7 @@ def _squeeze(match: re.Match[bytes]) -> bytes:
 
 
 def read_start(path: str, zipped: bool, least: int) -> bytes:
-    """Return the start of a text file: some bytes, and a line with something in it if there is one.
-
-    Parameters
-    ----------
-    path, zipped
-        As for `read_chunks`.
-    least : int
-        The number of bytes wanted, if the file has so many.
-    """
+    """Return the first bytes of a text file, with a whole line that is not blank if it has one."""
     held = b""
     for text in _clean_text(path, zipped):
         held += text
@@ -115,16 +106,8 @@ def read_start(path: str, zipped: bool, least: int) -> bytes:
 def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int = 1) -> Iterator[Chunk]:
     """Yield a text file's records; blank lines at its end are left out.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    zipped : bool
-        Whether it is compressed with gzip.
-    delimiters : bytes
-        What may separate fields, which says where a quote opens a quoted field.
-    scale : int
-        How many times the usual size chunks should have.
+    ``delimiters`` may separate fields, which says where a quote opens a quoted field; chunks have
+    ``scale`` times the usual size.
     """
     line = 1
     held = b""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,50 +13,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.cells import plain, text_of, to_numbers
+from sgpmic.tables.conversions import BadCells, Codes, Floats, plain, text_of, to_numbers
 from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
-class Bad(NamedTuple):
-    """Cells that are not what their column is: the first one, and how many there are."""
-
-    row: int
-    text: str
-    n_cells: int
-
-
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column.
+    """The cells of a column."""
 
-    Attributes
-    ----------
-    sort : {'number', 'bool', 'date', 'time', 'text', 'other', 'empty'}
-        What the type says; 'other' is lists, records and bytes.
-    values : ndarray of shape (n_rows,)
-        Numbers (also of booleans), days since 1970 or shares of a day; NaN where missing. All NaN
-        for text.
-    texts : tuple of str
-        The different texts of a column of text, without white space around.
-    codes : ndarray of shape (n_rows,)
-        The index of every cell's text, -1 for an empty cell.
-    order : tuple of str or None
-        The levels from low to high where the type carries them.
-    memo : dict
-        What was read already: reading text takes long, and is asked for several times.
-    """
-
-    sort: str
+    #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other', which
+    #: is lists, records and bytes.
+    holds: str
+    #: Numbers (also of booleans), days since 1970 or shares of a day; NaN where missing. All NaN
+    #: for text.
     values: Floats
-    texts: tuple[str, ...]
-    codes: Codes
-    order: tuple[str, ...] | None = None
-    memo: dict[Any, Floats | Bad] = field(default_factory=dict, compare=False, repr=False)
+    texts: tuple[str, ...]  # the different ones of a column of text, without white space around
+    codes: Codes  # the index of every cell's text, -1 for an empty cell
+    order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
+    #: What was read already: reading text takes long, and is asked for several times.
+    memo: dict[Any, Floats | BadCells] = field(default_factory=dict, compare=False, repr=False)
 
 
 def cells_of(column: pa.Array) -> Cells:
@@ -77,14 +55,14 @@ def cells_of(column: pa.Array) -> Cells:
         return _of_values("date", _days(column))
     if pa.types.is_time(kind) or pa.types.is_duration(kind):
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
-        sort = "time" if pa.types.is_time(kind) else "number"
-        return _of_values(sort, _numbers(pc.cast(column, storage)) / _PER_DAY[kind.unit])
+        holds = "time" if pa.types.is_time(kind) else "number"
+        return _of_values(holds, _numbers(pc.cast(column, storage)) / _PER_DAY[kind.unit])
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return _of_values("other" if len(column) > column.null_count else "empty", present)
 
 
-def _of_values(sort: str, values: Floats) -> Cells:
-    return Cells(sort, values, (), np.full(len(values), -1))
+def _of_values(holds: str, values: Floats) -> Cells:
+    return Cells(holds, values, (), np.full(len(values), -1))
 
 
 def _of_texts(column: pa.Array, order: tuple[str, ...] | None) -> Cells:
@@ -112,20 +90,16 @@ def _days(column: pa.Array) -> Floats:
 # ------------------------------------------------------------------------------- readings
 
 
-def read_numbers(cells: Cells, decimal: str = ".") -> Floats | Bad:
+def read_numbers(cells: Cells, decimal: str = ".") -> Floats | BadCells:
     """Return cells as numbers, NaN where missing, or the cells that are not numbers."""
-    if cells.sort in ("number", "bool", "empty"):
+    if cells.holds in ("number", "bool", "empty"):
         return cells.values
-    if cells.sort != "text":
-        return _not_text(cells)
-    if ("number", decimal) not in cells.memo:
-        fast = _cast(cells) if decimal == "." else None
-        cells.memo["number", decimal] = (
-            _read(cells, lambda text: number_text.parse_number(text, decimal))
-            if fast is None
-            else fast
-        )
-    return cells.memo["number", decimal]
+    how = ("number", decimal)
+    if cells.holds == "text" and decimal == "." and how not in cells.memo:
+        fast = _cast(cells)
+        if fast is not None:
+            cells.memo[how] = fast
+    return _read(cells, how, partial(number_text.parse_number, decimal=decimal))
 
 
 def _cast(cells: Cells) -> Floats | None:
@@ -139,9 +113,9 @@ def _cast(cells: Cells) -> Floats | None:
     return np.append(values.to_numpy(zero_copy_only=False), np.nan)[cells.codes]
 
 
-def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
+def read_dates(cells: Cells, day_first: bool) -> Floats | BadCells:
     """Return cells as days since 1970, NaN where missing, or the cells that are not dates."""
-    if cells.sort in ("date", "empty"):
+    if cells.holds in ("date", "empty"):
         return cells.values
 
     def parse(text: str) -> float | None:
@@ -151,35 +125,27 @@ def read_dates(cells: Cells, day_first: bool) -> Floats | Bad:
             days = None if value is None else date_text.number_as_date(value)
         return days
 
-    if cells.sort == "number":
-        found = [_or_nan(date_text.number_as_date(value)) for value in cells.values.tolist()]
-        days = np.asarray(found)
+    if cells.holds == "number":
+        # None becomes NaN.
+        days = np.asarray([date_text.number_as_date(x) for x in cells.values.tolist()], float)
         bad = np.flatnonzero(np.isnan(days) & ~np.isnan(cells.values))
         return days if not len(bad) else _bad_values(cells, bad)
-    if cells.sort != "text":
-        return _not_text(cells)
-    if ("date", day_first) not in cells.memo:
-        cells.memo["date", day_first] = _read(cells, parse)
-    return cells.memo["date", day_first]
+    return _read(cells, ("date", day_first), parse)
 
 
-def read_times(cells: Cells) -> Floats | Bad:
+def read_times(cells: Cells) -> Floats | BadCells:
     """Return times as shares of the day, NaN where missing, or the cells that are not times."""
-    if cells.sort in ("time", "empty"):
+    if cells.holds in ("time", "empty"):
         return cells.values
-    return _read(cells, date_text.parse_time) if cells.sort == "text" else _not_text(cells)
+    return _read(cells, ("time",), date_text.parse_time)
 
 
 def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
     """Return the different levels as text, and every cell's index among them, -1 where missing.
 
-    Parameters
-    ----------
-    cells : Cells
-    kept : tuple of str
-        Keys of levels that do not stand for a missing cell here, though elsewhere they do.
+    ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere they do.
     """
-    if cells.sort == "text":
+    if cells.holds == "text":
         words = MISSING.difference(kept)
         missing = np.asarray([text.lower() in words for text in cells.texts] + [True])
         return cells.texts, np.where(missing[cells.codes], -1, cells.codes)
@@ -187,18 +153,27 @@ def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ..
     found, inverse = np.unique(cells.values[present], return_inverse=True)
     codes = np.full(len(cells.values), -1)
     codes[present] = inverse
-    return tuple(_value_text(cells.sort, value) for value in found.tolist()), codes
+    return tuple(_value_text(cells.holds, value) for value in found.tolist()), codes
 
 
-def read_yes_no(cells: Cells) -> Floats | Bad:
+def read_yes_no(cells: Cells) -> Floats | BadCells:
     """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
-    if cells.sort in ("number", "bool", "empty"):
+    if cells.holds in ("number", "bool", "empty"):
         bad = np.flatnonzero(~np.isin(cells.values, (0.0, 1.0)) & ~np.isnan(cells.values))
         return cells.values if not len(bad) else _bad_values(cells, bad)
-    return _read(cells, truth_of) if cells.sort == "text" else _not_text(cells)
+    return _read(cells, ("yes_no",), truth_of)
 
 
-def _read(cells: Cells, parse: Callable[[str], float | None]) -> Floats | Bad:
+def _read(
+    cells: Cells, how: tuple[Any, ...], parse: Callable[[str], float | None]
+) -> Floats | BadCells:
+    """Return the parsed cells of a column of text; those of other columns are bad, if any."""
+    if how not in cells.memo:
+        cells.memo[how] = _parsed(cells, parse) if cells.holds == "text" else _not_text(cells)
+    return cells.memo[how]
+
+
+def _parsed(cells: Cells, parse: Callable[[str], float | None]) -> Floats | BadCells:
     values = np.full(len(cells.texts) + 1, np.nan)  # the last one is of empty cells
     bad = np.zeros(len(values), bool)
     for i, text in enumerate(cells.texts):
@@ -209,37 +184,32 @@ def _read(cells: Cells, parse: Callable[[str], float | None]) -> Floats | Bad:
             bad[i] = text.lower() not in MISSING_IN_NUMBERS
     rows = np.flatnonzero(bad[cells.codes])
     if len(rows):
-        return Bad(int(rows[0]), cells.texts[cells.codes[rows[0]]], len(rows))
+        return BadCells(int(rows[0]), cells.texts[cells.codes[rows[0]]], len(rows))
     return values[cells.codes]
 
 
-def _not_text(cells: Cells) -> Floats | Bad:
+def _not_text(cells: Cells) -> Floats | BadCells:
     """Return cells of another type: bad, unless all are missing."""
     rows = np.flatnonzero(~np.isnan(cells.values))
     return _bad_values(cells, rows) if len(rows) else cells.values
 
 
-def _bad_values(cells: Cells, rows: NDArray[np.int64]) -> Bad:
+def _bad_values(cells: Cells, rows: NDArray[np.int64]) -> BadCells:
     first = float(cells.values[rows[0]])
-    return Bad(int(rows[0]), _value_text(cells.sort, first), len(rows))
+    return BadCells(int(rows[0]), _value_text(cells.holds, first), len(rows))
 
 
-def _value_text(sort: str, value: float) -> str:
-    if sort == "bool":
+def _value_text(holds: str, value: float) -> str:
+    if holds == "bool":
         return "true" if value else "false"
-    if sort == "date":
+    if holds == "date":
         return date_words(value)
-    if sort == "other":
+    if holds == "other":
         return "a list, a record or bytes"
     return text_of(value)
 
 
 def date_words(days: float) -> str:
     """Return days since 1970 as a date, with the time where there is one."""
-    moment = np.datetime64(round(days * 86_400), "s")
-    text = str(moment)
+    text = str(np.datetime64(round(days * 86_400), "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value

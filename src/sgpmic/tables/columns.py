@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import date_words
-from sgpmic.tables.encodings import (
-    CategoryEncoding,
-    DateEncoding,
-    Encoding,
-    NumberEncoding,
-    OrderEncoding,
-    YesNoEncoding,
-)
+from sgpmic.tables.encodings import Encoding
 from sgpmic.tables.errors import quote
 from sgpmic.tables.kinds import FOUND_KINDS
 from sgpmic.tables.plans import Plan
 
 # Levels that a summary names.
 _MOST_SHOWN = 4
+# What a column is in a file.
+_STORED = {
+    **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
+    **dict.fromkeys(("n_missing", "n_rows"), int),
+    "warning": (None, str),
+    "features": [str],
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def describe_columns(
                 summary=_summary(plan),
                 n_missing=int(np.isnan(present).sum()),
                 n_rows=n_rows,
-                becomes=_becomes(plan, encoding),
+                becomes=encoding.becomes if encoding else f"left out: {plan.decision.because}",
                 warning="; ".join(plan.decision.warnings) or None,
                 features=tuple(next(names) for _ in range(encoding.n_features if encoding else 0)),
             )
@@ -85,7 +86,7 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     taken: set[str] = set()
     found = []
     for column, encoding in zip(names, encodings, strict=True):
-        for name in _own_names(column, encoding):
+        for name in encoding.feature_names(column) if encoding is not None else ():
             # A column may be named like a level of another.
             new, number = name, 2
             while new in taken:
@@ -97,43 +98,22 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
 
 def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
     """Return a stored column, checked; a ValueError where it is damaged."""
-    texts = {name: entry[name] for name in ("name", "kind", "summary", "becomes")}
-    counts = {name: entry[name] for name in ("n_missing", "n_rows")}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("the words about a column must be strings")
-    if texts["kind"] not in FOUND_KINDS:
-        raise ValueError(f"there is no kind {texts['kind']!r:.40}")
-    if not all(isinstance(count, int) and count >= 0 for count in counts.values()):
-        raise ValueError("the numbers of cells must be whole and not negative")
-    warning, features = entry["warning"], entry["features"]
-    if not (warning is None or isinstance(warning, str)):
-        raise ValueError("a warning must be a string")
-    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise ValueError("features must be a list of strings")
-    if len(features) != (0 if encoding is None else encoding.n_features):
-        raise ValueError(f"column {texts['name']!r:.40} has {len(features)} feature names")
-    return Column(**texts, **counts, warning=warning, features=tuple(features))
-
-
-def _own_names(name: str, encoding: Encoding | None) -> list[str]:
-    if encoding is None:
-        return []
-    if isinstance(encoding, CategoryEncoding):
-        return [f"{name}={level}" for level in encoding.shown]
-    if not isinstance(encoding, DateEncoding):
-        return [name]
-    names = [] if encoding.time_only else [name]
-    for divisor, period in ((encoding.year, "year"), (encoding.day, "day")):
-        if divisor is not None:
-            names += [f"{name} ({period}, sine)", f"{name} ({period}, cosine)"]
-    return names
+    check_kinds(entry, _STORED)
+    found = {name: entry[name] for name in _STORED}
+    if found["kind"] not in FOUND_KINDS:
+        raise ValueError(f"there is no kind {found['kind']!r:.40}")
+    if found["n_missing"] < 0 or found["n_rows"] < 0:
+        raise ValueError("the numbers of cells must not be negative")
+    if len(found["features"]) != (0 if encoding is None else encoding.n_features):
+        raise ValueError(f"column {found['name']!r:.40} has {len(found['features'])} feature names")
+    return Column(**{**found, "features": tuple(found["features"])})
 
 
 def _summary(plan: Plan) -> str:
     """Return the range or the levels of a column, in words."""
     if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
-    if plan.kind == "empty" or plan.cells.sort == "other":
+    if plan.kind == "empty" or plan.cells.holds == "other":
         return ""
     if plan.kind == "yes_no" and len(plan.values):
         return f"yes {100 * np.nanmean(plan.values):.0f} %"
@@ -166,24 +146,3 @@ def _clock(share: float) -> str:
 
 def _short(level: str) -> str:
     return quote(level)[1:-1]
-
-
-def _becomes(plan: Plan, encoding: Encoding | None) -> str:
-    """Return what becomes of a column, in words."""
-    if encoding is None:
-        return f"left out: {plan.decision.because}"
-    if isinstance(encoding, CategoryEncoding):
-        n = encoding.n_features
-        joined = f", {len(encoding.joined)} rare levels joined" if encoding.joined else ""
-        return f"{n} indicator column{'s' * (n > 1)}{joined}"
-    if isinstance(encoding, DateEncoding):
-        parts = [] if encoding.time_only else ["days"]
-        parts += ["place in the year"] * (encoding.year is not None)
-        parts += ["place in the day"] * (encoding.day is not None)
-        return f"number, {' and '.join(parts)}"
-    if isinstance(encoding, OrderEncoding):
-        return "number, the place in the order"
-    if isinstance(encoding, YesNoEncoding):
-        return "number, 1 for yes and 0 for no"
-    has_logarithm = isinstance(encoding, NumberEncoding) and encoding.shift is not None
-    return "number, its logarithm" if has_logarithm else "number, as it is"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sgpmic.tables.conversions import Codes, Floats
 
 # Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_ROWS = 10
@@ -24,11 +23,6 @@ def find_linear(columns: Sequence[Floats]) -> list[tuple[int, bool] | None]:
 
     A copy is missing in the same rows and a linear function of the other, such as a temperature
     in another unit. One that is correlated by .999 or more is almost a copy.
-
-    Parameters
-    ----------
-    columns : sequence of ndarrays of shape (n_rows,)
-        NaN where missing.
     """
     found: list[tuple[int, bool] | None] = [None] * len(columns)
     if not columns or len(columns[0]) < _FEWEST_ROWS:
@@ -56,14 +50,8 @@ def find_linear(columns: Sequence[Floats]) -> list[tuple[int, bool] | None]:
     return found
 
 
-def find_renamed(columns: Sequence[NDArray[np.int64]]) -> list[int | None]:
-    """Return for every column of levels the first one with the same levels by other names.
-
-    Parameters
-    ----------
-    columns : sequence of ndarrays of shape (n_rows,)
-        The index of every cell's level, -1 where missing.
-    """
+def find_renamed(columns: Sequence[Codes]) -> list[int | None]:
+    """Return for every column of levels the first one with the same levels by other names."""
     seen: dict[bytes, int] = {}
     found: list[int | None] = []
     for j, codes in enumerate(columns):

@@ -14,15 +14,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic.exceptions import SGPMICWarning
-from sgpmic.tables.column_cells import Bad, cells_of
+from sgpmic.storage.json_kinds import check_kinds
+from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
+from sgpmic.tables.conversions import BadCells, Floats
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame
 from sgpmic.tables.kinds import KINDS, decide, declared
 from sgpmic.tables.plans import Plan, choose_encodings, leave_out_copies, make_plan
-
-Floats = NDArray[np.float64]
 
 _STATE_VERSION = 1
 
@@ -179,7 +179,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _plan(self, name: str, column: Any, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
         cells = cells_of(column)
         if name in kinds:
-            decision = declared(name, cells, *kinds[name])
+            decision = declared(cells, *kinds[name])
         else:
             decision = decide(name, cells, float(self.min_frequency))
         if name in self.drop:
@@ -231,7 +231,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if encoding is None or column is None:
                 continue
             result = encoding.encode(cells_of(column))
-            if isinstance(result, Bad):
+            if isinstance(result, BadCells):
                 wrong.append((name, _not_read(result, encoding.kind)))
                 continue
             encoded[:, self.source_ == j] = result.values
@@ -387,6 +387,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def _from_dict(cls, state: Mapping[str, Any]) -> Self:
+        check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
         if state["version"] != _STATE_VERSION:
             raise ValueError(f"version {state['version']!r:.20} is not known")
         kinds = state["kinds"]
@@ -407,9 +408,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not any(encodings):
             raise ValueError("it has no features")
         names = tuple(column.name for column in columns)
-        for flag in ("named", "has_categories"):
-            if not isinstance(state[flag], bool):
-                raise ValueError(f"{flag!r} must be true or false")
         if len(set(names)) != len(names):
             raise ValueError("columns share a name")
         features = [feature for column in columns for feature in column.features]
@@ -422,7 +420,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return encoder
 
 
-def _not_read(bad: Bad, kind: str) -> str:
+def _not_read(bad: BadCells, kind: str) -> str:
     word = "yes or no" if kind == "yes_no" else f"a {kind}"
     more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
     return (

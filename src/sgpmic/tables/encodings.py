@@ -10,16 +10,16 @@ rows as two columns would have them. Cosine and sine of a season have variance 1
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import (
-    Bad,
     Cells,
     read_dates,
     read_levels,
@@ -27,14 +27,20 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.levels import key, truth_of
-
-Floats = NDArray[np.float64]
 
 #: Days of a year, on average.
 YEAR = 365.2425
 #: What joined levels are called.
 OTHER = "other"
+
+
+#: What a field of an encoding is in a file, by its annotation.
+_STORED = {
+    **{"bool": bool, "str": str, "float": float, "float | None": (None, float)},
+    **{"tuple[str, ...]": [str], "tuple[float, ...]": [float]},
+}
 
 
 class Encoded(NamedTuple):
@@ -52,32 +58,44 @@ class Encoding:
     kind: ClassVar[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state, for JSON."""
-        return {"encoding": self.kind, **asdict(self)}
+        """Return the state, of types that JSON has."""
+        values = asdict(self).items()
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        return {"encoding": self.kind, **plain}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Return the encoding of a state; a ValueError where it is damaged."""
-        arguments = {}
-        for item in fields(cls):
-            if item.name not in state:
-                raise ValueError(f"the state of a {cls.kind} has no {item.name!r}")
-            arguments[item.name] = item.metadata["check"](item.name, state[item.name])
-        if len(state) != len(arguments) + 1:
+        kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
+        check_kinds(state, kinds)
+        if len(state) != len(kinds) + 1:
             raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-        encoding = cls(**arguments)
+        json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
+        values = {name: state[name] for name in kinds}
+        encoding = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
         encoding.check()
         return encoding
 
     def check(self) -> None:
         """Raise a ValueError where fields do not go together."""
+        if getattr(self, "divisor", 1.0) <= 0:
+            raise ValueError("a divisor must be above 0")
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return what the features of a column of this name are called."""
+        return [column]
 
     @property
     def n_features(self) -> int:
         """The number of features that the column becomes."""
-        return 1
+        return len(self.feature_names(""))
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
+    @property
+    def becomes(self) -> str:
+        """What becomes of the column, in words."""
+        raise NotImplementedError
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         """Return the features of cells, or those cells that cannot be read."""
         raise NotImplementedError
 
@@ -86,90 +104,35 @@ class Encoding:
         raise NotImplementedError
 
 
-# ------------------------------------------------------------------------------- checks
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name!r} must be true or false, got {value!r:.60}")
-    return value
-
-
-def _finite(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name!r} must be a finite number, got {value!r:.60}")
-    return float(value)
-
-
-def _positive(name: str, value: Any) -> float:
-    if not _finite(name, value) > 0:
-        raise ValueError(f"{name!r} must be above 0, got {value!r:.60}")
-    return float(value)
-
-
-def _finites(name: str, value: Any) -> tuple[float, ...]:
-    return tuple(_finite(name, entry) for entry in _sequence(name, value))
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if not all(isinstance(entry, str) for entry in _sequence(name, value)):
-        raise ValueError(f"{name!r} must be a list of strings, got {value!r:.60}")
-    return tuple(value)
-
-
-def _sequence(name: str, value: Any) -> Sequence[Any]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{name!r} must be a list, got {value!r:.60}")
-    return value
-
-
-def _sign(name: str, value: Any) -> str:
-    if value not in (".", ","):
-        raise ValueError(f"{name!r} must be '.' or ',', got {value!r:.60}")
-    return str(value)
-
-
-def _shift(name: str, value: Any) -> float | None:
-    if value is not None and _finite(name, value) < 0:
-        raise ValueError(f"{name!r} must not be below 0, got {value!r:.60}")
-    return None if value is None else float(value)
-
-
-def _checked(check: Callable[[str, Any], Any]) -> Any:
-    return field(metadata={"check": check})
-
-
-# ------------------------------------------------------------------------------- encodings
+# ------------------------------------------------------------------------------- numbers
 
 
 @dataclass(frozen=True)
 class NumberEncoding(Encoding):
-    """A number, perhaps its logarithm, divided by a number.
-
-    Attributes
-    ----------
-    decimal : {'.', ','}
-    sentinels : tuple of float
-        Numbers that stand for a missing cell.
-    shift : float or None
-        What is added before the logarithm is taken; None for no logarithm.
-    divisor : float
-    """
+    """A number, perhaps its logarithm, divided by a number."""
 
     kind: ClassVar[str] = "number"
-    decimal: str = _checked(_sign)
-    sentinels: tuple[float, ...] = _checked(_finites)
-    shift: float | None = _checked(_shift)
-    divisor: float = _checked(_positive)
+    decimal: str  # '.' or ','
+    sentinels: tuple[float, ...]  # numbers that stand for a missing cell
+    shift: float | None  # what is added before the logarithm is taken; None for no logarithm
+    divisor: float
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        """Return the features of cells, or those cells that cannot be read."""
+    def check(self) -> None:
+        super().check()
+        if self.decimal not in (".", ",") or (self.shift or 0.0) < 0:
+            raise ValueError("a number must have a decimal sign, and a shift that is not below 0")
+
+    @property
+    def becomes(self) -> str:
+        return "number, as it is" if self.shift is None else "number, its logarithm"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         values = read_numbers(cells, self.decimal)
-        if isinstance(values, Bad):
+        if isinstance(values, BadCells):
             return values
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
-            return Bad(int(infinite[0]), str(values[infinite[0]]), len(infinite))
+            return BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
         if self.sentinels:
             values = np.where(np.isin(values, self.sentinels), np.nan, values)
         n_outside = 0
@@ -180,170 +143,46 @@ class NumberEncoding(Encoding):
         return Encoded((values / self.divisor)[:, None], outside=n_outside)
 
     def decode(self, features: Floats) -> NDArray[Any]:
-        """Return numbers."""
         values: Floats = features[:, 0] * self.divisor
         return values if self.shift is None else np.exp(values) - self.shift
 
 
 @dataclass(frozen=True)
-class YesNoEncoding(Encoding):
-    """1 for yes and 0 for no, divided by a number."""
-
-    kind: ClassVar[str] = "yes_no"
-    divisor: float = _checked(_positive)
-
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        """Return the features of cells, or those cells that cannot be read."""
-        if cells.sort != "text":
-            values = read_yes_no(cells)
-            return values if isinstance(values, Bad) else Encoded((values / self.divisor)[:, None])
-        levels, codes = read_levels(cells)
-        # None becomes NaN; the last is of empty cells.
-        table = np.asarray([*map(truth_of, levels), None], np.float64)
-        unseen = _unseen(levels, codes, np.isnan(table))
-        return Encoded((table[codes] / self.divisor)[:, None], unseen)
-
-    def decode(self, features: Floats) -> NDArray[Any]:
-        """Return True and False, whichever is nearer."""
-        return _nearest(features[:, 0] * self.divisor, (False, True))
-
-
-@dataclass(frozen=True)
-class OrderEncoding(Encoding):
-    """Levels from low to high as 0, 1, 2, ..., divided by a number."""
-
-    kind: ClassVar[str] = "order"
-    levels: tuple[str, ...] = _checked(_texts)
-    divisor: float = _checked(_positive)
-
-    def check(self) -> None:
-        """Raise a ValueError where fields do not go together."""
-        if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
-            raise ValueError("an order must have levels, all different")
-
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        """Return the features of cells, or those cells that cannot be read."""
-        keys = tuple(key(level) for level in self.levels)
-        levels, codes = read_levels(cells, keys)
-        places = {level: float(i) for i, level in enumerate(keys)}
-        table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
-        unseen = _unseen(levels, codes, np.isnan(table))
-        return Encoded((table[codes] / self.divisor)[:, None], unseen)
-
-    def decode(self, features: Floats) -> NDArray[Any]:
-        """Return the nearest levels."""
-        return _nearest(features[:, 0] * self.divisor, self.levels)
-
-
-@dataclass(frozen=True)
-class CategoryEncoding(Encoding):
-    """Indicators of levels, with the weights of factor analysis of mixed data.
-
-    Attributes
-    ----------
-    levels : tuple of str
-        The levels that have an indicator, but for 'other'.
-    joined : tuple of str
-        Rare levels, whose one indicator comes last and is called 'other'.
-    shares : tuple of float
-        The share of the cells of every indicator.
-    """
-
-    kind: ClassVar[str] = "category"
-    levels: tuple[str, ...] = _checked(_texts)
-    joined: tuple[str, ...] = _checked(_texts)
-    shares: tuple[float, ...] = _checked(_finites)
-
-    def check(self) -> None:
-        """Raise a ValueError where fields do not go together."""
-        names = [key(level) for level in (*self.levels, *self.joined)]
-        if len(set(names)) != len(names):
-            raise ValueError("the levels of a category must be different")
-        if len(self.shares) != len(self.names) or len(self.shares) < 2:
-            raise ValueError("a category must have as many shares as indicators, two or more")
-        if not all(0 < share < 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
-            raise ValueError("the shares of a category must be above 0 and add up to 1")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What the indicators are called, of two as of more."""
-        return (*self.levels, OTHER) if self.joined else self.levels
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """The levels of the features: all, but of two the rarer only."""
-        return self.names if len(self.names) > 2 else self.names[1:]
-
-    @property
-    def n_features(self) -> int:
-        """The number of features that the column becomes."""
-        return len(self.shown)
-
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        """Return the features of cells, or those cells that cannot be read."""
-        levels, codes = read_levels(cells)
-        places = {key(level): i for i, level in enumerate(self.levels)}
-        places |= {key(level): len(self.levels) for level in self.joined}
-        table = np.asarray([*(places.get(key(level), -1) for level in levels), -1])
-        share = np.asarray(self.shares)
-        indicators = np.eye(len(share))
-        if len(share) > 2:
-            weighted = (indicators - share) / np.sqrt(share)
-        else:
-            weighted = (indicators - share)[:, 1:] / np.sqrt(share.prod())
-        weighted = np.vstack([weighted, np.full(weighted.shape[1], np.nan)])
-        return Encoded(weighted[table[codes]], _unseen(levels, codes, table < 0))
-
-    def decode(self, features: Floats) -> NDArray[Any]:
-        """Return the levels whose indicators are highest."""
-        share = np.asarray(self.shares)
-        if len(share) > 2:
-            indicators = features * np.sqrt(share) + share
-            best = np.where(np.isnan(indicators), -np.inf, indicators).argmax(axis=1).astype(float)
-            best[np.isnan(indicators).all(axis=1)] = np.nan
-        else:
-            best = features[:, 0] * np.sqrt(share.prod()) + share[1]
-        return _nearest(best, self.names)
-
-
-@dataclass(frozen=True)
 class DateEncoding(Encoding):
-    """Days since 1970 divided by a number, and the place in the year and in the day.
-
-    Attributes
-    ----------
-    day_first : bool
-        31/12/2024, not 12/31/2024.
-    time_only : bool
-        Times of the day, without a date.
-    divisor : float
-        Of the days.
-    year, day : float or None
-        What sine and cosine of the place in the year, and in the day, are divided by; None to
-        leave them out.
-    """
+    """Days since 1970 divided by a number, and the place in the year and in the day."""
 
     kind: ClassVar[str] = "date"
-    day_first: bool = _checked(_flag)
-    time_only: bool = _checked(_flag)
-    divisor: float = _checked(_positive)
-    year: float | None = _checked(_shift)
-    day: float | None = _checked(_shift)
+    day_first: bool  # 31/12/2024, not 12/31/2024
+    time_only: bool  # times of the day, without a date
+    divisor: float  # of the days
+    #: What sine and cosine of the place in the year, and in the day, are divided by; None to leave
+    #: them out.
+    year: float | None
+    day: float | None
 
     def check(self) -> None:
-        """Raise a ValueError where fields do not go together."""
-        if self.year == 0 or self.day == 0 or (self.time_only and self.day is None):
+        super().check()
+        circles = [size for size in (self.year, self.day) if size is not None]
+        if any(size <= 0 for size in circles) or (self.time_only and self.day is None):
             raise ValueError("a date must have divisors above 0, and a time of the day one of them")
 
-    @property
-    def n_features(self) -> int:
-        """The number of features that the column becomes."""
-        return (not self.time_only) + 2 * (self.year is not None) + 2 * (self.day is not None)
+    def feature_names(self, column: str) -> list[str]:
+        names = [] if self.time_only else [column]
+        for divisor, period in ((self.year, "year"), (self.day, "day")):
+            if divisor is not None:
+                names += [f"{column} ({period}, sine)", f"{column} ({period}, cosine)"]
+        return names
 
-    def encode(self, cells: Cells) -> Encoded | Bad:
-        """Return the features of cells, or those cells that cannot be read."""
+    @property
+    def becomes(self) -> str:
+        parts = [] if self.time_only else ["days"]
+        parts += ["place in the year"] * (self.year is not None)
+        parts += ["place in the day"] * (self.day is not None)
+        return f"number, {' and '.join(parts)}"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
         days = read_times(cells) if self.time_only else read_dates(cells, self.day_first)
-        if isinstance(days, Bad):
+        if isinstance(days, BadCells):
             return days
         parts = [] if self.time_only else [(days / self.divisor)[:, None]]
         for divisor, period in ((self.year, YEAR), (self.day, 1.0)):
@@ -358,18 +197,11 @@ class DateEncoding(Encoding):
         return features[:, 0] * self.divisor
 
     def decode(self, features: Floats) -> NDArray[Any]:
-        """Return dates and times (datetime64), or times of the day (timedelta64)."""
+        # datetime64, or timedelta64 of times of the day.
         days = self.days(features)
         seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
         seconds[np.isnan(days)] = np.timedelta64("NaT")
         return seconds if self.time_only else np.datetime64("1970-01-01T00:00:00") + seconds
-
-
-def _nearest(places: Floats, levels: Sequence[Any]) -> NDArray[Any]:
-    """Return the levels at places from 0 on, None for NaN."""
-    table = np.asarray([*levels, None], dtype=object)
-    index = np.clip(np.where(np.isnan(places), 0.0, np.round(places)), 0, len(levels) - 1)
-    return table[np.where(np.isnan(places), len(levels), index).astype(np.int64)]
 
 
 def circle(days: Floats, period: float) -> Floats:
@@ -378,11 +210,155 @@ def circle(days: Floats, period: float) -> Floats:
     return np.column_stack([np.sin(angle), np.cos(angle)])
 
 
-def _unseen(
-    levels: Sequence[str], codes: NDArray[np.int64], unknown: NDArray[np.bool_]
-) -> tuple[str, ...]:
-    """Return the levels that occur and are unknown."""
-    return tuple(levels[i] for i in np.unique(codes[codes >= 0]) if unknown[i])
+# ------------------------------------------------------------------------------- words
+
+
+@dataclass(frozen=True)
+class WordEncoding(Encoding):
+    """A column of words, of which every cell has one."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words, in the order of their places."""
+        raise NotImplementedError
+
+    def places(self, features: Floats) -> Floats:
+        """Return the places of rows among the words, not rounded; NaN where missing."""
+        raise NotImplementedError
+
+    def codes(self, features: Floats) -> Codes:
+        """Return the nearest place of every row among the words, -1 where it is missing."""
+        places = self.places(features)
+        nearest = np.clip(np.round(np.nan_to_num(places)), 0, len(self.words) - 1)
+        return np.where(np.isnan(places), -1, nearest).astype(np.int64)
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        return np.asarray([*self.words, None], dtype=object)[self.codes(features)]
+
+
+def _look_up(
+    cells: Cells, place_of: Callable[[str], float | None], kept: tuple[str, ...] = ()
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return the places of cells, NaN where missing, and the levels that have none."""
+    levels, codes = read_levels(cells, kept)
+    # None becomes NaN; the last is of empty cells.
+    table = np.asarray([*map(place_of, levels), None], np.float64)
+    present = np.unique(codes[codes >= 0])
+    return table[codes], tuple(levels[i] for i in present if np.isnan(table[i]))
+
+
+@dataclass(frozen=True)
+class YesNoEncoding(WordEncoding):
+    """1 for yes and 0 for no, divided by a number."""
+
+    kind: ClassVar[str] = "yes_no"
+    divisor: float
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("no", "yes")
+
+    @property
+    def becomes(self) -> str:
+        return "number, 1 for yes and 0 for no"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        if cells.holds == "text":
+            values, unseen = _look_up(cells, truth_of)
+            return Encoded((values / self.divisor)[:, None], unseen)
+        found = read_yes_no(cells)
+        return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
+
+    def places(self, features: Floats) -> Floats:
+        return features[:, 0] * self.divisor
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        return np.asarray([False, True, None], dtype=object)[self.codes(features)]
+
+
+@dataclass(frozen=True)
+class OrderEncoding(WordEncoding):
+    """Levels from low to high as 0, 1, 2, ..., divided by a number."""
+
+    kind: ClassVar[str] = "order"
+    levels: tuple[str, ...]
+    divisor: float
+
+    def check(self) -> None:
+        super().check()
+        if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
+            raise ValueError("an order must have levels, all different")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.levels
+
+    @property
+    def becomes(self) -> str:
+        return "number, the place in the order"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        places = {key(level): i for i, level in enumerate(self.levels)}
+        values, unseen = _look_up(cells, lambda level: places.get(key(level)), tuple(places))
+        return Encoded((values / self.divisor)[:, None], unseen)
+
+    def places(self, features: Floats) -> Floats:
+        return features[:, 0] * self.divisor
+
+
+@dataclass(frozen=True)
+class CategoryEncoding(WordEncoding):
+    """Indicators of levels, with the weights of factor analysis of mixed data."""
+
+    kind: ClassVar[str] = "category"
+    levels: tuple[str, ...]  # with an indicator each
+    joined: tuple[str, ...]  # rare: their one indicator, 'other', is the last
+    shares: tuple[float, ...]  # of the cells, by indicator
+
+    def check(self) -> None:
+        names = [key(level) for level in (*self.levels, *self.joined)]
+        if len(set(names)) != len(names):
+            raise ValueError("the levels of a category must be different")
+        if len(self.shares) != len(self.words) or len(self.shares) < 2:
+            raise ValueError("a category must have as many shares as indicators, two or more")
+        if not all(0 < share < 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError("the shares of a category must be above 0 and add up to 1")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.levels, OTHER) if self.joined else self.levels
+
+    def feature_names(self, column: str) -> list[str]:
+        # Of two the rarer says it all.
+        shown = self.words if len(self.words) > 2 else self.words[1:]
+        return [f"{column}={level}" for level in shown]
+
+    @property
+    def becomes(self) -> str:
+        n = self.n_features
+        joined = f", {len(self.joined)} rare levels joined" if self.joined else ""
+        return f"{n} indicator column{'s' * (n > 1)}{joined}"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        places = {key(level): i for i, level in enumerate(self.levels)}
+        places |= {key(level): len(self.levels) for level in self.joined}
+        found, unseen = _look_up(cells, lambda level: places.get(key(level)))
+        share = np.asarray(self.shares)
+        indicators = np.eye(len(share))
+        if len(share) > 2:
+            weighted = (indicators - share) / np.sqrt(share)
+        else:
+            weighted = (indicators - share)[:, 1:] / np.sqrt(share.prod())
+        weighted = np.vstack([weighted, np.full(weighted.shape[1], np.nan)])
+        return Encoded(weighted[np.where(np.isnan(found), -1, found).astype(np.int64)], unseen)
+
+    def places(self, features: Floats) -> Floats:
+        share = np.asarray(self.shares)
+        if len(share) == 2:
+            return features[:, 0] * np.sqrt(share.prod()) + share[1]
+        indicators = features * np.sqrt(share) + share
+        best = np.where(np.isnan(indicators), -np.inf, indicators).argmax(axis=1)
+        return np.where(np.isnan(indicators).all(axis=1), np.nan, best)
 
 
 _ENCODINGS: dict[str, type[Encoding]] = {

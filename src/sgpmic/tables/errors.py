@@ -15,11 +15,7 @@ MOST_WRONG = 20
 class TableError(ValueError):
     """A table cannot be read or used; the text names the place and what to do.
 
-    Parameters
-    ----------
-    message : str
-    columns : sequence of str
-        The columns that could be left out instead, because they hold no numbers.
+    ``columns`` could be left out instead, because they hold no numbers.
     """
 
     def __init__(self, message: str, columns: Sequence[str] = ()) -> None:
@@ -36,11 +32,20 @@ def unreadable(path: str, error: OSError) -> TableError:
 
 def damaged(path: str, kind: str, reason: object) -> TableError:
     """Return the error for a file that is not what its name or first bytes say."""
-    words = " ".join(str(reason).split()) or type(reason).__name__
-    short = words if len(words) <= _LONGEST_REASON else words[: _LONGEST_REASON - 1] + "…"
     return TableError(
-        f"{path} is damaged or is not {kind} ({short}); copy it or export the table again"
+        f"{path} is damaged or is not {kind} ({in_one_line(reason)}); copy it or export the table "
+        "again"
     )
+
+
+def in_one_line(reason: object) -> str:
+    """Return what somebody else's error says in one line that is not too long."""
+    return shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return text that ends with … where it is cut off."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 @contextlib.contextmanager
@@ -67,7 +72,7 @@ def decoding(path: str, kind: str) -> Iterator[None]:
 
 def quote(text: str) -> str:
     """Return text in quotes, shortened, and with control characters made visible."""
-    return repr(text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…")
+    return repr(shortened(text, _LONGEST_QUOTE))
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -26,19 +26,7 @@ class Frame(NamedTuple):
 
 
 def as_frame(X: Any) -> Frame:
-    """Return the columns of a table.
-
-    Parameters
-    ----------
-    X : pandas or polars DataFrame, pyarrow.Table, dict of sequences, or 2-D array-like
-
-    Raises
-    ------
-    TypeError
-        For a sparse matrix, or something that is no table.
-    TableError
-        If columns share a name, or differ in length.
-    """
+    """Return the columns of a pandas or polars frame, Arrow table, dict of sequences, or array."""
     if hasattr(X, "tocsr"):
         raise TypeError(
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
@@ -68,14 +56,12 @@ def as_frame(X: Any) -> Frame:
 
 
 def _of_arrow(table: pa.Table | pa.RecordBatch) -> Frame:
-    columns = [
-        pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-        for column in table.columns
-        if not isinstance(column, pa.ChunkedArray) or column.num_chunks
-    ]
-    if len(columns) < table.num_columns:  # no rows at all
-        columns = [pa.nulls(0, field.type) for field in table.schema]
-    return Frame(tuple(table.schema.names), tuple(columns), table.num_rows, True)
+    columns = tuple(map(_in_one_piece, table.columns))
+    return Frame(tuple(table.schema.names), columns, table.num_rows, True)
+
+
+def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _of_mapping(table: Mapping[Any, Any]) -> Frame:
@@ -108,7 +94,7 @@ def _of_values(values: Any) -> pa.Array:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         column = pa.array([_as_text(value) for value in values], pa.string())
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    return _in_one_piece(column)
 
 
 def _as_text(value: Any) -> str | None:

@@ -25,15 +25,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic.tables import date_text, number_text
 from sgpmic.tables.column_cells import (
-    Bad,
     Cells,
     read_dates,
     read_levels,
@@ -41,10 +40,9 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
-
-Floats = NDArray[np.float64]
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "yes_no", "ordered", "category", "date", "text", "id")
@@ -78,37 +76,17 @@ _MOST_CLASSES = 20
 
 @dataclass(frozen=True)
 class Decision:
-    """What a column is, and how its cells are read.
+    """What a column is, and how its cells are read."""
 
-    Attributes
-    ----------
-    kind : str
-        One of `FOUND_KINDS`.
-    because : str
-        Why it is left out, if it is.
-    warnings : tuple of str
-        What its owner should look at.
-    decimal : {'.', ','}
-    sentinels : tuple of float
-        Numbers that stand for a missing cell.
-    day_first : bool
-    time_only : bool
-        Times of the day, without a date.
-    order : tuple of str
-        The levels of an ordered column, from low to high.
-    wrong : str
-        What is wrong with it and what to do, if something is.
-    """
-
-    kind: str
-    because: str = ""
-    warnings: tuple[str, ...] = ()
+    kind: str  # one of FOUND_KINDS
+    because: str = ""  # why it is left out, if it is
+    warnings: tuple[str, ...] = ()  # what its owner should look at
     decimal: str = "."
-    sentinels: tuple[float, ...] = ()
+    sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
     day_first: bool = False
-    time_only: bool = False
-    order: tuple[str, ...] = ()
-    wrong: str = ""
+    time_only: bool = False  # times of the day, without a date
+    order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
+    wrong: str = ""  # what is wrong with it and what to do, if something is
 
     def warn(self, *warnings: str) -> Decision:
         """Return this decision with more warnings."""
@@ -127,22 +105,14 @@ def least_count(n: int, min_frequency: float) -> int:
 
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
-    """Return what a column is.
-
-    Parameters
-    ----------
-    name : str
-    cells : Cells
-    min_frequency : float
-        The share of the cells below which a level is rare.
-    """
-    if cells.sort == "text":
+    """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
+    if cells.holds == "text":
         decision = _decide_text(name, cells, min_frequency)
-    elif cells.sort in ("number", "bool"):
+    elif cells.holds in ("number", "bool"):
         decision = _decide_number(name, cells)
-    elif cells.sort in ("date", "time"):
-        decision = Decision("date", time_only=cells.sort == "time")
-    elif cells.sort == "other":
+    elif cells.holds in ("date", "time"):
+        decision = Decision("date", time_only=cells.holds == "time")
+    elif cells.holds == "other":
         because = "lists, records or bytes"
         decision = Decision("text", because).warn("spread what it holds over columns of their own")
     else:
@@ -151,18 +121,18 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
     return decision.warn(_target_warning(name, cells, decision))
 
 
-def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
+def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     """Return how a column is read that its owner has declared the kind of."""
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
     decision = Decision(kind)
-    bad: Floats | Bad | None = None
+    bad: Floats | BadCells | None = None
     if kind in ("number", "whole"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
         bad = read_numbers(cells, decision.decimal)
     elif kind == "date":
-        times = not isinstance(read_times(cells), Bad) and cells.sort != "empty"
+        times = not isinstance(read_times(cells), BadCells) and cells.holds != "empty"
         decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
         bad = None if times else read_dates(cells, decision.day_first)
     elif kind == "yes_no":
@@ -171,14 +141,11 @@ def declared(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Deci
         decision = _declared_order(cells, order)
     if isinstance(bad, np.ndarray):
         decision = replace(decision, wrong=_too_large(bad))
-    if isinstance(bad, Bad):
+    if isinstance(bad, BadCells):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
-        decision = replace(decision, wrong=_not_all(bad, f"is declared as {_named(kind)}", word))
+        named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
+        decision = replace(decision, wrong=_not_all(bad, f"is declared as {named}", word))
     return _if_constant(cells, decision)
-
-
-def _named(kind: str) -> str:
-    return {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
 
 
 def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
@@ -188,7 +155,7 @@ def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
         order = cells.order
     if not order and (scale := find_scale([key(level) for level in used])):
         order = scale
-    if not order and not isinstance(read_numbers(cells), Bad):
+    if not order and not isinstance(read_numbers(cells), BadCells):
         order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
@@ -232,7 +199,7 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
     return _as_levels(name, present, counts[counts > 0], cells, min_frequency)
 
 
-def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
     if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
         return None
@@ -242,42 +209,42 @@ def _as_number(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | 
         return None
     decimal, open_question = number_text.find_decimal(texts)
     numbers = read_numbers(cells, decimal)
-    if isinstance(numbers, Bad):
+    if isinstance(numbers, BadCells):
         n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
-    if len({number_text.unit_of(text) for text in texts}) > 1:
-        return Decision("number", decimal=decimal, wrong=_several_units(texts))
+    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
+    if len(units) > 1:
+        wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
+        return Decision("number", decimal=decimal, wrong=wrong)
     typed = Cells("number", numbers, (), cells.codes)
     decision = replace(_decide_number(name, typed), decimal=decimal)
-    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), Bad):
+    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), BadCells):
         decision = replace(decision, kind="whole")  # such as 0 % and 1 %
     if open_question:
         decision = decision.warn("the commas are read as thousands separators")
     return decision
 
 
-def _several_units(texts: list[str]) -> str:
-    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
-    return f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-
-
-def _as_date(name: str, cells: Cells, codes: NDArray[np.int64]) -> Decision | None:
+def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
     if not _may_be(
         texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
     ):
         return None
-    if not isinstance(read_times(cells), Bad):
+    if not isinstance(read_times(cells), BadCells):
         return Decision("date", time_only=True)
     day_first, open_question = date_text.find_order(texts)
     days = read_dates(cells, day_first)
     # Bare numbers are dates only where somebody says so.
-    if isinstance(days, Bad) or any(number_text.parse_number(text) is not None for text in texts):
+    if isinstance(days, BadCells) or any(
+        number_text.parse_number(text) is not None for text in texts
+    ):
         if all(_is_any_date(text) for text in texts):
             return Decision("date", wrong=_BOTH_ORDERS)
+        if not isinstance(days, BadCells):
+            return None
         n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
-        bad = days if isinstance(days, Bad) else None
-        return _mostly(bad, codes, n_different, "holds dates", "a date") if bad else None
+        return _mostly(days, codes, n_different, "holds dates", "a date")
     decision = Decision("date", day_first=day_first)
     if open_question:
         decision = decision.warn(
@@ -303,7 +270,7 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
 
 
 def _mostly(
-    bad: Bad, codes: NDArray[np.int64], n_different: int, holds: str, word: str
+    bad: BadCells, codes: Codes, n_different: int, holds: str, word: str
 ) -> Decision | None:
     """Return a wrong column where most cells are of a kind, None where not even most are."""
     n = int((codes >= 0).sum())
@@ -312,7 +279,7 @@ def _mostly(
     return Decision(word.split()[-1], wrong=_not_all(bad, holds, word))
 
 
-def _not_all(bad: Bad, holds: str, word: str) -> str:
+def _not_all(bad: BadCells, holds: str, word: str) -> str:
     others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
     others = " and another cell are" if bad.n_cells == 2 else others
     plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
@@ -325,14 +292,14 @@ def _not_all(bad: Bad, holds: str, word: str) -> str:
 
 
 def _as_levels(
-    name: str, present: list[str], counts: NDArray[np.int64], cells: Cells, min_frequency: float
+    name: str, present: list[str], counts: Codes, cells: Cells, min_frequency: float
 ) -> Decision:
     n = int(counts.sum())
     if _is_json(present):
         return Decision("text", "JSON").warn("spread what it holds over columns of their own")
-    merged: dict[str, int] = {}
+    merged: Counter[str] = Counter()
     for level, count in zip(present, counts.tolist(), strict=True):
-        merged[key(level)] = merged.get(key(level), 0) + count
+        merged[key(level)] += count
     all_counts = np.asarray(list(merged.values()))
     # A level of one cell is none, even if no level is to be joined.
     common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()
@@ -427,12 +394,12 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
 
 
 def _if_constant(cells: Cells, decision: Decision) -> Decision:
-    if decision.wrong or decision.kind in ("empty", "id") or cells.sort == "other":
+    if decision.wrong or decision.kind in ("empty", "id") or cells.holds == "other":
         return decision
     if decision.kind in ("number", "whole", "date", "yes_no"):
         # As values: "1.0" and "1" are one, and 999 may be none.
         values = values_of(cells, decision)
-        assert not isinstance(values, Bad)
+        assert not isinstance(values, BadCells)
         different = np.unique(values[~np.isnan(values)])
         same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
     else:
@@ -444,14 +411,14 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
     return replace(decision, kind="constant", because="constant") if same else decision
 
 
-def values_of(cells: Cells, decision: Decision) -> Floats | Bad:
+def values_of(cells: Cells, decision: Decision) -> Floats | BadCells:
     """Return the cells of a column of numbers, dates, or yes and no, NaN where missing."""
     if decision.kind == "date":
         return read_times(cells) if decision.time_only else read_dates(cells, decision.day_first)
     if decision.kind == "yes_no":
         return read_yes_no(cells)
     numbers = read_numbers(cells, decision.decimal)
-    if isinstance(numbers, Bad) or not decision.sentinels:
+    if isinstance(numbers, BadCells) or not decision.sentinels:
         return numbers
     return np.where(np.isin(numbers, decision.sentinels), np.nan, numbers)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sgpmic.tables.base import numbered_names
-from sgpmic.tables.cells import parse_number
 from sgpmic.tables.chunks import WHITE, cut, squeeze_white
+from sgpmic.tables.conversions import parse_plain_number
 
 #: How much of a file is looked at.
 SAMPLE_BYTES = 1 << 16
@@ -26,21 +26,11 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*+)"(.*)', re.DOTALL)
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is to be read.
+    """How a text file is to be read."""
 
-    Attributes
-    ----------
-    delimiter : bytes
-        What separates fields; `WHITE` for any white space.
-    names : tuple of str
-        The columns.
-    has_header : bool
-        Whether the first record holds the names.
-    """
-
-    delimiter: bytes
-    names: tuple[str, ...]
-    has_header: bool
+    delimiter: bytes  # what separates fields; WHITE for any white space
+    names: tuple[str, ...]  # of the columns
+    has_header: bool  # whether the first record holds the names
 
     @property
     def separators(self) -> bytes:
@@ -124,7 +114,7 @@ def _fit(start: bytes, delimiter: bytes) -> _Fit:
 
 
 def _as_number(cell: str, decimals: str) -> float | None:
-    numbers = (parse_number(cell, decimal) for decimal in decimals)
+    numbers = (parse_plain_number(cell, decimal) for decimal in decimals)
     return next((number for number in numbers if number is not None), None)
 
 

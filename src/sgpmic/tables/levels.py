@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sgpmic.tables.cells import MISSING_WORDS
+from sgpmic.tables.conversions import MISSING_WORDS
 
 #: What stands for a missing cell in a column of any kind.
 MISSING = MISSING_WORDS | {

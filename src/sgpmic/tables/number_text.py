@@ -35,14 +35,7 @@ _CODE = re.compile(r"0[0-9]+")
 
 
 def parse_number(text: str, decimal: str = ".") -> float | None:
-    """Return the number that a cell's text stands for, or None.
-
-    Parameters
-    ----------
-    text : str
-        Without white space around it.
-    decimal : {'.', ','}
-    """
+    """Return the number that a cell's text, without white space around, stands for, or None."""
     if _INFINITE.fullmatch(text):
         return float(text)
     written = _WRITTEN.fullmatch(text)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sgpmic.tables.base import Piece, TableReader, check_count, check_unique, numbered_names
-from sgpmic.tables.cells import text_of
+from sgpmic.tables.conversions import text_of
 from sgpmic.tables.errors import TableError, decoding, list_names
 
 _ROWS = 65536

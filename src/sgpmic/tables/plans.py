@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sgpmic.tables.column_cells import Bad, Cells, read_levels
+from sgpmic.tables.column_cells import Cells, read_levels
+from sgpmic.tables.conversions import BadCells, Codes, Floats
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
     OTHER,
@@ -25,9 +25,6 @@ from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
 from sgpmic.tables.levels import key
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
-
 # Columns of more values than these are no categories by other names.
 _MOST_RENAMED = 50
 # A season is told by dates that are spread over it, not by one day of every year.
@@ -36,28 +33,15 @@ _SPREAD = 0.01
 
 @dataclass(frozen=True)
 class Plan:
-    """A column on its way to an encoding.
-
-    Attributes
-    ----------
-    name : str
-    cells : Cells
-    decision : Decision
-    declared : bool
-        Whether its owner has said what it is.
-    values : ndarray of shape (n_rows,)
-        Numbers, days, places in an order; NaN where missing. Empty for other kinds.
-    levels, codes
-        Of a category: its levels, the most frequent first, and every cell's index.
-    """
+    """A column on its way to an encoding."""
 
     name: str
     cells: Cells
     decision: Decision
-    declared: bool
-    values: Floats
-    levels: tuple[str, ...]
-    codes: Codes
+    declared: bool  # whether its owner has said what it is
+    values: Floats  # numbers, days, places in an order; NaN where missing, empty for other kinds
+    levels: tuple[str, ...]  # of a category, the most frequent first
+    codes: Codes  # every cell's index among them
 
     @property
     def kind(self) -> str:
@@ -83,7 +67,7 @@ class Plan:
     def has_levels(self) -> bool:
         """Whether it has no unit of its own: the whole table is then brought to one."""
         # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
-        is_word = self.kind == "yes_no" and self.cells.sort != "number"
+        is_word = self.kind == "yes_no" and self.cells.holds != "number"
         return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
@@ -102,10 +86,10 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     order = tuple(map(key, decision.order))
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
         read = values_of(cells, decision)
-        assert not isinstance(read, Bad)  # else it would be wrong
+        assert not isinstance(read, BadCells)  # else it would be wrong
         different = np.unique(read[~np.isnan(read)])
         # Many different numbers have no use for levels, which take long to write.
-        if len(different) > _MOST_RENAMED or cells.sort == "other":
+        if len(different) > _MOST_RENAMED or cells.holds == "other":
             codes = np.where(np.isnan(read), -1, 0)
             return Plan(name, cells, decision, declared, read, (), codes)
         values = read
@@ -180,7 +164,7 @@ def choose_encodings(
     """Return the columns, their encodings, and whether these bring the table to one unit.
 
     Encodings are None for columns that are left out. ``log`` and ``min_frequency`` are those of
-    :class:`~sgpmic.tables.encoder.TableEncoder`.
+    :class:`~sgpmic.TableEncoder`.
     """
     found = list(plans)
     encodings: list[Encoding | None] = [None] * len(found)
@@ -237,7 +221,7 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     n_kept = int((counts >= least).sum())
     # A level that is called "other" takes in the rare ones.
     named = next((i for i, level in enumerate(plan.levels) if key(level) == OTHER), None)
-    rare = [i for i in range(len(counts)) if i >= n_kept]
+    rare = list(range(n_kept, len(counts)))
     if rare and named is not None and named not in rare:
         rare.append(named)
     while rare and counts[rare].sum() < least and len(rare) < len(counts):
@@ -245,16 +229,13 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     kept = [i for i in range(len(counts)) if i not in rare]
     if len(kept) + bool(rare) < 2:
         return None
-    shares = counts[kept] / len(present)
     if len(rare) == 1:  # one level by itself keeps its name
         kept, rare = [*kept, *rare], []
-        shares = counts[kept] / len(present)
-    elif rare:
-        shares = np.append(shares, counts[rare].sum() / len(present))
+    sizes = [*counts[kept], counts[rare].sum()] if rare else counts[kept]
     return CategoryEncoding(
         levels=tuple(plan.levels[i] for i in kept),
         joined=tuple(plan.levels[i] for i in sorted(rare)),
-        shares=tuple(float(share) for share in shares),
+        shares=tuple(float(size / len(present)) for size in sizes),
     )
 
 
@@ -299,14 +280,7 @@ def _circle_size(days: Floats, period: float) -> float | None:
 def _log_shift(values: Floats, rule: str) -> float | None:
     """Return what to add before the logarithm, or None for no logarithm.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_present,)
-    rule : {'auto', 'yes', 'no'}
-        'auto' takes the logarithm of positive numbers with at least 20 different values, of which
-        the largest is at least ten times the median and whose skewness is above 2 and at least
-        twice that of their logarithms. 'yes' of all that are not negative: where there are zeros,
-        half the smallest positive value is added.
+    The rules 'auto' and 'yes' are those of ``log`` of :class:`~sgpmic.TableEncoder`.
     """
     if rule == "no" or not len(values) or values.min() < 0 or values.max() <= 0:
         return None
@@ -367,15 +341,13 @@ def _check_logarithms(
     plans: Sequence[Plan], encodings: Sequence[Encoding | None], log: Sequence[str]
 ) -> None:
     """Raise for columns that are to become their logarithms and have none."""
-    asked = [(plan, e) for plan, e in zip(plans, encodings, strict=True) if plan.name in log]
-    wrong = [
-        (plan.name, "is not a number and has no logarithm: take it out of log")
-        for plan, _ in asked
-        if not (plan.is_kept and plan.is_number)
-    ]
-    wrong += [
-        (plan.name, "has values below 0, which have no logarithm: take it out of log")
-        for plan, encoding in asked
-        if isinstance(encoding, NumberEncoding) and encoding.shift is None
-    ]
+    wrong = []
+    for plan, encoding in zip(plans, encodings, strict=True):
+        if plan.name not in log:
+            continue
+        if not (plan.is_kept and plan.is_number):
+            wrong.append((plan.name, "is not a number and has no logarithm: take it out of log"))
+        elif isinstance(encoding, NumberEncoding) and encoding.shift is None:
+            what = "has values below 0, which have no logarithm: take it out of log"
+            wrong.append((plan.name, what))
     raise_wrong(wrong)

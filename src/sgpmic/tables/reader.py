@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sgpmic.tables.arrow_files import IpcReader, ParquetReader
-from sgpmic.tables.base import Floats, TableReader
-from sgpmic.tables.cells import is_missing, to_texts
+from sgpmic.tables.base import TableReader
+from sgpmic.tables.conversions import Floats, is_missing, to_texts
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
@@ -79,68 +79,30 @@ _FOREIGN = (
 
 @dataclass(frozen=True)
 class Table:
-    """A table of numbers in memory.
+    """A table of numbers in memory."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_features)
-        The features in C order: finite, or NaN where missing.
-    names : tuple of str
-        The feature columns.
-    ids : list of str or None
-        The id column as text.
-    id_name : str or None
-        Its name.
-    labels : list of str or None
-        The label column as text; empty where missing.
-    label_name : str or None
-        Its name.
-    """
-
-    values: Floats
-    names: tuple[str, ...]
-    ids: list[str] | None
+    values: Floats  # (n_rows, n_features) in C order: finite, or NaN where missing
+    names: tuple[str, ...]  # of the feature columns
+    ids: list[str] | None  # the id column as text
     id_name: str | None
-    labels: list[str] | None
+    labels: list[str] | None  # the label column as text; empty where missing
     label_name: str | None
 
 
-@dataclass(frozen=True)
-class RawTable:
-    """A table in memory with its columns as the file has them.
+class RawTable(NamedTuple):
+    """A table in memory with its columns as the file has them: text, or with their types."""
 
-    Attributes
-    ----------
-    columns : pyarrow.Table
-        The columns that may become features: text of text files, other formats with their types.
-    ids, id_name, labels, label_name
-        As those of `Table`.
-    """
-
-    columns: pa.Table
+    columns: pa.Table  # that may become features
     ids: list[str] | None
-    id_name: str | None
     labels: list[str] | None
-    label_name: str | None
 
 
 def open_table(path: str | os.PathLike[str]) -> TableReader:
     """Open a table of any size; only its header or schema is read.
 
-    Parameters
-    ----------
-    path : path-like
-        A file that ends in .csv, .tsv or .txt (each perhaps with .gz), .parquet or .pq,
-        .feather, .arrow or .ipc, .npy or .npz; with any other ending its first bytes decide.
-
-    Returns
-    -------
-    TableReader
-
-    Raises
-    ------
-    TableError
-        If the file is not a table that can be read.
+    A file ends in .csv, .tsv or .txt (each perhaps with .gz), .parquet or .pq, .feather, .arrow or
+    .ipc, .npy or .npz; with any other ending its first bytes decide. A `TableError` says why it is
+    not a table that can be read.
     """
     name = os.fsdecode(path)
     return _find_format(name, _first_bytes(name)).open(name)
@@ -170,10 +132,6 @@ def read_table(
     share : tuple of two ints
         Which part of the rows to read, from 0, and into how many equal parts they are divided.
 
-    Returns
-    -------
-    Table
-
     Raises
     ------
     TableError
@@ -184,7 +142,7 @@ def read_table(
     features = choose_features(reader, columns, drop, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
     values, words = next(_share(reader, share).blocks(features, texts))
-    ids, labels = _ids_and_labels(words, id_column, label_column)
+    ids, labels = _ids_and_labels(dict(zip(texts, words, strict=True)), id_column, label_column)
     return Table(values, tuple(features), ids, id_column, labels, label_column)
 
 
@@ -197,35 +155,19 @@ def read_columns(
     label_column: str | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> RawTable:
-    """Read a table's columns into memory as the file has them.
-
-    Parameters and errors are those of `read_table`, except that columns may be of any type.
-
-    Returns
-    -------
-    RawTable
-    """
+    """Read columns of any type as the file has them; all else is as in `read_table`."""
     reader = open_table(path)
     features = choose_features(reader, columns, drop, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
     table = next(_share(reader, share).raw_blocks([*features, *texts]))
-    words = [column_words(table.column(name)) for name in texts]
-    ids, labels = _ids_and_labels(words, id_column, label_column)
-    return RawTable(table.select(features), ids, id_column, labels, label_column)
+    words = {name: column_words(table.column(name)) for name in texts}
+    return RawTable(table.select(features), *_ids_and_labels(words, id_column, label_column))
 
 
 def sample_columns(reader: TableReader, names: Sequence[str], most: int) -> pa.Table:
-    """Return some rows of a table as the file has them: all, if there are no more than asked for.
+    """Return at most so many rows of some columns, as the file has them.
 
     From all over the file where the format can, else its first rows.
-
-    Parameters
-    ----------
-    reader : TableReader
-    names : sequence of str
-        The columns.
-    most : int
-        The number of rows.
     """
     n_rows = reader.n_rows
     if n_rows is None or n_rows <= most:
@@ -251,13 +193,13 @@ def column_words(column: pa.ChunkedArray) -> list[str]:
 
 
 def _ids_and_labels(
-    words: Sequence[list[str]], id_column: str | None, label_column: str | None
+    words: Mapping[str, list[str]], id_column: str | None, label_column: str | None
 ) -> tuple[list[str] | None, list[str] | None]:
     """Return the texts of the id column and of the label column, of those that were read."""
-    ids = words[0] if id_column is not None else None
+    ids = None if id_column is None else words[id_column]
     if label_column is None:
         return ids, None
-    return ids, ["" if is_missing(word) else word for word in words[-1]]
+    return ids, ["" if is_missing(word) else word for word in words[label_column]]
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:

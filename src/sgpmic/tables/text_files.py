@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from sgpmic.tables.base import MOST_COLUMNS, Floats, Piece, TableReader, check_count, check_unique
-from sgpmic.tables.cells import BadText, cast_texts, not_a_number, parse_number, to_numbers
+from sgpmic.tables.base import MOST_COLUMNS, Piece, TableReader, check_count, check_unique
 from sgpmic.tables.chunks import (
     WHITE,
     Chunk,
@@ -22,27 +21,19 @@ from sgpmic.tables.chunks import (
     read_start,
     squeeze_white,
 )
-from sgpmic.tables.errors import TableError, damaged, quote
+from sgpmic.tables.conversions import cast_texts, parse_plain_number
+from sgpmic.tables.errors import TableError, damaged
 from sgpmic.tables.layout import SAMPLE_BYTES, find_layout
 
 _BLANK_LINE = re.compile(rb"(?<=\n)[ \t]+(?=\n)|\A[ \t]+(?=\n)")
 _SPACE_LINE = re.compile(rb"(?<=\n) +(?=\n)|\A +(?=\n)")
-_DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 #: Columns as text.
 Cells = Mapping[str, pa.StringArray]
 
 
 class TextReader(TableReader):
-    """A CSV file or a relative of it.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    zipped : bool
-        Whether it is compressed with gzip.
-    """
+    """A CSV file or a relative of it, perhaps compressed with gzip."""
 
     def __init__(self, path: str, zipped: bool = False) -> None:
         self.path = path
@@ -68,10 +59,17 @@ class TextReader(TableReader):
         decimal = "." if self._layout.delimiter == b"," else ""
         for raw in self._chunks():
             chunk, cells = self._parse(raw, list(dict.fromkeys([*features, *texts])))
-            decimal = decimal or _find_decimal([cells[name] for name in features])
-            values = self._numbers(chunk, cells, features, decimal)
+            columns = {name: cells[name] for name in features}
+            decimal = decimal or _find_decimal(columns.values())
+            place = partial(self._place, chunk)
+            try:  # all columns at once, because every call takes time
+                flat = cast_texts(pa.concat_arrays(columns.values()), decimal or ".")
+                values = np.ascontiguousarray(flat.reshape(len(features), -1).T)
+            except pa.ArrowInvalid:
+                other = "" if self._layout.delimiter == b"," else "." if decimal == "," else ","
+                values = self._numbers(columns, place, decimal or ".", other)
             words = [pc.utf8_trim_whitespace(cells[name]).to_pylist() for name in texts]
-            yield Piece(values, words, partial(self._place, chunk))
+            yield Piece(values, words, place)
 
     def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the columns of every chunk of the file, as text."""
@@ -150,40 +148,6 @@ class TextReader(TableReader):
                 )
         return None
 
-    # -------------------------------------------------------------------- numbers
-
-    def _numbers(self, chunk: Chunk, cells: Cells, features: Sequence[str], decimal: str) -> Floats:
-        """Return the numbers, or raise for the first row with a cell that holds none."""
-        try:  # all columns at once, because every call takes time
-            flat = cast_texts(pa.concat_arrays([cells[name] for name in features]), decimal or ".")
-            return np.ascontiguousarray(flat.reshape(len(features), -1).T)
-        except pa.ArrowInvalid:
-            pass
-        columns: list[Floats] = []
-        bad: dict[str, BadText] = {}
-        for name in features:
-            numbers = to_numbers(cells[name], decimal or ".")
-            if isinstance(numbers, BadText):
-                bad[name] = numbers
-            else:
-                columns.append(numbers)
-        if bad:
-            raise self._not_a_number(chunk, bad, decimal or ".")
-        return np.column_stack(columns)
-
-    def _not_a_number(self, chunk: Chunk, bad: Mapping[str, BadText], decimal: str) -> TableError:
-        name = min(bad, key=lambda name: bad[name].row)
-        cell = bad[name]
-        place = self._place(chunk, cell.row)
-        where = f"{self.path}, {place}, column {quote(name)}: {quote(cell.text)}"
-        other = "." if decimal == "," else ","
-        if self._layout.delimiter != b"," and parse_number(cell.text, other) is not None:
-            return TableError(
-                f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
-                f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
-            )
-        return not_a_number(f"{self.path}, {place}, column {quote(name)}", name, bad)
-
     # -------------------------------------------------------------------- places
 
     def _place(self, chunk: Chunk, row: int) -> str:
@@ -202,12 +166,12 @@ class TextReader(TableReader):
             line += record.count(b"\n") + 1
 
 
-def _find_decimal(columns: Sequence[pa.Array]) -> str:
+def _find_decimal(columns: Collection[pa.Array]) -> str:
     """Return the decimal sign of the numbers in columns of text, "" if all are whole."""
     # Where both occur, the commas are complained about: points are the usual sign.
     for sign in ".,":
         for column in columns:
             cells = column.filter(pc.match_substring(column, sign)).to_pylist()
-            if any(parse_number(text, sign) is not None for text in cells):
+            if any(parse_plain_number(text, sign) is not None for text in cells):
                 return sign
     return ""

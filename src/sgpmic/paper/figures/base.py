@@ -39,25 +39,13 @@ _LOOK: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper.
+    """A figure of the paper."""
 
-    Attributes
-    ----------
-    name : str
-        Of its files.
-    datasets : tuple of str
-        What it needs.
-    draw : callable
-        ``draw(data, records)`` returns a matplotlib figure; ``data`` are the loaded data sets by
-        name, ``records`` the runs asked for by ``cases``.
-    cases : callable
-        ``cases(data)`` returns the runs that it shows; none for a figure that fits its few models
-        while it is drawn.
-    """
-
-    name: str
-    datasets: tuple[str, ...]
+    name: str  # of its files
+    datasets: tuple[str, ...]  # what it needs
+    #: Draws the loaded data sets, by name, and the runs asked for by ``cases``.
     draw: Callable[[dict[str, DataSet], Sequence[Record]], Drawing]
+    #: Returns the runs that it shows; none where it fits its few models while it is drawn.
     cases: Callable[[dict[str, DataSet]], list[Case]] = lambda data: []
 
 

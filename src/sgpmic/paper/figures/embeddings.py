@@ -15,6 +15,7 @@ from sgpmic.paper.methods import Clustering, get_method
 from sgpmic.paper.methods.gaussian_process import run_published
 from sgpmic.paper.metrics import scores
 from sgpmic.paper.results import Record
+from sgpmic.report.words import signed
 
 #: The six panels: the table's method and the name the paper gives its embedding.
 _PANELS = {
@@ -76,7 +77,7 @@ def _draw_kernels(data: dict[str, DataSet], records: Sequence[Record]) -> Drawin
             words = "RBF" if kernel == "rbf" else "linear"
             axes.set_title(f"{name}, {words}: ACC {measured[-1]:.2f} (paper {printed:.2f})")
         line[1].legend(loc="best")
-        gains.append(f"{measured[1] - measured[0]:+.1f} on {name}".replace("-", "−"))
+        gains.append(f"{signed(measured[1] - measured[0], 1)} on {name}")
     set_title(drawing, f"RBF less linear kernel, points of ACC: {', '.join(gains)}")
     return drawing
 

@@ -35,12 +35,7 @@ BATCH_SIZE = 64
 class Perceptron(eqx.Module):
     """Fully connected layers with ReLU between them and nothing after the last.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Width of the input, of every hidden layer and of the output.
-    rng : numpy.random.RandomState
-        Source of the starting weights.
+    ``sizes`` are the widths of the input, of every hidden layer and of the output.
     """
 
     weights: tuple[Weights, ...]
@@ -61,14 +56,7 @@ class Perceptron(eqx.Module):
 class Autoencoder(eqx.Module):
     """A P–64–32–Q encoder and the mirrored decoder.
 
-    Parameters
-    ----------
-    n_features, n_components : int
-        P and Q.
-    rng : numpy.random.RandomState
-        Source of the starting weights.
-    n_outputs : int, optional
-        Outputs of the encoder where they are not the code itself.
+    The encoder has ``n_outputs`` where they are not the code itself.
     """
 
     encoder: Perceptron
@@ -124,20 +112,11 @@ def _outputs(network: Perceptron, rows: jax.Array) -> jax.Array:
 
 
 class Minimised(NamedTuple):
-    """Where a minimisation arrived.
-
-    Attributes
-    ----------
-    parameters : pytree of arrays
-    state : pytree of arrays
-        Adam's moments, from which another call can continue.
-    losses : array of shape (n_steps,)
-        Loss of every batch before its step.
-    """
+    """Where a minimisation arrived."""
 
     parameters: Any
-    state: Any
-    losses: jax.Array
+    state: Any  # Adam's moments, from which another call can continue
+    losses: jax.Array  # (n_steps,): of every batch before its step
 
 
 def minimise(
@@ -170,15 +149,6 @@ def minimise(
     state : pytree of arrays, optional
         Adam's state after an earlier call.
     learning_rate : float, default=1e-3
-
-    Returns
-    -------
-    Minimised
-
-    Raises
-    ------
-    FloatingPointError
-        The loss is no longer a finite number.
     """
     if state is None:
         # All of it starts at 0; that nothing is computed saves the compilation of many zeros.

@@ -23,66 +23,33 @@ PENALTIES = tuple({"penalty": 10.0**power} for power in range(-3, 4))
 
 @dataclass(frozen=True)
 class Problem:
-    """One row of the table, as a method sees it: never the classes.
+    """One row of the table, as a method sees it: never the classes."""
 
-    Attributes
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-        The raw data.
-    n_clusters : int
-        Number of clusters, M.
-    n_components : int
-        Number of latent dimensions, Q.
-    n_inducing : int
-        Inducing points of the Gaussian-process methods, N′.
-    images : bool
-        Whether the rows are images; SDC has other constants for them.
-    """
-
-    Y: Floats
-    n_clusters: int
-    n_components: int
-    n_inducing: int = 50
-    images: bool = False
+    Y: Floats  # (n_samples, n_features), raw
+    n_clusters: int  # M
+    n_components: int  # Q
+    n_inducing: int = 50  # N′, of the methods with mappings
+    images: bool = False  # whether the rows are; SDC has other constants for them
 
 
 class Clustering(NamedTuple):
-    """What a method found.
-
-    Attributes
-    ----------
-    labels : ndarray of shape (n_samples,)
-    embedding : ndarray of shape (n_samples, n_components)
-    bound : float or None
-        The lower bound, of the methods that have one.
-    """
+    """What a method found."""
 
     labels: Ints
-    embedding: Floats
-    bound: float | None = None
+    embedding: Floats  # (n_samples, n_components)
+    bound: float | None = None  # of the methods that have one
 
 
 @dataclass(frozen=True)
 class Method:
-    """A column of the table.
+    """A column of the table."""
 
-    Attributes
-    ----------
-    run : callable
-        ``run(problem, seed, **setting)`` returns a :class:`Clustering`.
-    settings : tuple of mappings
-        The tuning grid; the table shows the setting with the best mean accuracy of the row, as
-        the paper did. One empty setting where there is nothing to tune.
-    all_features : bool
-        Whether the paper's numbers of this method come from all 13 features of Wine.
-    least_components : int
-        The method is not defined for fewer latent dimensions.
-    """
-
-    run: Callable[..., Clustering]
+    run: Callable[..., Clustering]  # run(problem, seed, **setting)
+    #: The tuning grid; the table shows the setting with the best mean accuracy of the row, as the
+    #: paper did. One empty setting where there is nothing to tune.
     settings: tuple[Mapping[str, float], ...] = ({},)
-    all_features: bool = False
-    least_components: int = 1
+    all_features: bool = False  # whether the paper's numbers come from all 13 features of Wine
+    least_components: int = 1  # not defined for fewer latent dimensions
 
 
 def cluster_embedding(embedding: Floats, n_clusters: int, rng: np.random.RandomState) -> Clustering:

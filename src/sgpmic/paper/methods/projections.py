@@ -45,20 +45,8 @@ def learn_aml(
 ) -> Learned:
     """Maximise tr[(Wᵀ(S_t + λI)W)⁻¹ WᵀXᵀLLᵀXW] over projection W and clusters L in turn.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Centred rows (the paper has them as columns).
-    n_clusters, n_components : int
-    penalty : float
-        λ, above 0.
-    rng : numpy.random.RandomState
-        For the starts of k-means.
-
-    Returns
-    -------
-    Learned
-        With Wᵀ(S_t + λI)W = I.
+    The rows of X are centred (the paper has them as columns), λ is ``penalty``, and W comes back
+    with Wᵀ(S_t + λI)W = I.
     """
     metric = X.T @ X + penalty * np.eye(X.shape[1])
 
@@ -78,10 +66,7 @@ def learn_aml(
 
 
 def learn_dec(X: Floats, n_clusters: int, n_components: int, rng: np.random.RandomState) -> Learned:
-    """Minimise ‖X − XWWᵀ‖² + λ‖XW − GF‖² over projection W and clusters G, F in turn.
-
-    Parameters are those of :func:`learn_aml`, and WᵀW = I.
-    """
+    """Minimise ‖X − XWWᵀ‖² + λ‖XW − GF‖² over projection W, WᵀW = I, and clusters G, F in turn."""
     total = X.T @ X
 
     # ‖X − XWWᵀ‖² = tr S_t − tr WᵀS_tW for WᵀW = I, and the best F has the means of the clusters,

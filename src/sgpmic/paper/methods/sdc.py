@@ -22,22 +22,12 @@ BATCH_SIZE = 128
 
 
 class Targets(NamedTuple):
-    """Constants of the loss.
+    """Constants of the loss."""
 
-    Attributes
-    ----------
-    same, other : float
-        Wanted similarity of rows of one pseudo-class, a, and of two of them, b.
-    orthogonality : float
-        Weight ρ of the wish for orthonormal directions.
-    squared_scale : float
-        σ², the unit of squared distances.
-    """
-
-    same: float
-    other: float
-    orthogonality: float
-    squared_scale: float
+    same: float  # a, the wanted similarity of rows of one pseudo-class
+    other: float  # b, of two of them
+    orthogonality: float  # ρ, the weight of the wish for orthonormal directions
+    squared_scale: float  # σ², the unit of squared distances
 
 
 def similarity_loss(

@@ -25,34 +25,18 @@ LEARNING_RATE = 1e-2
 
 
 class Rows(NamedTuple):
-    """Some or all rows of the data.
+    """Some or all rows of the data."""
 
-    Attributes
-    ----------
-    points : array of shape (n, n_features)
-    indices : array of shape (n,)
-        Their places in the data.
-    labels : array of shape (n,)
-        Their clusters, the one-hot H.
-    """
-
-    points: jax.Array
-    indices: jax.Array
-    labels: jax.Array
+    points: jax.Array  # (n, n_features)
+    indices: jax.Array  # their places in the data
+    labels: jax.Array  # their clusters, the one-hot H
 
 
 def negative_objective(A: jax.Array, batch: Rows, extra: tuple[Rows, jax.Array]) -> jax.Array:
     """Return −(tr(HᵀPH) − λ‖A‖²)/N, with the mean of P's rows in the batch for that of all.
 
-    p_ij is the softmax over j ≠ i of −|Ax_i − Ax_j|².
-
-    Parameters
-    ----------
-    A : array of shape (n_features, n_components)
-        The map, transposed: rows of the data are multiplied from the left.
-    batch : Rows
-    extra : tuple of Rows and float
-        All rows, and λ.
+    p_ij is the softmax over j ≠ i of −|Ax_i − Ax_j|². A comes transposed, (n_features,
+    n_components): rows of the data are multiplied from the left. ``extra`` is all rows, and λ.
     """
     everything, penalty = extra
     ours, theirs = batch.points @ A, everything.points @ A

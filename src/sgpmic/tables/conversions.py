@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sgpmic.tables.errors import TableError, list_names, quote
-
 Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 #: What stands for a missing value, in lower case and without spaces around.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
 
+# A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
+_CODE = r"^[+-]?0[0-9]+$"
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 # float() alone would also take underscores and the digits of other scripts.
 _NUMBER = re.compile(
@@ -26,21 +27,12 @@ _NUMBER = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class BadText:
-    """The first cell of a column that is not a number."""
+class BadCells(NamedTuple):
+    """Cells that are not what their column is: the first one, and how many were found."""
 
     row: int
     text: str
-
-
-def not_a_number(where: str, name: str, bad: Mapping[str, BadText]) -> TableError:
-    """Return the error for columns with cells that are no numbers, of which one is shown."""
-    also = [other for other in bad if other != name]
-    others = f" (nor is text in {list_names(also)})" if also else ""
-    return TableError(
-        f"{where}: {quote(bad[name].text)} is not a number{others}; correct it", [name, *also]
-    )
+    n_cells: int = 1
 
 
 def is_missing(text: str) -> bool:
@@ -48,7 +40,7 @@ def is_missing(text: str) -> bool:
     return text.strip().lower() in MISSING_WORDS
 
 
-def parse_number(text: str, decimal: str = ".") -> float | None:
+def parse_plain_number(text: str, decimal: str = ".") -> float | None:
     """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
     word = text.strip()
     if decimal != ".":
@@ -72,7 +64,7 @@ def unsupported(kind: pa.DataType) -> str | None:
     return f"holds no numbers ({kind}); turn them into numbers"
 
 
-def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
+def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
     """Return a column of a supported type as numbers, NaN where missing."""
     column = plain(column)
     kind = column.type
@@ -92,22 +84,22 @@ def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadText:
 
 
 def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers; fast, but it raises ``ArrowInvalid`` for more than `parse_number`."""
+    """Return text as numbers fast; ``ArrowInvalid`` does not yet say that a cell is none."""
     column = pc.utf8_trim_whitespace(column)
     if decimal != ".":
-        # A point is no decimal sign then, see `parse_number`.
+        # A point is no decimal sign then, see `parse_plain_number`.
         column = pc.replace_substring(column, ".", "?")
         column = pc.replace_substring(column, decimal, ".")
     return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
 
 
-def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadText:
+def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadCells:
     """Return the numbers of a column of text, NaN where missing, or the first that is not one."""
     values = np.empty(len(texts))
     for row, text in enumerate(texts):
-        value = parse_number(text or "", decimal)
+        value = parse_plain_number(text or "", decimal)
         if value is None:
-            return BadText(row, text or "")
+            return BadCells(row, text or "")
         values[row] = value
     return values
 
@@ -157,3 +149,42 @@ def plain(column: pa.Array) -> pa.Array:
             column = pc.cast(column, pa.string())
         else:
             return column
+
+
+# ------------------------------------------------------------------------------- whole columns
+
+
+def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
+    """Return a table in which columns of plain numbers, as text, are columns of numbers.
+
+    Those in ``text`` stay as they are, because they are known to be something else.
+    """
+    columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
+    for name, column in columns.items():
+        if name not in text and pa.types.is_string(column.type):
+            numbers = _plain_numbers(column)
+            columns[name] = column if numbers is None else numbers
+    return pa.table(columns)
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return numbers, null where missing; None if a cell is anything else, or none is there."""
+    texts = pc.utf8_trim_whitespace(column)
+    # Few cells decide about most columns of words.
+    if _cast(texts.slice(0, 100)) is None:
+        return None
+    numbers = _cast(texts)
+    if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
+        return None
+    return numbers if numbers.null_count < len(numbers) else None
+
+
+def _cast(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    missing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))
+    try:
+        numbers = pc.cast(pc.if_else(missing, None, texts), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    # Infinite values and others that only look like numbers are for those to judge who see text.
+    finite = np.isfinite(numbers.drop_null().to_numpy())
+    return numbers if finite.all() else None

@@ -1,0 +1,222 @@
+"""How a fit went: the committee's members, the number of clusters, the bound over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from sgpmic.colours import distinct_colours, style_of
+from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
+    from matplotlib.lines import Line2D
+
+
+class CommitteeDisplay(Display):
+    """A bar for the weight of every member, a mark for its agreement with the committee.
+
+    Parameters
+    ----------
+    members : sequence of dict
+        As ``SGPMIC.committee_``: 'name', 'weight' and 'agreement' of every member.
+
+    Attributes
+    ----------
+    bars_ : BarContainer
+    marks_ : Line2D
+    """
+
+    def __init__(self, members: Sequence[dict[str, Any]]) -> None:
+        self.members = list(members)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+        """Draw the committee of a fitted model (:meth:`sgpmic.SGPMIC.plot_committee`)."""
+        check_is_fitted(estimator)
+        if not estimator.committee_:
+            raise ValueError(
+                "No committee has voted on this model, so there is none to draw: fit with "
+                "committee=Committee()."
+            )
+        return cls(estimator.committee_).plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw it on the axes given, or on those of a new figure."""
+        ax = self._draw_on(ax, 7.5, 1.7 + 0.3 * len(self.members))
+        weights = np.array([float(member["weight"]) for member in self.members])
+        agreement = np.array([float(member["agreement"]) for member in self.members])
+        places = np.arange(len(self.members))
+        blue, orange = distinct_colours(2, dark=is_dark(ax))
+        self.bars_: BarContainer = ax.barh(
+            places, weights, height=0.62, color=blue, label="weight of its vote (all add up to 1)"
+        )
+        (self.marks_,) = ax.plot(
+            agreement,
+            places,
+            "D",
+            color=orange,
+            markeredgecolor=ink(ax),
+            markeredgewidth=0.6,
+            clip_on=False,
+            label="agreement with the committee’s clusters (adjusted Rand index)",
+        )
+        marks: Line2D = self.marks_
+        ax.set_yticks(places, [str(member["name"]) for member in self.members])
+        ax.set_ylim(len(places) - 0.5, -0.5)  # the weightiest on top
+        ax.set_xlim(min(0.0, float(agreement.min()) - 0.02), 1.0)
+        finish(ax, "", "")
+        ax.grid(visible=False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        ax.legend(
+            handles=[self.bars_, marks],
+            frameon=False,
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            fontsize="small",
+        )
+        return self
+
+
+class NumberOfClustersDisplay(Display):
+    """The probability of every number of clusters, and the number that was chosen.
+
+    Parameters
+    ----------
+    found : dict
+        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'certainty', 'probability'.
+
+    Attributes
+    ----------
+    certainty_ : Line2D
+        How sure a committee of clusterings is of every number.
+    probability_ : BarContainer or None
+        None for a model of an earlier version, which has no probabilities.
+    chosen_ : Line2D
+        The mark of the chosen number; a vertical line where it is 1, which has no probability.
+    """
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+        """Draw how a model's number of clusters was found.
+
+        One that was fitted with ``n_clusters='auto'``
+        (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`).
+        """
+        check_is_fitted(estimator)
+        if estimator.number_of_clusters_ is None:
+            raise ValueError(
+                "The number of clusters of this model was given, not found: fit with "
+                "n_clusters='auto' to compare numbers."
+            )
+        return cls(estimator.number_of_clusters_).plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw it on the axes given, or on those of a new figure."""
+        ax = self._draw_on(ax, 6.5, 3.8)
+        numbers, chosen = self.found["candidates"], self.found["chosen"]
+        blue, orange, green = distinct_colours(3, dark=is_dark(ax))
+        probability = self.found.get("probability")
+        self.probability_: BarContainer | None = None
+        if probability is not None:
+            self.probability_ = ax.bar(
+                numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"
+            )
+        (self.certainty_,) = ax.plot(
+            numbers, self.found["certainty"], "o-", color=blue, label="certainty of the committee"
+        )
+        self.chosen_: Line2D
+        if chosen in numbers:
+            (self.chosen_,) = ax.plot(
+                [chosen],
+                [self.found["certainty"][numbers.index(chosen)]],
+                "o",
+                markersize=14,
+                markerfacecolor="none",
+                markeredgecolor=green,
+                markeredgewidth=2.2,
+                label=f"chosen: {chosen}",
+            )
+        else:
+            self.chosen_ = ax.axvline(
+                chosen,
+                color=green,
+                linewidth=2.2,
+                label=f"chosen: {chosen}, as the rows do not stand out from noise",
+            )
+        finish(ax, "number of clusters", "")
+        ax.set_ylim(0.0, 1.05)
+        if numbers and max(numbers) <= 20:
+            ax.set_xticks(range(min(chosen, *numbers), max(numbers) + 1))
+        add_legend(ax, beside=False)
+        return self
+
+
+class BoundDisplay(Display):
+    """The bound after every E-step and M-step of every start.
+
+    Starts are kept by their agreement with the others unless ``start__selection='bound'``, so the
+    kept one may not have the highest bound.
+
+    Parameters
+    ----------
+    history : mapping of str to list
+        As ``SGPMIC.history_``.
+    starts : sequence of dict
+        As ``SGPMIC.starts_``.
+
+    Attributes
+    ----------
+    lines_ : list of Line2D
+        One for every start.
+    """
+
+    def __init__(self, history: Mapping[str, Any], starts: Sequence[dict[str, Any]]) -> None:
+        self.history = history
+        self.starts = list(starts)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
+        """Draw the bound of a fitted model (:meth:`sgpmic.SGPMIC.plot_bound`)."""
+        check_is_fitted(estimator)
+        return cls(estimator.history_, estimator.starts_).plot(ax=ax)
+
+    def plot(self, *, ax: Axes | None = None) -> Self:
+        """Draw it on the axes given, or on those of a new figure."""
+        ax = self._draw_on(ax, 6.5, 3.6)
+        from matplotlib.ticker import MaxNLocator
+
+        numbers = np.asarray(self.history["start"])
+        several = len(self.starts) > 1
+        self.lines_: list[Line2D] = []
+        for place, (number, start) in enumerate(zip(np.unique(numbers), self.starts, strict=True)):
+            mine = numbers == number
+            rounds = np.asarray(self.history["round"])[mine]
+            both = np.stack(
+                [np.asarray(self.history[k])[mine] for k in ("bound_after_e", "bound")], axis=1
+            )
+            kept = bool(start["kept"])
+            name = f"{start['embedding']} + {start['memberships']}"
+            if several:
+                name += f" (agreement {start['agreement']:.2f}{', kept' if kept else ''})"
+            self.lines_ += ax.plot(
+                np.stack([rounds - 0.5, rounds], axis=1).ravel(),
+                both.ravel(),
+                color=style_of(place, dark=is_dark(ax))[0],
+                linewidth=2.2 if kept else 1.0,
+                linestyle="-" if kept else "--",
+                marker="o" if kept else None,
+                markersize=3,
+                label=name,
+            )
+        finish(ax, "round of EM (half rounds: after the E-steps)", "bound")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.legend(frameon=False, loc="lower right")
+        return self

@@ -1,8 +1,10 @@
-"""Commands as processes, and tables for them."""
+"""Commands, in this process or in one of their own, and tables for them."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import subprocess
 import sys
@@ -37,7 +39,8 @@ def environment() -> dict[str, str]:
     return ours | {"COLUMNS": "140"}
 
 
-def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def started(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own: takes seconds until it has imported everything."""
     return subprocess.run(
         command(*arguments),
         env=environment(),
@@ -48,8 +51,28 @@ def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.Complet
     )
 
 
+def sgpmic(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, and return what :func:`started` would."""
+    from sgpmic.cli.app import app
+
+    out, err, words = io.StringIO(), io.StringIO(), cheaply(arguments)
+    with (
+        # A command may say where JAX computes, which is not for the tests that follow.
+        mock.patch.dict(os.environ, {"COLUMNS": "140"}),
+        contextlib.chdir(folder or "."),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            app(words)
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
 def here(*arguments: object) -> Any:
-    """Run a command in this process: for tests of what it does, not of how it is started."""
+    """Run a command in this process, and return what Typer makes of it."""
     from sgpmic.cli.app import app
 
     # A command may say where JAX computes, which is not for the tests that follow.

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.helpers import cheaply, environment, here, said, sgpmic
+from tests.cli.helpers import cheaply, environment, here, said, started
 
 N = 24
 ROWS = range(N)
@@ -294,7 +294,7 @@ def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
     }
     write_parquet(tmp_path / "t.parquet", columns)
     words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 8)
-    done = sgpmic(*words, "--id", "name", "--processes", 2, "--out", tmp_path / "two")
+    done = started(*words, "--id", "name", "--processes", 2, "--out", tmp_path / "two")
     assert done.returncode == 0, said(done)
     alone = here(*words, "--id", "name", "--out", tmp_path / "one")
     assert alone.exit_code == 0, alone.output

@@ -1,4 +1,4 @@
-"""sgpmic demo, --version and --help, as processes."""
+"""sgpmic demo, --version and --help."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.helpers import read_csv, refused, said, sgpmic
+from tests.cli.helpers import read_csv, refused, said, sgpmic, started
 
 from sgpmic import SGPMIC, __version__
 
 
 def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
-    done = sgpmic("demo", "--out", tmp_path / "out")
+    done = started("demo", "--out", tmp_path / "out")
     assert done.returncode == 0, said(done)
     for words in ("rounds", "mean certainty", "Agreement with species", "report.html"):
         assert words in said(done)
@@ -32,11 +32,11 @@ def test_a_file_in_the_way(tmp_path: Path, place: str) -> None:
 
 
 def test_version() -> None:
-    assert sgpmic("--version").stdout.strip() == f"sgpmic {__version__}"
+    assert started("--version").stdout.strip() == f"sgpmic {__version__}"
 
 
 def test_help_names_every_command_without_waiting_for_jax() -> None:
-    words = said(sgpmic("--help"))
+    words = said(started("--help"))
     for name in ("demo", "fit", "predict", "report", "info", "paper"):
         assert f" {name} " in words
     program = "import sys; from sgpmic.cli.app import app; sys.exit('jax' in sys.modules)"

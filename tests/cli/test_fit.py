@@ -1,4 +1,4 @@
-"""sgpmic fit, as a process."""
+"""sgpmic fit: all it does, and of each kind of ending one in a process of its own."""
 
 import gzip
 import json
@@ -18,6 +18,7 @@ from tests.cli.helpers import (
     refused,
     said,
     sgpmic,
+    started,
     values,
     write_csv,
 )
@@ -52,7 +53,6 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
         np.save(path, rows)
     else:
         np.savez(path, rows)
-    # In this process, which has compiled all that for what is expected; others run in their own.
     done = here("fit", path, *QUICK, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     table = read_csv(tmp_path / "run" / "labels.csv")
@@ -90,7 +90,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(60)]
     given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20
     table = write_csv(tmp_path / "t.csv", values(), name=ids, kind=given)
-    done = sgpmic(
+    done = started(
         *("fit", table, *QUICK, "--out", tmp_path / "run", "--id", "name", "--label", "kind"),
         *("--scale", "each", "--seed", 7, "--checkpoint-every", 2),
     )
@@ -146,7 +146,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
 def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "labels.csv", values())
     before = table.read_bytes()
-    words = refused(sgpmic("fit", table, *QUICK, "--out", tmp_path, "--force"))
+    words = refused(started("fit", table, *QUICK, "--out", tmp_path, "--force"))
     assert "labels.csv" in words
     other = tmp_path / "other"
     other.mkdir()

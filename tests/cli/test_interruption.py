@@ -7,7 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.helpers import command, environment, read_csv, said, sgpmic, values, write_csv
+from tests.cli.helpers import (
+    command,
+    environment,
+    read_csv,
+    said,
+    sgpmic,
+    started,
+    values,
+    write_csv,
+)
 
 from sgpmic import SGPMIC
 
@@ -33,7 +42,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def straight(table: Path) -> Path:
     """Return an uninterrupted run."""
     out = table.parent / "straight"
-    done = sgpmic("fit", table, *OPTIONS, "--out", out)
+    done = started("fit", table, *OPTIONS, "--out", out)
     assert done.returncode == 0, said(done)
     return out
 
@@ -107,7 +116,7 @@ def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> 
             SGPMIC.load(file)
     assert in_time >= 6, "the moments must come, or this tests nothing"
     assert resumed >= 3, "kills must leave something to resume from"
-    done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
+    done = started("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, out)
 
@@ -132,7 +141,7 @@ def test_a_polite_stop_says_how_to_resume(
     again = sgpmic("fit", table, *OPTIONS, "--out", tmp_path / "run")
     assert again.returncode == 2
     assert "unfinished run" in " ".join(again.stderr.split())
-    done = sgpmic("fit", table, *OPTIONS, "--out", tmp_path / "run", "--resume")
+    done = started("fit", table, *OPTIONS, "--out", tmp_path / "run", "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, tmp_path / "run")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -62,6 +63,16 @@ def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, 
     return problem, first_state(start, ours.rows, LIMITS, chosen), ours.rows
 
 
+@partial(jax.jit, static_argnames="chosen")
+def latent_part(state: State, rows: Rows, chosen: Options) -> Any:
+    """Return what the bound has beside its data term."""
+    parameters = state.parameters
+    prior = prior_of(state.mixture, state.conjugate, rows, chosen)
+    latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, spread=parameters.spread).bound
+    rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
+    return latent + rest + entropy_of_points(parameters.log_spread, rows.flat_weight)
+
+
 def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options) -> float:
     """Return the bound of a state, its data term with N×N matrices."""
     mappings, parameters, N = state.mappings, state.parameters, SIZES.N
@@ -78,11 +89,7 @@ def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options)
         covariances=np.asarray(state.mixture.covariances),
     )
     data = psi.data_term(here, np.asarray(parameters.spread)[:N], *sigma_points(SIZES.Q))
-    prior = prior_of(state.mixture, state.conjugate, rows, chosen)
-    latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, spread=parameters.spread).bound
-    rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
-    entropy = entropy_of_points(parameters.log_spread, rows.flat_weight)
-    return data + float(latent + rest + entropy)
+    return data + float(latent_part(state, rows, chosen))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from sgpmic.model import evaluate
-from sgpmic.model.bound import data_term, factorise_all, mapping_weights, sums
-from sgpmic.model.e_step import expected_cells
+from sgpmic.model import bound, e_step, evaluate
+from sgpmic.model.bound import factorise_all, mapping_weights, sums
 from sgpmic.model.gaps import with_cells
 from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import left_out, log_joints, make_posterior, mapping_moments
@@ -23,6 +22,8 @@ from support import dense
 from support.random_problems import Ours, Sizes, our_kernel, our_problem, random_problem
 
 SIZES = Sizes(N=14, P=5, Q=2, M=3, U=4)
+data_term = jax.jit(bound.data_term)
+expected_cells = jax.jit(e_step.expected_cells)
 
 several_models = pytest.mark.parametrize(
     ("kind", "shared"), [("rbf", False), ("linear", False), ("rbf", True), ("matern32", True)]
@@ -106,7 +107,7 @@ def test_its_derivatives_are_those_of_the_dense_evaluation(kind: str, shared: bo
     def ours_at(X: Any, beta: Any) -> Any:
         return data_term(ours.mappings._replace(beta=beta), X, T, ours.rows, 0.0)
 
-    by_X, by_beta = jax.grad(ours_at, argnums=(0, 1))(ours.X, ours.mappings.beta)
+    by_X, by_beta = jax.jit(jax.grad(ours_at, argnums=(0, 1)))(ours.X, ours.mappings.beta)
     step = 1e-6
     for n, q in [(0, 0), (5, 1), (9, 0)]:
         up, down = problem.X.copy(), problem.X.copy()
@@ -153,15 +154,15 @@ def test_posteriors_of_cells_give_a_lower_bound_that_rises(kind: str, shared: bo
     problem, ours, cells = cells_problem(kind, shared)
     T = weights_of(ours, problem)
 
-    def bound(cells: Any) -> float:
+    def bound_of(cells: Any) -> float:
         return float(data_term(ours.mappings, ours.X, T, with_cells(ours.rows, cells), 0.0))
 
-    values = [bound(cells)]
+    values = [bound_of(cells)]
     for _ in range(6):
         jitter = jnp.zeros(len(problem.kernels))
         rows = with_cells(ours.rows, cells)
         cells = expected_cells(ours.mappings, ours.X, T, rows, jitter=jitter)
-        values.append(bound(cells))
+        values.append(bound_of(cells))
     assert all(later >= earlier - 1e-10 for earlier, later in pairwise(values))
     assert values[-1] > values[0]
     assert values[-1] <= dense_data(problem) + 1e-10
@@ -184,8 +185,9 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(shared: bool) -> 
     ours = ours_of(problem, None)
     T = np.asarray(weights_of(ours, problem))
 
-    def posterior_of(weights: np.ndarray) -> tuple[Any, Any]:
-        both = sums(ours.mappings, ours.X, jnp.asarray(weights), ours.rows)
+    @jax.jit
+    def posterior_of(weights: Any) -> tuple[Any, Any]:
+        both = sums(ours.mappings, ours.X, weights, ours.rows)
         factors = factorise_all(ours.mappings, *both, 0.0)
         inverse = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
         posterior = make_posterior(ours.mappings, factors, ours.mixture, ours.rows)
@@ -199,7 +201,7 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(shared: bool) -> 
         without = T.copy()
         without[n] = 0.0
         expected, _ = posterior_of(without)
-        found = left_out(posterior, inverse, problem.X[n], T[n], values[n], observed[n])
+        found = jax.jit(left_out)(posterior, inverse, problem.X[n], T[n], values[n], observed[n])
         for mine, theirs in zip(found[1:3], expected[1:3], strict=True):
             np.testing.assert_allclose(mine, theirs, atol=1e-8 * np.abs(theirs).max())
 
@@ -207,17 +209,24 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(shared: bool) -> 
 def test_densities_of_rows_with_gaps_are_marginals() -> None:
     problem = with_holes("rbf", False)
     ours = ours_of(problem, None)
-    both = sums(ours.mappings, ours.X, ours.S, ours.rows)
-    factors = factorise_all(ours.mappings, *both, 0.0)
-    posterior = make_posterior(ours.mappings, factors, ours.mixture, ours.rows)
-    prior = factor_mixture(ours.mixture)
+
+    @jax.jit
+    def posterior_and_prior() -> tuple[Any, Any]:
+        both = sums(ours.mappings, ours.X, ours.S, ours.rows)
+        factors = factorise_all(ours.mappings, *both, 0.0)
+        posterior = make_posterior(ours.mappings, factors, ours.mixture, ours.rows)
+        return posterior, factor_mixture(ours.mixture)
+
+    posterior, prior = posterior_and_prior()
     X = jnp.asarray(problem.X)
     shape = (SIZES.N, posterior.mean_weights.shape[2])
     has = ~np.isnan(problem.Y)
-    found = log_joints(
+    found = jax.jit(log_joints)(
         posterior, prior, X, pad(np.nan_to_num(problem.Y), shape), pad(has.astype(float), shape)
     )
-    mean, variance = (np.asarray(a)[:, :, : SIZES.P] for a in mapping_moments(posterior, X))
+    mean, variance = (
+        np.asarray(a)[:, :, : SIZES.P] for a in jax.jit(mapping_moments)(posterior, X)
+    )
     std = np.sqrt(variance + 1.0 / problem.beta)
     cells = np.where(has, norm.logpdf(np.nan_to_num(problem.Y), mean, std), 0.0)
     expected = cells.sum(axis=2).T + np.asarray(log_densities(prior, X) + prior.log_weights)

@@ -40,12 +40,16 @@ def random_spread(size: float, seed: int = 1) -> np.ndarray:
     return size * np.random.default_rng(seed).uniform(0.5, 1.5, (SIZES.N, SIZES.Q))
 
 
-def our_sums(ours: Ours, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+@jax.jit
+def all_sums(ours: Ours, sigma: Any) -> tuple[Any, Any, Any]:
     kernels, Z, _ = ours.mappings
     T = ours.rows.flat_weight[:, None]
-    sigma = padded(spread, ours)
     phi, first = expected_sums(kernels, Z, ours.X, sigma, T, ours.rows)
-    diagonal = expected_diagonal(kernels, ours.X, sigma, T)
+    return phi, first, expected_diagonal(kernels, ours.X, sigma, T)
+
+
+def our_sums(ours: Ours, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    phi, first, diagonal = all_sums(ours, padded(spread, ours))
     return np.asarray(phi)[0], np.asarray(first)[0, :, : SIZES.P], float(diagonal)
 
 
@@ -156,8 +160,10 @@ def test_the_data_term_and_its_derivatives(kind: str, shared: bool) -> None:
 
     kernels, Z, beta = ours.mappings
     # Padding rows have some spread too: it must not matter.
-    log_spread = jnp.log(jnp.where(padded(spread, ours) > 0, padded(spread, ours), 0.3))
-    point = (ours.X, log_spread, Z, jax.tree.map(jnp.log, kernels), jnp.log(beta))
+    wide = np.asarray(padded(spread, ours))
+    log_spread = np.log(np.where(wide > 0, wide, 0.3))
+    point = (ours.X, log_spread, Z, jax.tree.map(np.log, kernels), np.log(beta))
+    point = jax.tree.map(np.asarray, point)
     both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3, 4)))
     found, gradient = both(*point)
     assert float(found) == pytest.approx(
@@ -166,16 +172,16 @@ def test_the_data_term_and_its_derivatives(kind: str, shared: bool) -> None:
     assert not np.any(gradient[1][SIZES.N :])
     step = 1e-5
     for argument in range(5):  # each by itself, or a small one would hide behind a large one
-        direction = [jax.tree.map(jnp.zeros_like, part) for part in point]
+        direction = [jax.tree.map(np.zeros_like, part) for part in point]
         direction[argument] = jax.tree.map(
-            lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), point[argument]
+            lambda leaf: np.asarray(rng.normal(size=leaf.shape)), point[argument]
         )
         there, back = (
             both(*jax.tree.map(lambda p, d, s=s: p + s * step * d, point, tuple(direction)))[0]
             for s in (1.0, -1.0)
         )
         pairs = zip(jax.tree.leaves(gradient), jax.tree.leaves(tuple(direction)), strict=True)
-        expected = sum(float(jnp.sum(g * d)) for g, d in pairs)
+        expected = sum(float(np.sum(g * d)) for g, d in pairs)
         assert float(there - back) / (2 * step) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
@@ -183,13 +189,13 @@ def test_without_spread_it_is_the_point_bound_and_the_trace_term() -> None:
     problem, ours = one_mapping("matern32")
     T = ours.rows.flat_weight[:, None]
     tiny = jnp.full_like(ours.X, 1e-9)
-    point = float(data_term(ours.mappings, ours.X, T, ours.rows, 0.0))
+    point = float(jax.jit(data_term)(ours.mappings, ours.X, T, ours.rows, 0.0))
     kernel = problem.kernels[0]
     own = kernel.variance + kernel.bias
     covered = np.diag(dense.nystrom(kernel, problem.X, problem.Z))
     trace = -0.5 * problem.beta * SIZES.P * np.sum(own - covered)
     assert trace < -1.0
-    found = float(data_term(ours.mappings, ours.X, T, ours.rows, 0.0, tiny))
+    found = float(jax.jit(data_term)(ours.mappings, ours.X, T, ours.rows, 0.0, tiny))
     assert found == pytest.approx(point + trace, rel=1e-9)
 
 
@@ -205,7 +211,7 @@ def test_blocks_and_the_gpu_s_pass_change_nothing() -> None:
         def value(X: Any, sigma: Any, rows: Any = rows, T: Any = T) -> Any:
             return data_term(ours.mappings, X, T, rows, 1e-8, sigma)
 
-        result, gradient = jax.value_and_grad(value, argnums=(0, 1))(X, sigma)
+        result, gradient = jax.jit(jax.value_and_grad(value, argnums=(0, 1)))(X, sigma)
         found = [np.asarray(result), *(np.asarray(g)[: SIZES.N] for g in gradient)]
         expected = found if expected is None else expected
         for a, b in zip(found, expected, strict=True):

@@ -9,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sgpmic.model import e_step as one_step
+from sgpmic.model import mixture
 from sgpmic.model.bound import add_latent
-from sgpmic.model.e_step import e_step
-from sgpmic.model.mixture import factor_mixture
 from sgpmic.model.rows import pad_rows
-from support import dense
-from support.bounds import kl_corrected_bound
+from support import bounds, dense
 from support.random_problems import Ours, Sizes, our_problem, random_memberships, random_problem
 
 SIZES = Sizes(N=14, P=3, Q=2, M=3, U=4)
 BLOCK = 5
+e_step = jax.jit(one_step.e_step, static_argnames="shared")
+factor_mixture = jax.jit(mixture.factor_mixture)
+kl_corrected_bound = jax.jit(bounds.kl_corrected_bound, static_argnames="shared")
 
 
 def problems(shared: bool, strength: float, seed: int) -> tuple[dense.Problem, Ours, np.ndarray]:
@@ -36,7 +38,7 @@ def problems(shared: bool, strength: float, seed: int) -> tuple[dense.Problem, O
 def test_e_step(shared: bool, strength: float) -> None:
     """S is proportional to v p^(1/λ), from the dense log p."""
     problem, ours, votes = problems(shared, strength, 0)
-    S, _ = jax.jit(e_step, static_argnames="shared")(
+    S, _ = e_step(
         ours.mappings, factor_mixture(ours.mixture), ours.X, ours.S, ours.rows,
         shared=shared, jitter=jnp.zeros(len(problem.kernels)),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.helpers import said, sgpmic, values
+from tests.cli.helpers import said, started, values
 
 #: Of ``sgpmic fit``, and the same for the estimator.
 OPTIONS = {"clusters": 3, "inducing": 10, "rounds": 6}
@@ -43,6 +43,6 @@ def plain(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (place / "plain.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (out / "run.json").exists():
-            done = sgpmic("fit", table, *words, "--processes", 2, "--out", out, "--force")
+            done = started("fit", table, *words, "--processes", 2, "--out", out, "--force")
             assert done.returncode == 0, said(done)
     return out

@@ -52,8 +52,8 @@ def two(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def four(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return both(table, tmp_path_factory.mktemp("four"), 4, broken_off)
+def three(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return both(table, tmp_path_factory.mktemp("three"), 3, broken_off)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_two_processes(two: Runs, plain: Found) -> None:
     same(two.undisturbed, plain)
 
 
-def test_four_processes(four: Runs, plain: Found) -> None:
-    same(four.undisturbed, plain)
+def test_three_processes(three: Runs, plain: Found) -> None:
+    same(three.undisturbed, plain)
 
 
 def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
@@ -189,10 +189,10 @@ def test_as_many_resume_to_the_very_same_result(two: Runs) -> None:
     assert [p.name for p in two.checkpoint.iterdir()] == ["round-000004"]
 
 
-def test_more_resume_to_the_same_labels(two: Runs, four: Runs) -> None:
-    assert np.array_equal(four.resumed["labels"], two.undisturbed["labels"])
-    np.testing.assert_allclose(four.resumed["bounds"], two.undisturbed["bounds"], rtol=1e-6)
-    assert [p.name for p in four.checkpoint.iterdir()] == ["round-000004"]
+def test_more_resume_to_the_same_labels(two: Runs, three: Runs) -> None:
+    assert np.array_equal(three.resumed["labels"], two.undisturbed["labels"])
+    np.testing.assert_allclose(three.resumed["bounds"], two.undisturbed["bounds"], rtol=1e-6)
+    assert [p.name for p in three.checkpoint.iterdir()] == ["round-000004"]
 
 
 def test_one_resumes_to_the_same_labels(

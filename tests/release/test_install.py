@@ -1,7 +1,7 @@
-"""Wheel and sdist, as strangers get them: built, and installed into environments of their own.
+"""Wheel and sdist, as strangers get them: built, and installed into an environment of its own.
 
-It needs a package index, as `make test` does. Each file is installed with everything it asks for,
-outside the clone and without it on any path.
+It needs a package index, as `make test` does. The wheel is installed with everything it asks for,
+outside the clone and without it on any path; the sdist is what pip makes the same wheel from.
 """
 
 from __future__ import annotations
@@ -35,29 +35,31 @@ print(sgpmic.__version__)
 """
 
 
-def environment() -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Return the variables of a user who has never heard of the clone."""
-    ours = ("PYTHON", "VIRTUAL_ENV", "XLA_FLAGS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    ours = ("PYTHON", "VIRTUAL_ENV", "XLA_FLAGS", "JAX_")
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return theirs | {"SGPMIC_CACHE_DIR": str(folder / "compiled")}
 
 
 def run(*words: object, folder: Path) -> str:
     done = subprocess.run(
-        [*map(str, words)], cwd=folder, env=environment(), capture_output=True, text=True
+        [*map(str, words)], cwd=folder, env=environment(folder), capture_output=True, text=True
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
+def pip(programs: Path, *words: object) -> None:
+    """Let this environment's pip work in another one, which then needs none of its own."""
+    options = ("--quiet", "--disable-pip-version-check", "--python", programs / "python")
+    run(sys.executable, "-m", "pip", *options, *words, folder=programs)
+
+
 def new_environment(folder: Path) -> Path:
     """Return the folder of a new environment's programs."""
-    venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, with_pip=False, symlinks=True)
     return folder / "bin"
-
-
-def install(programs: Path, *what: object) -> None:
-    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
-    run(programs / "python", "-m", "pip", "install", *options, *what, folder=programs)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return wheel and sdist. The wheel is made from the sdist, which must be complete for it."""
     folder = tmp_path_factory.mktemp("built")
     programs = new_environment(folder / "tools")
-    install(programs, "build")
+    pip(programs, "install", "--no-compile", "build")
     run(programs / "python", "-m", "build", "--outdir", folder / "dist", ROOT, folder=folder)
     wheels, sources = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
     return {"wheel": next(wheels), "sdist": next(sources)}
@@ -103,12 +105,25 @@ def test_what_the_wheel_holds(built: dict[str, Path]) -> None:
     assert "sgpmic/py.typed" in names
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_a_strangers_first_minutes(kind: str, built: dict[str, Path], tmp_path: Path) -> None:
+def contents(wheel: Path) -> dict[str, int]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {entry.filename: entry.CRC for entry in archive.infolist()}
+
+
+def test_pip_makes_the_same_wheel_from_the_sdist(built: dict[str, Path], tmp_path: Path) -> None:
+    """So what is installed from the one is what is installed from the other."""
     programs = new_environment(tmp_path / "environment")
-    install(programs, built[kind])
-    run(programs / "python", "-m", "pip", "check", folder=tmp_path)
+    pip(programs, "wheel", "--no-deps", "--wheel-dir", tmp_path, built["sdist"])
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == built["wheel"].name
+    assert contents(wheel) == contents(built["wheel"])
+
+
+@pytest.mark.slow
+def test_a_strangers_first_minutes(built: dict[str, Path], tmp_path: Path) -> None:
+    programs = new_environment(tmp_path / "environment")
+    pip(programs, "install", "--no-compile", built["wheel"])
+    pip(programs, "check")
     said = run(programs / "sgpmic", "demo", "--out", "demo", folder=tmp_path)
     assert "report.html" in said
     assert run(programs / "python", "-c", FIRST_STEPS, folder=tmp_path).strip() == __version__

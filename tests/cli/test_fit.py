@@ -38,6 +38,17 @@ def expected() -> SGPMIC:
     return SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=0).fit(values())
 
 
+def test_a_number_that_is_found_is_shown_with_its_probability(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", values())
+    done = here("fit", path, "-k", "auto", *QUICK[2:], "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "60 rows in 3 clusters" in done.output
+    assert "Probability of the number of clusters: 3 clusters 9" in done.output
+    stored = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").number_of_clusters_["chosen"] == 3
+    assert str(stored).count("'probability'") == 1
+
+
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.parquet", "t.feather", "t.npy", "t.npz"])
 def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, name: str) -> None:
     path, rows = tmp_path / name, values()

@@ -83,6 +83,8 @@ def show_summary(fit: Fit) -> None:
     support = "" if model.support_ is None else model.support_.sentence()
     if support and not any(note.startswith(support) for note in fit.notes):  # once is enough
         console.print(support)
+    if model.number_of_clusters_ is not None and model.n_clusters_ > 1:
+        console.print(_how_many(model.number_of_clusters_))
     console.print(_SCALED["mixed" if fit.data.is_mixed else model.units_.kind])
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))
@@ -92,6 +94,14 @@ def show_summary(fit: Fit) -> None:
         console.print(f"[yellow]Note:[/] {escape(note)}")
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
+
+
+def _how_many(found: dict[str, Any]) -> str:
+    """Return the probabilities of the two likeliest numbers of clusters, as a sentence."""
+    pairs = zip(found["probability"], found["candidates"], strict=True)
+    likeliest = sorted(pairs, reverse=True)[:2]
+    words = [f"{number} clusters {100 * p:.0f} %" for p, number in likeliest]
+    return f"Probability of the number of clusters: {', '.join(words)}."
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Two virtual devices, so that code for several devices is exercised on every machine. XLA reads
-# the variable once, when JAX first starts a backend.
-_DEVICES = "--xla_force_host_platform_device_count=2"
-if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+# Two virtual devices, so that code for several devices is exercised on every machine; and loops
+# fused as our own programs have them, also in programs that tests compile (see _programs.py). XLA
+# reads the variable once, when JAX first starts a backend.
+_FLAGS = {"xla_force_host_platform_device_count": "2", "xla_cpu_use_fusion_emitters": "false"}
+for _name, _value in _FLAGS.items():
+    if _name not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{_name}={_value}".strip()
 
 # What one process has compiled serves the others: those of the tests themselves and those they
 # start. Most of a test's time is the compiler's. Jobs of several processes do without, see job.py.
@@ -26,12 +28,20 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    # Most programs run for milliseconds, and to optimise them takes longer. The documentation and
+    # what is installed run as they do for users (as_shipped, release/test_install.py).
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
     # Loading a program makes XLA print errors about tuning flags that no processor has.
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 
 #: Of the memory maps that Linux allows a process, the share after which programs are let go.
 _MAPS = 0.25
+
+# What has been imported stays, and JAX makes many small objects: looking through all of them as
+# often as Python does by itself takes a twentieth of the time.
+gc.freeze()
+gc.set_threshold(50_000, 20, 20)
 
 # ``from support import ...`` works whatever import mode pytest runs in.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -55,6 +65,18 @@ def forget_compiled() -> Iterator[None]:
 
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def as_shipped() -> Iterator[None]:
+    """Optimise programs as for users: for long fits, and where a page shows what comes of it."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
 
 
 def _share_of_maps() -> float:

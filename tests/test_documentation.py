@@ -42,6 +42,8 @@ MODULES = (
     *("sgpmic.paper.datasets", "sgpmic.paper.metrics"),
 )
 
+pytestmark = pytest.mark.usefixtures("as_shipped")
+
 #: Commands that are shown and not run: they set up a machine, or only look at files.
 NOT_RUN = ("cd", "git", "head", "ls", "make", "pip")
 

@@ -15,6 +15,7 @@ pytest.importorskip("igraph")
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_shipped")
 def test_kinds_of_blood_cells_are_found_as_well_as_by_leiden(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

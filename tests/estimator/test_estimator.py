@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -156,12 +157,17 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
 
     predictor = fitted._predictor
     posterior, units = predictor.posterior, predictor.units
+
+    @jax.jit
+    def of_grid(posterior: Any, grid: Any, row: Any) -> Any:
+        return log_joints(posterior, factor_mixture(posterior.mixture), grid, row)
+
     side = np.linspace(-4.0, 4.0, 400)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     for y in table[[3, 25, 47]] + 0.05:
         row = np.broadcast_to(units.reduce(y), (len(grid), 4))
         with numerics():
-            joint = log_joints(posterior, factor_mixture(posterior.mixture), grid, row)
+            joint = of_grid(posterior, grid, row)
         integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)
         reduced = predictor._reduced(y[None])
         with numerics():

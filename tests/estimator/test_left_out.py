@@ -19,7 +19,7 @@ from sgpmic import SGPMIC, Committee
 from sgpmic._runtime import numerics
 from sgpmic.model.bound import factorise_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
-from sgpmic.model.rows import make_rows
+from sgpmic.model.rows import Rows, make_rows
 
 Floats = NDArray[np.float64]
 
@@ -30,16 +30,21 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, ma
     predictor: Any = model._predictor
     Y, posterior = predictor.units.reduce(table), predictor.posterior
     S = predictor.S if mapping == "per_cluster" else np.ones((len(Y), 1))
+
+    @jax.jit
+    def posterior_of(weights: Any, rows: Rows) -> Any:
+        mappings = jax.tree.map(jnp.asarray, posterior.mappings)
+        phi, psi = sums(mappings, jnp.asarray(predictor.X), weights, rows)
+        factors = factorise_all(mappings, phi, psi, predictor.jitter)
+        return make_posterior(mappings, factors, posterior.mixture, rows)
+
     with numerics():
         rows = make_rows(Y, len(Y))
         for n in (0, 31, 59):
             without = S.copy()
             without[n] = 0.0
-            mappings = jax.tree.map(jnp.asarray, posterior.mappings)
-            phi, psi = sums(mappings, jnp.asarray(predictor.X), jnp.asarray(without), rows)
-            factors = factorise_all(mappings, phi, psi, predictor.jitter)
-            expected = make_posterior(mappings, factors, posterior.mixture, rows)
-            found = left_out(posterior, predictor.A_inverse, predictor.X[n], S[n], Y[n])
+            expected = posterior_of(without, rows)
+            found = jax.jit(left_out)(posterior, predictor.A_inverse, predictor.X[n], S[n], Y[n])
             for ours, theirs in zip(found[1:3], expected[1:3], strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=1e-6 * np.abs(theirs).max())
 

@@ -82,8 +82,8 @@ def test_hand_written_sums(U: int, N: int) -> None:
     sizes = Sizes(N=N, P=3, Q=3, M=2, U=U)
     ours = example(sizes=sizes)
     kernels, Z, _ = ours.mappings
-    rows = gpu_operand.gpu_rows(Part(ours.X, ours.S, ours.rows.Y))
-    both = gpu_operand.operand(kernels, Z, rows)
+    rows = jax.jit(gpu_operand.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
+    both = jax.jit(gpu_operand.operand)(kernels, Z, rows)
     dK = jnp.asarray(np.random.default_rng(2).normal(size=(2, U, ours.rows.n_padded)))
     arguments = (both, dK, rows.t, rows.x, Z, kernels.bias)
     found = jax.jit(partial(gpu_sums.hand_written, interpret=True))(*arguments)
@@ -94,7 +94,7 @@ def test_hand_written_sums(U: int, N: int) -> None:
 def test_hand_written_operand(ard: bool) -> None:
     ours = example(ard=ard, sizes=Sizes(N=23, P=3, Q=3, M=2, U=7))
     kernels, Z, _ = ours.mappings
-    rows = gpu_operand.gpu_rows(Part(ours.X, ours.S, ours.rows.Y))
+    rows = jax.jit(gpu_operand.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
     found = jax.jit(partial(gpu_operand.hand_written, interpret=True))(kernels, Z, rows)
     close(found, jax.jit(gpu_operand.operand)(kernels, Z, rows))
 

@@ -243,6 +243,7 @@ def test_dec_needs_two_dimensions_and_aml_has_a_grid() -> None:
     assert [s["penalty"] for s in get_method("AML").settings] == pytest.approx(grid)
 
 
+@pytest.mark.usefixtures("as_shipped")
 def test_fgplvm_is_the_sparse_model(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[SGPMIC] = []
 

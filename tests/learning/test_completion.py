@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_moons
 
 from sgpmic.learning import completion
-from sgpmic.learning.completion import FactorModel, fit_factors
+from sgpmic.learning.completion import FactorModel, fill_from_nearest, fit_factors
 from sgpmic.learning.imputation import learn_imputer
 
 
@@ -80,6 +81,33 @@ def test_more_rows_than_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> Non
     with_holes = holes(Y, 0.2)
     error = (fit_factors(with_holes).complete(with_holes) - Y)[np.isnan(with_holes)]
     assert np.sqrt(np.mean(error**2)) < 0.3
+
+
+def test_cells_of_curved_clusters_come_from_the_nearest_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completion, "_PART", 5000)  # several parts
+    X, _ = make_moons(400, noise=0.05, random_state=0)
+    rng = np.random.default_rng(2)
+    Y = np.cos(X @ rng.normal(size=(2, 8)) + rng.normal(size=8))
+    with_holes = holes(Y, 0.3)
+    missing = np.isnan(with_holes)
+    expected = fit_factors(with_holes).complete(with_holes)
+    filled = fill_from_nearest(with_holes, expected, with_holes, expected)
+    np.testing.assert_array_equal(filled[~missing], Y[~missing])
+    errors = [np.sqrt(np.mean((found - Y)[missing] ** 2)) for found in (expected, filled)]
+    assert errors[1] < 0.8 * errors[0]
+    # One cell by hand: the first five of the nearest rows that have it.
+    row, cell = np.argwhere(missing)[0]
+    nearest = np.argsort(np.sum((expected - expected[row]) ** 2, axis=1), kind="stable")
+    have = [number for number in nearest if not missing[number, cell]][:5]
+    assert filled[row, cell] == pytest.approx(Y[have, cell].mean())
+
+
+def test_a_cell_that_no_near_row_has_keeps_its_expectation() -> None:
+    Y = np.array([[0.0, np.nan, 1.0], [1.0, np.nan, np.nan]])
+    filled = fill_from_nearest(Y, np.nan_to_num(Y, nan=7.0), Y, np.nan_to_num(Y, nan=7.0))
+    np.testing.assert_array_equal(filled, [[0.0, 7.0, 1.0], [1.0, 7.0, 1.0]])
 
 
 def test_the_imputer_trusts_what_predicts_hidden_cells() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.learning.completion import MOST_ROWS, fit_factors
+from sgpmic.learning.completion import MOST_ROWS, fill_from_nearest, fit_factors
 from sgpmic.learning.units import Units
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
@@ -55,14 +55,17 @@ def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
 
 
 def complete_rows(Y: Floats, group: ProcessGroup, units: Units) -> Floats:
-    """Return this process's rows with expectations of their missing cells.
+    """Return this process's rows with what their nearest rows have in the missing cells.
 
-    All processes learn what to expect from the same rows of the whole table.
+    All processes learn it from the same rows of the whole table.
     """
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
     sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
-    completed = factors.complete(units.reduce(Y))
+    reduced = units.reduce(Y)
+    completed = fill_from_nearest(
+        reduced, factors.complete(reduced), sample, factors.complete(sample)
+    )
     return np.where(np.isnan(Y), units.restore(completed), Y)
 
 

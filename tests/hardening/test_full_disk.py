@@ -22,7 +22,7 @@ def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
         path.touch()
 
     snapshot: Any = SimpleNamespace(
-        outcomes=[SimpleNamespace(history=[1.0], ended=False, state=None)], seeds=[0]
+        outcomes=[SimpleNamespace(history=[1.0], bound=1.0, ended=False, state=None)], seeds=[0]
     )
     (tmp_path / "round-000000").mkdir()
     with (
@@ -30,7 +30,7 @@ def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
         mock.patch.object(checkpoints, "_by_row", return_value={}),
         mock.patch.object(checkpoints, "_with_rows"),
         mock.patch.object(checkpoints, "state_leaves", return_value=[]),
-        mock.patch.object(checkpoints, "_describe_outcome"),
+        mock.patch.object(checkpoints, "_DESCRIBED", ()),
         pytest.raises(OSError, match="No space"),
     ):
         checkpoints.Checkpoint(tmp_path, ProcessGroup(60), {}).save(snapshot)

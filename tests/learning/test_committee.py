@@ -67,6 +67,20 @@ def test_cut_counts_links_cluster_by_cluster() -> None:
     assert cut_of(labels, neighbours, 3) == pytest.approx((1 / 6 + 1.0 + 1.0) / 3)
 
 
+def test_weights_are_squared_where_clusters_hardly_touch() -> None:
+    rows = np.arange(100)
+    # Two rings of 50 rows. Either as a cluster cuts nothing; five rows further, 4 links of 100.
+    ring, place = np.divmod(rows, 50)
+    neighbours = np.stack([50 * ring + (place + 1) % 50, 50 * ring + (place - 1) % 50], axis=1)
+    moved = ((rows - 5) % 100 >= 50).astype(np.int64)
+    apart = count({"rings": ring, "moved": moved}, 2, neighbours).members
+    assert apart[0].weight / apart[1].weight == pytest.approx((0.041 / 0.001) ** 2)
+    # One ring: parts of five rows lose 2 links of 10, every other row all of them.
+    neighbours = np.stack([(rows + 1) % 100, (rows - 1) % 100], axis=1)
+    touching = count({"fives": rows // 5 % 2, "turns": rows % 2}, 2, neighbours).members
+    assert touching[0].weight / touching[1].weight == pytest.approx(1.001 / 0.201, rel=0.03)
+
+
 def test_a_handful_of_outliers_is_no_cluster() -> None:
     Y, labels = blobs(distance=5.0)
     Y = np.vstack([Y, 40.0 + np.arange(4)[:, None] * np.ones(3)])

@@ -32,7 +32,7 @@ MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4
 MOST_ROWS = 2000
 #: Rounds of learning, at most, and the relative change of the noise that ends it.
 _ROUNDS, _TOLERANCE = 100, 1e-3
-#: A missing cell is the mean of so many of its row's nearest, of the first so many that have it.
+#: A missing cell is the mean of the first so many rows that have it, among so many nearest ones.
 _NEAREST, _NEAREST_ASKED = 5, 20
 #: Numbers in the largest array of a part of the rows.
 _PART = 1 << 22

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -187,16 +187,25 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.spread)
     prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The small parameters travel as one vector: the optimiser is compiled for few arrays, those of
-    # the rows and the rest, instead of one for each kernel parameter, which takes much less time
-    # to compile.
-    packed, unpack = ravel_pytree((Z, log_kernels, log_beta))
+    # The optimiser is compiled for one vector, which takes a fraction of the time that an array for
+    # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
+    small, unpack_small = ravel_pytree((Z, log_kernels, log_beta))
+    parts = (X, log_spread), small
+    start: Any
+    if rows.mesh is None:
+        start, unpack = ravel_pytree(parts)
+    else:
+        start, unpack = parts, lambda parts: parts
 
-    def loss(point: tuple[tuple[Array, Array | None], Array]) -> Array:
-        (X, log_spread), packed = point
+    def parameters_at(point: Any) -> Parameters:
+        (X, log_spread), small = unpack(point)
         if options.fixes_scale:
             X = standardise(X, rows.flat_weight).X
-        parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
+        return Parameters(X, *unpack_small(small))._replace(log_spread=log_spread)
+
+    def loss(point: Any) -> Array:
+        parameters = parameters_at(point)
+        X, log_spread = parameters.X, parameters.log_spread
         mappings = mappings_of(parameters, state.present)
         data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
         return -(data + latent_term(prior, X, log_spread, S, rows, options))
@@ -205,15 +214,12 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
     result = minimise(
         jax.value_and_grad(loss),
-        ((X, log_spread), packed),
+        start,
         max_steps=limits.m_steps,
-        dimension=n_points * (1 if log_spread is None else 2) + packed.size,
+        dimension=n_points * (1 if log_spread is None else 2) + small.size,
     )
-    (X, log_spread), packed = result.point
-    if options.fixes_scale:
-        X = standardise(X, rows.flat_weight).X
-    parameters = Parameters(X, *unpack(packed))._replace(log_spread=log_spread)
-    spread = parameters.spread
+    parameters = parameters_at(result.point)
+    X, spread = parameters.X, parameters.spread
     if options.sums_out:  # what the optimiser has put in for S
         S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
     new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, spread)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from sgpmic.learning.rounds import Loop, run_rounds
 from sgpmic.learning.settings import FitSettings, Start
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot
 from sgpmic.learning.starts import PlannedStart, agreements, choose, plan_starts
-from sgpmic.learning.structure import count_components, examine
+from sgpmic.learning.structure import Structure, count_components, examine
 from sgpmic.learning.units import Units, all_alike, measure_units
 from sgpmic.learning.votes import vote_on
 from sgpmic.parallel.group import ProcessGroup
@@ -36,6 +36,16 @@ Floats = NDArray[np.float64]
 
 #: A short fit of the model, to vote in the committee: rounds and inducing points, at most.
 _OWN_ROUNDS, _OWN_INDUCING = 3, 30
+
+
+class _Fit(NamedTuple):
+    """What was learned and from what."""
+
+    learned: Learned
+    initial: InitialStates
+    vote: Vote | None
+    structure: Structure
+    arrangement: Arrangement
 
 
 def run(
@@ -62,6 +72,18 @@ def run(
     previous : State or None
         Of an earlier result, to start from.
     """
+    return finish(*_fit(settings, Y, group, random_state, checkpoint, previous), random_state)
+
+
+def _fit(
+    settings: FitSettings,
+    Y: Floats,
+    group: ProcessGroup,
+    random_state: np.random.RandomState,
+    checkpoint: CheckpointWriter | None = None,
+    previous: State | None = None,
+) -> _Fit:
+    """Learn, all but the last E-step."""
     asks_committee = settings.committee is not None
     arrangement = _arrange(settings, Y, group, previous)
     if arrangement is not AS_GIVEN:
@@ -97,7 +119,7 @@ def run(
     if vote is not None:
         initial = initial.with_votes(vote.shares)
     learned = learn(initial, starts, outcomes, n_retries, checkpoint)
-    return finish(learned, initial, vote, structure, arrangement, random_state)
+    return _Fit(learned, initial, vote, structure, arrangement)
 
 
 def _arrange(
@@ -190,9 +212,8 @@ def _own_fit(
     )
     group = ProcessGroup(len(Y), alone=True)
     with listening(None):  # a round of this one is none of the fit's
-        result = run(short, Y, group, np.random.RandomState(0))
-    labels: NDArray[np.int64] = result.S.argmax(axis=1)
-    return labels
+        learned = _fit(short, Y, group, np.random.RandomState(0)).learned
+    return learned.partitions[learned.kept]
 
 
 def learn(

@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
-OPTIMIZERS = ("scg", "lbfgs")
+OPTIMIZERS = ("lbfgs", "scg")
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
 CONCENTRATION = 1.0
 
@@ -187,9 +187,10 @@ class EM(Settings):
 
     Parameters
     ----------
-    optimizer : {'scg', 'lbfgs'}, default='scg'
-        Scaled conjugate gradients or limited-memory BFGS in the M-steps.
-    m_steps : int, default=20
+    optimizer : {'lbfgs', 'scg'}, default='lbfgs'
+        Limited-memory BFGS or scaled conjugate gradients (the paper's) in the M-steps. The first
+        evaluates the bound half as often.
+    m_steps : int, default=10
         Steps of the optimizer in a round.
     e_steps : int, default=20
         Most E-steps in a round.
@@ -212,8 +213,8 @@ class EM(Settings):
         that start.
     """
 
-    optimizer: str = "scg"
-    m_steps: int = 20
+    optimizer: str = "lbfgs"
+    m_steps: int = 10
     e_steps: int = 20
     e_tol: float = 1e-3
     settle_mixture: bool = True

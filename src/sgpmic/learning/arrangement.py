@@ -19,16 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.em import State
 from sgpmic.learning.snapshots import CheckpointWriter, Snapshot
 from sgpmic.learning.units import Units
 from sgpmic.model.prediction import Posterior
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: Larger tables are taken as they come: a second one in memory would be too much.
 _MOST_CELLS = 2**24
@@ -94,8 +92,7 @@ def _sums(values: Floats, axis: int) -> Floats:
     """Return sums, without gaps, that round the same whatever the order."""
     # NumPy adds up in the order of the memory.
     in_order = np.sort(np.ascontiguousarray(values), axis=axis)
-    sums: Floats = np.nansum(in_order, axis=axis)
-    return sums
+    return np.nansum(in_order, axis=axis)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.structure import choose_dimensions, rows_to_look_at
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.
 _MANY = 0.25

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Bools, Floats
 from sgpmic.learning.completion import MOST_ROWS, fill_from_nearest, fit_factors
 from sgpmic.learning.units import Units
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
 from sgpmic.parallel.group import ProcessGroup, gathered
-
-Floats = NDArray[np.float64]
 
 #: Groups of features that are observed in the same rows, up to which gaps are integrated out
 #: exactly; an evaluation of the bound takes about as many times as long as of a complete table.
@@ -43,10 +41,9 @@ def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> 
     )
 
 
-def features_seen(Y: Floats, group: ProcessGroup) -> NDArray[np.bool_]:
+def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
     """Return which features any row of the table of all processes has."""
-    seen: NDArray[np.bool_] = group.total(np.sum(~np.isnan(Y), axis=0)) > 0
-    return seen
+    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
 
 
 def has_gaps(Y: Floats, group: ProcessGroup) -> bool:

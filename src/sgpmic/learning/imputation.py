@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.spatial import KDTree
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.completion import FactorModel, fit_factors
-
-Floats = NDArray[np.float64]
 
 #: The share of the cells that are hidden, in at most this many rows.
 _HIDDEN, _MOST_ROWS = 0.15, 400
@@ -31,7 +29,7 @@ _DONORS = 10
 
 #: Expectations of all cells by the mapping, for the numbers of training rows and their cells, some
 #: of them hidden.
-LeftOutMeans = Callable[[NDArray[np.int64], Floats], Floats]
+LeftOutMeans = Callable[[Ints, Floats], Floats]
 
 
 class Imputation(NamedTuple):
@@ -142,5 +140,4 @@ def _convex(parts: Floats, truth: Floats) -> Floats:
     total = weights.sum()
     if not total > 0.0:
         return np.array([0.0, 1.0, 0.0])
-    normalised: Floats = weights / total
-    return normalised
+    return weights / total

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgpmic.learning.points import Floats, distinct_rows, k_means, origin_and_unit
+from sgpmic._types import Floats
+from sgpmic.learning.points import distinct_rows, k_means, origin_and_unit
 
 METHODS = ("random", "kmeans")
 

@@ -7,9 +7,9 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision, with_numerics
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.categories import View
 from sgpmic.learning.em import Parameters, StartArrays, State, first_state
@@ -23,8 +23,6 @@ from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import pad
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning.points import (
-    Floats,
-    falling_weights,
-    given_array,
-    k_means,
-    origin_and_unit,
-)
+from sgpmic._types import Floats
+from sgpmic.learning.points import falling_weights, given_array, k_means, origin_and_unit
 
 METHODS = ("fcm", "kmeans", "gmm")
 
@@ -141,8 +136,7 @@ def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floa
     if (largest == 0.0).any():
         raise ValueError("Every row of the given memberships needs at least one positive value.")
     array /= largest
-    normalised: Floats = array / array.sum(axis=1, keepdims=True)
-    return normalised
+    return array / array.sum(axis=1, keepdims=True)
 
 
 def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:

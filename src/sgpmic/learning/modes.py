@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sgpmic._types import Floats, Ints
 
 
 class Hills(NamedTuple):
@@ -112,5 +110,4 @@ def cluster_by_modes(Y: Floats, distances: Floats, neighbours: Ints, n_clusters:
 
         _, nearest = KDTree(Y[~lost]).query(Y[lost])
         found[lost] = found[~lost][nearest]
-    labels: Ints = np.unique(found, return_inverse=True)[1]
-    return labels
+    return np.unique(found, return_inverse=True)[1]

@@ -12,7 +12,8 @@ from jax import Array
 
 from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
-from sgpmic.learning.points import Floats, Ints, falling_weights
+from sgpmic._types import Floats, Ints
+from sgpmic.learning.points import falling_weights
 from sgpmic.model.rows import pad_rows
 
 #: Rows at a time.

@@ -198,7 +198,6 @@ def minimise(
         point = trees.add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), trees.like(gradient, point))
-        following: State = optimiser.step(state, found, settings)
-        return following
+        return optimiser.step(state, found, settings)
 
     return optimiser.finish(lax.while_loop(unfinished, advance, optimiser.init(start)))

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning import projection
 from sgpmic.learning.cluster_normals import (
@@ -31,8 +31,6 @@ from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, padded_clusters, padded_features
-
-Floats = NDArray[np.float64]
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
@@ -63,11 +61,11 @@ class Assessment(NamedTuple):
         Whether it is so low that a row counts as unusual.
     """
 
-    labels: NDArray[np.int64]
+    labels: Ints
     memberships: Floats
     embedding: Floats
     log_density: Floats
-    unusual: NDArray[np.bool_]
+    unusual: Bools
 
 
 class _Densities(NamedTuple):
@@ -253,7 +251,7 @@ class Predictor:
     def _imputer(self) -> Imputer:
         rows = self.reference.rows
 
-        def left_out_means(numbers: NDArray[np.int64], shown: Floats) -> Floats:
+        def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             return self._left_out_means(rows[numbers], self.units.restore(shown))
 
         return learn_imputer(self.units.reduce(rows), left_out_means)
@@ -277,7 +275,7 @@ class Predictor:
         return mean[:, : len(self.units.offset)]
 
     @with_numerics
-    def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
+    def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster.
 
         Latent points are drawn where those of the training rows are, on the way from one to a
@@ -308,8 +306,7 @@ class Predictor:
         _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))
         other = own[nearest[np.arange(count), rng.randint(k, size=count)]]
         share = rng.uniform(size=(count, 1))
-        points: Floats = (1.0 - share) * own[chosen] + share * other
-        return points
+        return (1.0 - share) * own[chosen] + share * other
 
     @property
     def kernels(self) -> list[Kernel]:

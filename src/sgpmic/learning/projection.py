@@ -23,15 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
+from sgpmic._types import Floats
 from sgpmic.learning import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 from sgpmic.model.rows import pad_rows
-
-Floats = NDArray[np.float64]
 
 #: Rows that are projected together.
 BLOCK = 128
@@ -66,8 +64,7 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> 
     best = starts[jnp.argmax(values)]
     loss = partial(_negative_log_joint, posterior, prior, y)
     result = scg.minimise(jax.value_and_grad(loss), best, max_steps=STEPS)
-    point: Array = result.point
-    return point
+    return result.point
 
 
 @compiled()
@@ -90,8 +87,7 @@ def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> 
     """Return −∇² log p(y, x) at a row's point, (Q, Q)."""
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
     loss = partial(_negative_log_joint, posterior, prior, y)
-    curvature: Array = jax.jacrev(jax.grad(loss))(x)
-    return curvature
+    return jax.jacrev(jax.grad(loss))(x)
 
 
 @compiled()
@@ -228,8 +224,7 @@ def means_left_out(
         What of the rows is used to place them.
     """
     function = partial(_means_left_out, posterior, A_inverse)
-    means: Floats = _in_blocks(function, X, T, candidates, Y, shown)[0]
-    return means
+    return _in_blocks(function, X, T, candidates, Y, shown)[0]
 
 
 def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
@@ -256,5 +251,4 @@ def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
     eigenvalues = np.maximum(np.linalg.eigvalsh(curvatures), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    density: Floats = joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
-    return density
+    return joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.arrangement import Arrangement
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import State, last_e_step
@@ -24,8 +24,6 @@ from sgpmic.learning.structure import Structure
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
 
-Floats = NDArray[np.float64]
-
 
 @dataclass
 class Learned:
@@ -34,11 +32,11 @@ class Learned:
     starts: list[PlannedStart]
     outcomes: list[Outcome]
     kept: int
-    partitions: list[NDArray[np.int64]]
+    partitions: list[Ints]
     agreement: Floats
     sizes: list[Floats]  # of every partition's clusters, over all processes
 
-    def labels_by_size(self, number: int) -> NDArray[np.int64]:
+    def labels_by_size(self, number: int) -> Ints:
         """Return a partition with its clusters numbered by size, as the estimator's labels are."""
         order = np.argsort(-self.sizes[number], kind="stable")
         numbers = np.empty_like(order)
@@ -117,7 +115,7 @@ class Result(NamedTuple):
 class _ClusterOrder:
     """Sorts whatever has an entry for each cluster."""
 
-    order: NDArray[np.int64]
+    order: Ints
     shared: bool  # one mapping for all clusters: nothing to sort
 
     def clusters(self, leaf: Any) -> Any:

@@ -12,9 +12,9 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Ints
 from sgpmic.learning.em import RoundInfo, State, em_round
 from sgpmic.learning.minibatch import draw_batches, epoch
 from sgpmic.learning.options import Limits, Options
@@ -148,6 +148,5 @@ def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[s
     }
 
 
-def _labels_in(state: State, group: ProcessGroup) -> NDArray[np.int64]:
-    labels: NDArray[np.int64] = group.own_rows(state.S).argmax(axis=1)
-    return labels
+def _labels_in(state: State, group: ProcessGroup) -> Ints:
+    return group.own_rows(state.S).argmax(axis=1)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sgpmic._runtime import DEVICES
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.learning.constraints import (
     Constraint,
@@ -37,8 +38,6 @@ from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback
 from sgpmic.model.rows import padded_clusters
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")

@@ -82,5 +82,4 @@ def state_leaves(state: State) -> list[np.ndarray]:
 
 def state_from_leaves(template: State, leaves: Sequence[np.ndarray]) -> State:
     """Return the state that has these arrays."""
-    state: State = jax.tree.unflatten(jax.tree.structure(template), list(leaves))
-    return state
+    return jax.tree.unflatten(jax.tree.structure(template), list(leaves))

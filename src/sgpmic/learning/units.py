@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: How features are scaled.
 SCALES = ("auto", "each", "one", "none")
@@ -64,8 +62,7 @@ class Units(NamedTuple):
         observed = ~np.isnan(Y)
         if observed.all():
             return np.full(len(Y), self.log_volume)
-        volumes: Floats = -(observed @ np.log(self.scale))
-        return volumes
+        return -(observed @ np.log(self.scale))
 
     @property
     def kernel_factor(self) -> float:

@@ -7,18 +7,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import numerics
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.committee import OwnFit, Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Committee
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Short fits of the model see at most this many rows.
 _MOST_FITTED_ROWS = 1000

@@ -198,5 +198,4 @@ def factorise_all(mappings: Mappings, phi: Array, psi: Array, jitter: Array | fl
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
     kernels, levels = by_group((kernels, _levels(jitter, G, phi)), len(phi) // G)
-    factors: Factors = map_components(one, (kernels, phi, psi, levels))
-    return factors
+    return map_components(one, (kernels, phi, psi, levels))

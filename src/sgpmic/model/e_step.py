@@ -85,8 +85,7 @@ def uncertain_log_likelihoods(
         unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
         return likelihoods - over_groups(unknown, rows)
 
-    likelihoods: Array = mean_over_points(of_points, X, spread)
-    return likelihoods
+    return mean_over_points(of_points, X, spread)
 
 
 def expected_cells(

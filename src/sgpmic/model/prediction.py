@@ -145,8 +145,7 @@ def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss)
-    moments: tuple[Array, Array] = loop_components(one, components)
-    return moments
+    return loop_components(one, components)
 
 
 def log_joints(

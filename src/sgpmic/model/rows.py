@@ -205,8 +205,7 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
 def column_patterns(missing: np.ndarray) -> np.ndarray:
     """Return a number for every feature (P,), the same for features missing in the same rows."""
     packed = np.packbits(missing, axis=0)
-    numbers: np.ndarray = np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
-    return numbers
+    return np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def group_features(patterns: np.ndarray, missing: np.ndarray, n_features: int) -> Groups:

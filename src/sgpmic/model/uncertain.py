@@ -40,14 +40,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.model.components import map_components
 from sgpmic.model.row_pass.sums import added_up, on_own_rows, statistics
 from sgpmic.model.rows import Rows
-
-Floats = NDArray[np.float64]
 
 #: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
 #: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
@@ -126,8 +124,7 @@ def _expected_sums(
         def of_points(points: Array) -> tuple[Array, Array]:
             return statistics(kernels, Z, points, T, Y, None, gpu_memory)
 
-        sums: tuple[Array, Array] = added_up(mean_over_points(of_points, X, spread), mesh)
-        return sums
+        return added_up(mean_over_points(of_points, X, spread), mesh)
 
     everywhere = on_own_rows(
         of_own_rows,
@@ -135,8 +132,7 @@ def _expected_sums(
         by_row=(False, False, True, True, True, True),
         results=(False, False),
     )
-    found: tuple[Array, Array] = everywhere(kernels, Z, X, spread, T, Y)
-    return found
+    return everywhere(kernels, Z, X, spread, T, Y)
 
 
 def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:

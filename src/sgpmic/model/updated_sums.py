@@ -50,5 +50,4 @@ def updated_sums(before: Mappings, after: Mappings, phi: Array, psi: Array) -> t
         moved = T @ phi_m @ T.T
         return 0.5 * (moved + moved.T), T @ psi_m
 
-    moved: tuple[Array, Array] = lax.map(one, (before.kernels, after.kernels, phi, psi))
-    return moved
+    return lax.map(one, (before.kernels, after.kernels, phi, psi))

@@ -21,9 +21,10 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sgpmic._types import Floats, Ints
 from sgpmic.colours import distinct_colours
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
-from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic.report.content import RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (

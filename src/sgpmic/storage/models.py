@@ -196,8 +196,7 @@ def _predictor_from_arrays(
 
 
 def _first(kernels: Kernel) -> Kernel:
-    first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
-    return first
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
 
 
 def _plain(value: Any) -> Any:

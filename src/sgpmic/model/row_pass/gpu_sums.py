@@ -51,10 +51,7 @@ def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) 
     arguments = (both, dK, t, x, Z, bias)
     if not can_be_hand_written():  # pragma: no cover
         return _rbf_plainly(*arguments)
-    result: DistanceSums = lax.platform_dependent(
-        *arguments, cuda=hand_written, default=_rbf_plainly
-    )
-    return result
+    return lax.platform_dependent(*arguments, cuda=hand_written, default=_rbf_plainly)
 
 
 def _rbf_plainly(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:

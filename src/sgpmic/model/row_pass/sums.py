@@ -238,8 +238,7 @@ def of_rows(
         return _of_parts(partial(function, Z=Z), components, parts)
 
     everywhere = on_own_rows(of_own_rows, mesh, by_row=(False, False, True, True), results=True)
-    result: Array = everywhere(components, Z, X, Y)
-    return result
+    return everywhere(components, Z, X, Y)
 
 
 def fitted_values(
@@ -279,8 +278,7 @@ def fitted_values(
     everywhere = on_own_rows(
         of_own_rows, mesh, by_row=(False, False, False, True, True, True), results=True
     )
-    result: Array = everywhere(kernels, weights, Z, X, T, Y)
-    return result
+    return everywhere(kernels, weights, Z, X, T, Y)
 
 
 def _of_parts(function: Callable[..., Array], components: Any, parts: Part) -> Array:

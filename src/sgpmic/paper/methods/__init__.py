@@ -45,5 +45,4 @@ def get_method(name: str) -> Method:
         raise ImportError(
             f"{name} needs {error.name}, which is not installed: pip install 'sgpmic[paper]'."
         ) from None
-    method: Method = module.METHODS[name]
-    return method
+    return module.METHODS[name]

@@ -19,7 +19,8 @@ import optax
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem, cluster_embedding
+from sgpmic._types import Floats
+from sgpmic.paper.methods.base import Clustering, Method, Problem, cluster_embedding
 
 Loss: TypeAlias = Callable[[Any, Any, Any], jax.Array]
 Weights: TypeAlias = jax.Array | NDArray[np.float32]

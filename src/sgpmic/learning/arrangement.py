@@ -33,19 +33,11 @@ _MOST_CELLS = 2**24
 
 
 class Arrangement(NamedTuple):
-    """The order that a fit takes rows and features in.
+    """The order that a fit takes rows and features in."""
 
-    Attributes
-    ----------
-    rows, features : ndarray or slice
-        The row, and the feature, of the table that comes at each place.
-    row_places, feature_places : ndarray or slice
-        The place of every row, and of every feature: what undoes it.
-    """
-
-    rows: Any = slice(None)
+    rows: Any = slice(None)  # the row of the table that comes at each place
     features: Any = slice(None)
-    row_places: Any = slice(None)
+    row_places: Any = slice(None)  # the place of every row: what undoes it
     feature_places: Any = slice(None)
 
     def apply(self, Y: Floats) -> Floats:

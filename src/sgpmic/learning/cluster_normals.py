@@ -65,16 +65,9 @@ class ClusterNormals(NamedTuple):
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
-    """Return the moments of the clusters.
+    """Return the moments of the clusters, from scaled rows (N, P) and memberships (N, M).
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-        Scaled rows, NaN for missing cells.
-    S : ndarray of shape (n_samples, n_clusters)
-        Memberships.
-    factors : FactorModel or None
-        What is expected of missing cells, and how uncertain that is; None where there are none.
+    ``factors`` say what is expected of missing cells; None where there are none.
     """
     unknown = np.zeros(Y.shape[1])
     if factors is not None:

@@ -19,15 +19,9 @@ MOST_GROUPS = 24
 
 
 def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> None:
-    """Raise where a row has no value at all.
+    """Raise where a row has no value at all; rows are counted from ``first``.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-    first : int
-        The number of the first row, counted from 0.
-    n_empty : int or None
-        How many there are in the table of all processes; None for those of ``Y``.
+    ``n_empty`` is how many there are in the table of all processes; None for those of ``Y``.
     """
     empty = np.flatnonzero(np.isnan(Y).all(axis=1)) + first
     count = len(empty) if n_empty is None else n_empty

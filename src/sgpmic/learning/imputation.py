@@ -60,16 +60,10 @@ class Imputer:
     def expected(
         self, Y: Floats, mapped: Floats, *, skip_nearest: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of every cell of rows.
+        """Return mean and standard deviation of every cell of scaled rows.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (n_samples, n_features)
-            Scaled rows, NaN for missing cells.
-        mapped : ndarray of shape (n_samples, n_features)
-            What the mapping says of them.
-        skip_nearest : bool
-            Whether the nearest training row is the row itself.
+        ``mapped`` is what the mapping says of them. The nearest row is skipped where it is the row
+        itself.
         """
         mean, variance = self.factors.expected(Y)
         near = mean + self._of_nearest(np.where(np.isnan(Y), mean, Y), skip_nearest)

@@ -102,22 +102,10 @@ BLOCK = 512
 def draw_batches(
     n_rows: int, batch_size: int, n_padded: int, seed: int, epoch: int
 ) -> NDArray[np.int32]:
-    """Return the numbers of the rows in every batch of an epoch, in random order.
+    """Return the numbers of the rows in every batch of an epoch, (n_batches, n_blocks, block).
 
-    Parameters
-    ----------
-    n_rows : int
-    batch_size : int
-        Rows in a batch, at most.
-    n_padded : int
-        Stands where a batch has no row, as no row has this number.
-    seed, epoch : int
-        The order depends on them alone.
-
-    Returns
-    -------
-    numbers : array of shape (n_batches, n_blocks, block)
-        Batches of as equal a size as can be.
+    In an order that depends on seed and epoch alone, and in batches of as equal a size as can be.
+    Where a batch has no row stands ``n_padded``, the number of no row.
     """
     n_batches, size = block_shape(n_rows, batch_size)
     n_blocks, block = block_shape(size, BLOCK)
@@ -190,21 +178,8 @@ def place_rows(
 ) -> _Placed:
     """Return the X and S of rows given q(F), and the most evaluations that a row took.
 
-    Parameters
-    ----------
-    mappings, factors, prior
-        q(F) and the mixture.
-    X : array of shape (B, Q)
-        Where the rows are.
-    S : array of shape (B, M)
-        Their responsibilities.
-    pull : array of shape (B, Q)
-        A force on every row, besides its own objective.
-    batch : Rows
-    optimizer, m_steps
-        As in :class:`sgpmic.EM`.
-    keep_S : bool array
-        Whether S stays as it is, and X is found for it.
+    ``pull`` (B, Q) is a force on every row, besides its own objective. With ``keep_S``, S stays as
+    it is, and X is found for it.
     """
     minimise = MINIMISERS[optimizer]
     steps = jnp.minimum(m_steps, ROW_STEPS)
@@ -391,19 +366,10 @@ def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tup
 def epoch(
     state: State, rows: Rows, numbers: Array, first: Array, limits: Limits, options: Options
 ) -> tuple[State, RoundInfo]:
-    """Make one epoch.
+    """Make one epoch over the rows of every batch, as :func:`draw_batches` returns them.
 
-    Parameters
-    ----------
-    state : State
-    rows : Rows
-    numbers : array of shape (n_batches, n_blocks, block)
-        The rows of every batch (:func:`draw_batches`).
-    first : bool array
-        Whether this is the first epoch. It begins, as full EM does, with E-steps until the
-        assignments have settled, and learns the mapping for these; its running sums forget faster.
-    limits : Limits
-    options : Options
+    The first begins, as full EM does, with E-steps until the assignments have settled, and learns
+    the mapping for these; its running sums forget faster.
     """
     begun, settled_in = settle(state, rows, limits, options, jnp.where(first, limits.e_steps, 0))
     X, *small = begun.parameters

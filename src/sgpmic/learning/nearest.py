@@ -42,12 +42,6 @@ def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[Ints, Floa
 
     The weights go with the inverse square of the distance and add up to one; a row that is in the
     sample has all of its weight on itself (equal rows share it).
-
-    Parameters
-    ----------
-    sample : ndarray of shape (n_sample, n_features)
-    rows : ndarray of shape (n_rows, n_features)
-    k : int
     """
     k = min(k, len(sample))
     centre = sample.mean(axis=0)  # keeps squares from losing digits to a large offset

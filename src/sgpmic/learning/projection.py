@@ -164,17 +164,8 @@ def project(
 ) -> Projection:
     """Find the latent points and memberships of rows.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    strength : float
-        How strongly votes count.
-    candidates : ndarray of shape (n_samples, n_candidates, n_components)
-        Where to start; the most likely one is taken.
-    votes : ndarray of shape (n_samples, n_clusters)
-        What the rows' neighbours say of their clusters.
-    Y : Cells
-        Rows, centred and scaled as the posterior's.
+    Candidates (N, k, Q) are points to start from, of which the most likely one is taken; votes
+    (N, M) are what the rows' neighbours say of their clusters.
     """
     project_block = partial(_project_block, posterior, np.float64(strength))
     return Projection(*_in_blocks(project_block, candidates, votes, Y))
@@ -190,16 +181,7 @@ def log_evidence_left_out(
 ) -> Floats:
     """Return the same for training rows, of the model without the row.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    A_inverse : ndarray of shape (G, U, U) or (G, C, U, U)
-    X : ndarray of shape (n_samples, n_components)
-        The rows' latent points when the model was learned.
-    T : ndarray of shape (n_samples, G)
-        Their weights in every mapping.
-    candidates, Y
-        As in :func:`project`.
+    X are the latent points when the model was learned, T (N, G) the weights in every mapping.
     """
     peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
     return _laplace(posterior, *peaks)
@@ -216,12 +198,7 @@ def means_left_out(
 ) -> Floats:
     """Return the expected cells (N, P) of training rows, by the mapping without the row.
 
-    Parameters
-    ----------
-    posterior, A_inverse, X, T, candidates, Y
-        As in :func:`log_evidence_left_out`.
-    shown : Cells
-        What of the rows is used to place them.
+    Rows are placed by what is ``shown`` of them.
     """
     function = partial(_means_left_out, posterior, A_inverse)
     return _in_blocks(function, X, T, candidates, Y, shown)[0]

@@ -72,35 +72,17 @@ class Learned:
 
 
 class Result(NamedTuple):
-    """What :func:`run` returns.
-
-    Attributes
-    ----------
-    predictor : Predictor
-    X, S : ndarrays of shape (n_own, n_components) and (n_own, n_clusters)
-        Latent points and responsibilities of this process's rows.
-    sizes : ndarray of shape (n_clusters,)
-        How many rows of all processes have each as their most probable cluster.
-    learned : Learned
-    state : State
-        To start another fit from: of this process's rows, without padding.
-    spread : ndarray of shape (n_own, n_components) or None
-        Standard deviations of the latent points, where they are uncertain.
-    vote : Vote or None
-        The committee's; shares are of this process's rows, members of the rows that were voted on.
-    structure : Structure
-        What the table supports.
-    """
+    """What :func:`run` returns."""
 
     predictor: Predictor
-    X: Floats
-    S: Floats
-    sizes: Floats
+    X: Floats  # (n_own, Q) latent points of this process's rows
+    S: Floats  # (n_own, M) their responsibilities
+    sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
     learned: Learned
-    state: State
-    spread: Floats | None
-    vote: Vote | None
-    structure: Structure
+    state: State  # to start another fit from: of this process's rows, without padding
+    spread: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
+    vote: Vote | None  # shares are of this process's rows, members of the rows voted on
+    structure: Structure  # what the table supports
 
     def committee_listing(self) -> list[dict[str, Any]]:
         """Return a description of every member of the committee, the weightiest first."""

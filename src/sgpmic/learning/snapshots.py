@@ -28,18 +28,10 @@ class Outcome:
 
 
 class Snapshot(NamedTuple):
-    """Learning at the end of a round.
+    """Learning at the end of a round."""
 
-    Attributes
-    ----------
-    seeds : list of int
-        Of all planned starts: with them a fit without a fixed seed can resume too.
-    outcomes : list of Outcome
-        Of the starts so far; the last may not have ended.
-    """
-
-    seeds: list[int]
-    outcomes: list[Outcome]
+    seeds: list[int]  # of all planned starts: a fit without a fixed seed can resume too
+    outcomes: list[Outcome]  # of the starts so far; the last may not have ended
 
 
 class CheckpointWriter(Protocol):
@@ -57,14 +49,7 @@ def state_template(
 ) -> State:
     """Return a state without arrays, for its structure: what leaves are put back into.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    n_mappings : int
-    variational : bool
-        Whether latent points are uncertain.
-    cells : bool
-        Whether missing cells have posteriors.
+    With ``variational`` latent points are uncertain; with ``cells`` missing cells have posteriors.
     """
     nothing: Any = np.zeros(0)
     log_spread = nothing if variational else None

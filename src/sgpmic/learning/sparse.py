@@ -44,13 +44,7 @@ class Reduction(NamedTuple):
 
 
 def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
-    """Return the reduction of a sparse matrix, None where it has few enough features as it is.
-
-    Parameters
-    ----------
-    X : SciPy sparse matrix or array of shape (n_samples, n_features)
-    rng : RandomState
-    """
+    """Return the reduction of a sparse matrix, None where it has few enough features as it is."""
     if X.shape[1] <= N_KEPT:
         return None
     n_kept = min(N_KEPT, X.shape[0])

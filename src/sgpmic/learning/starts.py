@@ -124,11 +124,7 @@ def choose(
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
     """Return why one of several starts was kept, in a sentence or two; '' where there was one.
 
-    Parameters
-    ----------
-    starts : sequence of dict
-        As ``SGPMIC.starts_``, with or without the labels.
-    selection : {'consensus', 'bound'}
+    ``starts`` are as ``SGPMIC.starts_``, with or without the labels.
     """
     if len(starts) < 2:
         return ""

@@ -71,15 +71,7 @@ class Units(NamedTuple):
 
 
 def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
-    """Return the units of a table.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process; NaN for missing cells, which are left out.
-    group : ProcessGroup
-    scale : {'auto', 'each', 'one', 'none'}
-    """
+    """Return the units of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
     for part in _parts(Y):

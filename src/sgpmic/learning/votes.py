@@ -35,22 +35,10 @@ def vote_on(
     own_fit: OwnFit,
     mixed: Floats | None = None,
 ) -> Vote | None:
-    """Return the committee's votes on this process's rows.
+    """Return the committee's votes on this process's rows ``Y``, in their own units.
 
-    All processes let the same rows be voted on, and agree on the outcome.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process, in their own units.
-    group : ProcessGroup
-    units : Units
-    committee : Committee
-    n_clusters : int
-    own_fit : callable
-        A short fit of the model.
-    mixed : ndarray of shape (n_own, n_features) or None
-        The rows with their categories, where ``Y`` are their factors.
+    All processes let the same rows be voted on, and agree on the outcome. Where ``Y`` are the
+    factors of a table with categories, ``mixed`` are its rows.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None

@@ -23,7 +23,7 @@ class Hills(NamedTuple):
 
 
 def find_hills(distances: Floats, neighbours: Ints) -> Hills:
-    """Return the hills of the density of rows, from every row's nearest others (N, k)."""
+    """Return the hills of the density of rows."""
     n = len(neighbours)
     # The density goes with a power of the distance: its logarithm but for factors, all of which
     # leave the order of prominences as it is.
@@ -76,7 +76,10 @@ def _meet(hill: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> t
 
 
 def cluster_by_modes(Y: Floats, distances: Floats, neighbours: Ints, n_clusters: int) -> Ints:
-    """Return the most prominent hills as labels of rows; fewer than asked for if there are fewer."""
+    """Return labels of rows: the ``n_clusters`` most prominent hills, or as many as there are.
+
+    Distances and neighbours (N, k) are those of every row's nearest others.
+    """
     hills = find_hills(distances, neighbours)
     sizes = np.bincount(hills.hill)
     # Of pieces of the graph that fall apart, the larger ones come first.

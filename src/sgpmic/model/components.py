@@ -20,13 +20,6 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
     One after the other on a CPU, where batched factorisations deadlock some versions of JAX; all
     at once elsewhere: a GPU takes six times as long for ten small matrices in turn.
-
-    Parameters
-    ----------
-    function : callable
-        Of one component.
-    components : pytree of arrays
-        With a leading axis of their number.
     """
     if _count(components) == 1:
         return loop_components(function, components)

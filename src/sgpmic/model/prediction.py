@@ -82,17 +82,8 @@ def left_out(
 ) -> Posterior:
     """Return the posterior of all fitted rows but one, for the same parameters.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    A_inverse : array of shape (G, U, U), or (G, C, U, U)
-    x : array of shape (Q,)
-        The row's latent point when it was fitted.
-    s : array of shape (G,)
-        Its weight in every mapping.
-    y : array of shape (P,)
-    observed : array of shape (P,) or None
-        1 for the features that the row has; None for all.
+    The row had the latent point x and the weights s (G,) when it was fitted; ``observed`` (P,) is 1
+    for the features that it has, None for all.
     """
     kernels, Z, beta = posterior.mappings
 

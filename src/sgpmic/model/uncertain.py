@@ -85,16 +85,7 @@ def expected_sums(
 ) -> tuple[Array, Array]:
     """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
 
-    Parameters
-    ----------
-    kernels : Kernel
-        Stacked.
-    Z : array of shape (U, Q)
-    X, spread : arrays of shape (N, Q)
-        The means μ and the standard deviations σ.
-    T : array of shape (N, G)
-        Weights of the rows in the mappings (:func:`sgpmic.model.bound.mapping_weights`).
-    rows : Rows
+    X and ``spread`` (N, Q) are the means μ and the standard deviations σ.
     """
     return _expected_sums(kernels, Z, X, spread, T, rows.Y, rows.mesh, rows.gpu_memory)
 

@@ -27,14 +27,7 @@ RIDGE = 1e-4
 
 
 def updated_sums(before: Mappings, after: Mappings, phi: Array, psi: Array) -> tuple[Array, Array]:
-    """Return Φ and Ψ, made for the mappings ``before``, as those of ``after``.
-
-    Parameters
-    ----------
-    before, after : Mappings
-    phi : array of shape (G, U, U)
-    psi : array of shape (G, U, P)
-    """
+    """Return Φ and Ψ, made for the mappings ``before``, as those of ``after``."""
     eye = jnp.eye(before.Z.shape[0], dtype=phi.dtype)
 
     def ridged(K: Array) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from sgpmic._types import Floats
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.em import State
-from sgpmic.learning.snapshots import CheckpointWriter, Snapshot
+from sgpmic.learning.snapshots import CheckpointWriter, Snapshot, by_row, with_rows
 from sgpmic.learning.units import Units
 from sgpmic.model.prediction import Posterior
 from sgpmic.parallel.group import ProcessGroup
@@ -131,13 +131,9 @@ def _with_moved_rows(snapshot: Snapshot, move: Any, features: Any) -> Snapshot:
     """Return a snapshot with whatever has an entry for each row moved."""
     outcomes = []
     for outcome in snapshot.outcomes:
-        state = outcome.state
-        log_spread = state.parameters.log_spread
-        parameters = state.parameters._replace(
-            X=move(state.parameters.X),
-            log_spread=None if log_spread is None else move(log_spread),
-        )
-        cells = None if state.cells is None else move(state.cells, features)
-        state = state._replace(parameters=parameters, S=move(state.S), cells=cells)
-        outcomes.append(replace(outcome, state=state))
+        arrays = by_row(outcome.state)
+        moved = {name: move(array) for name, array in arrays.items() if name != "cells"}
+        if "cells" in arrays:
+            moved["cells"] = move(arrays["cells"], features)
+        outcomes.append(replace(outcome, state=with_rows(outcome.state, moved)))
     return snapshot._replace(outcomes=outcomes)

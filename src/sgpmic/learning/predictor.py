@@ -192,16 +192,15 @@ class Predictor:
 
         For the same parameters: only what the row itself has told the mapping is taken out.
         """
+        reduced = self._reduced(Y)
+        return projection.log_evidence_left_out(self._padded, *self._fitted(Y, Y), reduced)
+
+    def _fitted(self, Y: Floats, shown: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what takes training rows out of the mapping, and where to start without them."""
         known = self.reference.lookup(Y)
         T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
-        return projection.log_evidence_left_out(
-            self._padded,
-            self.A_inverse,
-            self.X[known],
-            T,
-            self.reference.neighbours(Y, skip=1).starts,  # the nearest is the row itself
-            self._reduced(Y),
-        )
+        starts = self.reference.neighbours(shown, skip=1).starts  # the nearest is the row itself
+        return self.A_inverse, self.X[known], T, starts
 
     @property
     @with_numerics
@@ -261,16 +260,8 @@ class Predictor:
 
         They are placed by ``shown``, the rows with or without some of their cells.
         """
-        known = self.reference.lookup(Y)
-        T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
         mean: Floats = projection.means_left_out(
-            self._padded,
-            self.A_inverse,
-            self.X[known],
-            T,
-            self.reference.neighbours(shown, skip=1).starts,
-            self._reduced(Y),
-            self._reduced(shown),
+            self._padded, *self._fitted(Y, shown), self._reduced(Y), self._reduced(shown)
         )
         return mean[:, : len(self.units.offset)]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,9 +46,6 @@ OPTIMIZERS = ("scg", "lbfgs")
 CONCENTRATION = 1.0
 
 
-_S = TypeVar("_S", bound="Settings")
-
-
 class Settings:
     """What all settings have in common: they check themselves and list their values."""
 
@@ -56,10 +53,6 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_all(self.constraints, self)
-
-    def __call__(self: _S, **changes: Any) -> _S:
-        """Return a copy with some values changed."""
-        return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the values by name, as scikit-learn's objects do.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from sgpmic.kernels import Kernel, stack
@@ -60,11 +59,22 @@ def state_template(
     return State(parameters, nothing, mixture, conjugate, nothing, present, means)
 
 
-def state_leaves(state: State) -> list[np.ndarray]:
-    """Return the arrays of a state in a fixed order."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+def by_row(state: State) -> dict[str, Any]:
+    """Return what of a state has an entry for each row."""
+    parameters = state.parameters
+    arrays = {"X": parameters.X, "S": state.S}
+    if parameters.log_spread is not None:
+        arrays["log_spread"] = parameters.log_spread
+    if state.cells is not None:
+        arrays["cells"] = state.cells
+    return arrays
 
 
-def state_from_leaves(template: State, leaves: Sequence[np.ndarray]) -> State:
-    """Return the state that has these arrays."""
-    return jax.tree.unflatten(jax.tree.structure(template), list(leaves))
+def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
+    """Return a state with other arrays for what :func:`by_row` names."""
+    parameters = state.parameters._replace(
+        X=arrays["X"], log_spread=arrays.get("log_spread", state.parameters.log_spread)
+    )
+    return state._replace(
+        parameters=parameters, S=arrays["S"], cells=arrays.get("cells", state.cells)
+    )

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sgpmic._types import Floats
+from sgpmic.tables.base import TableReader
 from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.reader import (
     Table,
-    TableReader,
     choose_features,
     open_table,
     read_columns,

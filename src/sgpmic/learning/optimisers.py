@@ -19,8 +19,6 @@ from jax import lax
 from sgpmic.learning import _trees as trees
 from sgpmic.learning._trees import PyTree
 
-__all__ = ["Evaluation", "Optimiser", "OptimiserResult", "Settings", "minimise"]
-
 ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
 
 

@@ -23,7 +23,8 @@ from sklearn.utils import check_random_state
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.constraints import WholeNumber
-from sgpmic.tables.reader import TableError, read_table
+from sgpmic.tables.errors import TableError
+from sgpmic.tables.reader import read_table
 
 #: How far the mean of a table may be from the known one, as a share of it: rounding to three
 #: decimals is far within, lost decimal points and the other version of Yale far outside.

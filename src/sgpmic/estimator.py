@@ -34,7 +34,6 @@ from sgpmic.learning.constraints import (
     Number,
     OneOf,
     WholeNumber,
-    check_all,
 )
 from sgpmic.learning.em import State
 from sgpmic.learning.gaps import refuse_empty_rows
@@ -363,7 +362,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
-        check_all(self._constraints, self)
+        for name, constraint in self._constraints.items():
+            constraint.check(name, getattr(self, name))
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
         if self.tol == "auto":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -17,12 +16,6 @@ class Constraint(Protocol):
 
     def check(self, name: str, value: Any) -> None:
         """Raise a TypeError or ValueError where it does not."""
-
-
-def check_all(constraints: Mapping[str, Constraint], owner: Any) -> None:
-    """Check an object's attributes by their names."""
-    for name, constraint in constraints.items():
-        constraint.check(name, getattr(owner, name))
 
 
 @dataclass(frozen=True)

@@ -133,13 +133,6 @@ class _Carry(NamedTuple):
     jitter: Array
 
 
-class _Effort(NamedTuple):
-    """What a batch took."""
-
-    accepted: Array
-    evaluations: Array
-
-
 class _Epoch(NamedTuple):
     """What stays the same over the batches of an epoch."""
 
@@ -329,8 +322,10 @@ def _learn_shared(
     return result, (packed, phi, psi)
 
 
-def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, _Effort]:
-    """Learn from one batch: its number and the numbers of its rows."""
+def _learn_batch(
+    epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]
+) -> tuple[_Carry, tuple[Array, Array]]:
+    """Learn from one batch, its number and the numbers of its rows; say how many steps it took."""
     place, numbers = step
     batch, at = _take(epoch.rows, numbers)
     mappings = epoch.mappings(carry.packed)
@@ -359,7 +354,7 @@ def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tup
         mixture,
         jitter,
     )
-    return new, _Effort(result.accepted, placed.evaluations + result.evaluations)
+    return new, (result.accepted, placed.evaluations + result.evaluations)
 
 
 @compiled(static_argnames="options")
@@ -382,7 +377,7 @@ def epoch(
         X, begun.S, packed, _Sums(*before.sums, moments(X, begun.S)), begun.mixture, begun.jitter
     )
     places = jnp.arange(n_batches, dtype=X.dtype)
-    end, efforts = lax.scan(
+    end, (accepted, evaluations) = lax.scan(
         lambda carry, step: _learn_batch(fixed, carry, step), start, (places, numbers)
     )
 
@@ -402,8 +397,8 @@ def epoch(
         bound=after.value,
         prior=after.log_prior,
         e_steps=settled_in + 1,
-        m_steps=jnp.sum(efforts.accepted),
-        evaluations=jnp.sum(efforts.evaluations) // n_batches,
+        m_steps=jnp.sum(accepted),
+        evaluations=jnp.sum(evaluations) // n_batches,
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
         cluster_sizes=jnp.sum(new.S, axis=0),
         jitter=jnp.max(new.jitter),

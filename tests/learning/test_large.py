@@ -19,7 +19,8 @@ def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 def test_rows_outside_the_sample_lie_among_their_like(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 300)
+    for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
+        monkeypatch.setattr(embeddings, name, 300)
     Y, labels = groups(2000)
     found = embed(Y, 2, method, random_state=np.random.RandomState(1))
     assert any("300 of the 2000 rows" in note for note in found.notes)
@@ -31,7 +32,8 @@ def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyP
     Y, _ = groups(400)
     whole = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
     # A sample of all rows but one: the graph hardly changes, so neither do the positions.
-    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 399)
+    for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
+        monkeypatch.setattr(embeddings, name, 399)
     sampled = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
     moved = np.linalg.norm(sampled - whole, axis=1) / whole.std()
     assert np.median(moved) < 0.05
@@ -39,7 +41,8 @@ def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyP
 
 
 def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "MOST_GRAPH_ROWS", 50)
+    for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
+        monkeypatch.setattr(embeddings, name, 50)
     Y = np.repeat(groups(60)[0], 3, axis=0)
     found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
     np.testing.assert_array_equal(found[::3], found[1::3])

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
 from scipy.sparse.linalg import eigsh
-from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.points import Floats, Ints, distinct_rows, falling_weights, given_array
+from sgpmic.learning.nearest import weights_of_nearest
+from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array
 
 METHODS = ("isomap", "pca", "ppca", "spectral", "random")
 PIECES = ("join", "largest")
@@ -25,12 +25,12 @@ _FILL_SCALE = 1e-2
 # Below this size a dense eigen-decomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
 
-# More rows than this are sampled for the neighbour graph: its distances are a square table. All
-# tables of the paper are smaller.
-MOST_GRAPH_ROWS = 2_500
+# Of more rows than the first number, the neighbour graph sees a sample, the second: its distances
+# are a square table. All tables of the paper are smaller.
+MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 
 # A row outside the sample is placed between this many of its nearest rows in it.
-_PLACED_BETWEEN = 6
+PLACED_BETWEEN = 6
 
 # Piece-to-piece distances are computed in blocks of about this many entries (32 MB).
 _BLOCK_ENTRIES = 4_000_000
@@ -93,8 +93,8 @@ def embed(
 
     Notes
     -----
-    Of more than 2500 rows a sample is used for the neighbour graph, and the others are placed
-    between their nearest rows in it.
+    Of more than 2500 rows a sample of 1500 is used for the neighbour graph, and the others are
+    placed between their nearest rows in it.
 
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
     and given arrays, except in columns that were filled with noise. The sign of each axis is
@@ -207,10 +207,10 @@ def _sample(data: Floats, random_state: np.random.RandomState, notes: list[str])
     if len(data) <= MOST_GRAPH_ROWS:
         return data
     notes.append(
-        f"The neighbour graph was made of {MOST_GRAPH_ROWS} of the {len(data)} rows, drawn at "
+        f"The neighbour graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
         "random; the others were placed between their nearest rows among them."
     )
-    return data[np.sort(random_state.choice(len(data), MOST_GRAPH_ROWS, replace=False))]
+    return data[np.sort(random_state.choice(len(data), SAMPLED_ROWS, replace=False))]
 
 
 def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
@@ -219,8 +219,7 @@ def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
     Every row lies at the mean of its nearest rows in the sample, weighted by how near they are; a
     row that is in the sample has its own position. Rough, but it only begins what learning ends.
     """
-    distances, nearest = KDTree(sample).query(data, k=_PLACED_BETWEEN, workers=-1)
-    weights = falling_weights(distances, 2.0)
+    nearest, weights = weights_of_nearest(sample, data, PLACED_BETWEEN)
     placed: Floats = np.einsum("nk,nkq->nq", weights, known[nearest])
     return placed
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.embeddings import MOST_GRAPH_ROWS, embed
+from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
 from sgpmic.learning.inducing import choose_inducing
 from sgpmic.learning.memberships import initial_memberships
 from sgpmic.learning.nearest import weights_of_nearest
@@ -18,8 +18,6 @@ from sgpmic.parallel.group import ProcessGroup
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
 
-#: A row outside the sample is placed between this many of its nearest rows in it.
-_PLACED_BETWEEN = 6
 # So many rows are placed at a time, so that what is computed of them stays small.
 _PART = 262_144
 
@@ -64,7 +62,7 @@ def start_values(
     numbers = np.arange(group.n_rows)
     sampled = group.n_rows > MOST_START_ROWS
     if sampled:
-        numbers = np.sort(rng.choice(group.n_rows, MOST_GRAPH_ROWS, replace=False))
+        numbers = np.sort(rng.choice(group.n_rows, SAMPLED_ROWS, replace=False))
     sample = _scaled(group.rows_at(Y, numbers), scale)
     embedding = embed(
         sample,
@@ -94,7 +92,7 @@ def start_values(
     X_own, S_own = np.empty((len(Y), X.shape[1])), np.empty((len(Y), n_clusters))
     for first in range(0, len(Y), _PART):
         part = slice(first, first + _PART)
-        nearest = weights_of_nearest(sample, _scaled(Y[part], scale), _PLACED_BETWEEN)
+        nearest = weights_of_nearest(sample, _scaled(Y[part], scale), PLACED_BETWEEN)
         X_own[part], S_own[part] = (_mean_of(known, *nearest) for known in (X, S))
     if not isinstance(start.embedding, str):
         X_own = np.asarray(start.embedding, np.float64) / deviations

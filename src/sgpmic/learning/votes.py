@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic._runtime import numerics
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.committee import OwnFit, Vote, take_vote
@@ -82,6 +81,5 @@ def _on_few_rows(
     if not isinstance(memberships, str):
         memberships = memberships[chosen]
     found = own_fit(Y[chosen], embedding, n_components, memberships)
-    with numerics():
-        nearest, _ = weights_of_nearest(Y[chosen], Y, 1)
+    nearest, _ = weights_of_nearest(Y[chosen], Y, 1)
     return found[nearest[:, 0]]

@@ -16,6 +16,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+from sgpmic._types import Floats
+
 if __name__ == "__main__":
     for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[_variable] = "1"
@@ -25,7 +27,6 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
-from sgpmic.learning.points import Floats
 from sgpmic.learning.separation import dip
 from sgpmic.learning.support import structure_support
 

@@ -59,8 +59,7 @@ def exp_nonpositive(x: Array) -> Array:
     """Return exp(x) for x <= 0, to about one unit in the last place."""
     if x.dtype != jnp.float64:
         return jnp.exp(x)
-    result: Array = lax.platform_dependent(x, cpu=_polynomial_exp, default=jnp.exp)
-    return result
+    return lax.platform_dependent(x, cpu=_polynomial_exp, default=jnp.exp)
 
 
 def _forward(x: Array) -> tuple[Array, Array]:

@@ -29,12 +29,10 @@ _R = TypeVar("_R")
 def double_precision() -> AbstractContextManager[None]:
     """Return a context in which JAX computes in float64."""
     if hasattr(jax, "enable_x64"):  # jax >= 0.8
-        context: AbstractContextManager[None] = jax.enable_x64(True)
-        return context
+        return jax.enable_x64(True)
     from jax import experimental
 
-    older: AbstractContextManager[None] = experimental.enable_x64(True)  # type: ignore[attr-defined,unused-ignore]
-    return older
+    return experimental.enable_x64(True)  # type: ignore[attr-defined,unused-ignore]
 
 
 @cache
@@ -145,8 +143,7 @@ def on_device(name: str) -> AbstractContextManager[Any]:
             f"device={name!r}: JAX finds none here; install pip install 'sgpmic[cuda]' on a "
             "machine with a GPU, or use device='auto'."
         ) from None
-    context: AbstractContextManager[Any] = jax.default_device(device)
-    return context
+    return jax.default_device(device)
 
 
 def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:

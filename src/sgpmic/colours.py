@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sgpmic._types import Floats
 
 #: Okabe and Ito's colours, which colour-blind readers can tell apart.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
@@ -70,8 +69,7 @@ def oklab(colours: Floats) -> Floats:
     """
     linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(linear @ _TO_CONES.T)
-    places: Floats = cones @ _TO_LAB.T
-    return places
+    return cones @ _TO_LAB.T
 
 
 def _parts(colour: str) -> list[int]:

@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.base import (
     BaseEstimator,
@@ -24,6 +24,7 @@ from sgpmic._input_rows import read_rows
 from sgpmic._plots import PlotsMixin
 from sgpmic._programs import release_programs
 from sgpmic._runtime import on_chosen_device, on_device
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.advice import advice
 from sgpmic.learning.constraints import (
@@ -33,7 +34,6 @@ from sgpmic.learning.constraints import (
     Number,
     OneOf,
     WholeNumber,
-    check_all,
 )
 from sgpmic.learning.em import State
 from sgpmic.learning.gaps import refuse_empty_rows
@@ -55,7 +55,6 @@ from sgpmic.storage.models import StoredModel, load_model, save_model, unreadabl
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
-Floats = NDArray[np.float64]
 
 MAPPINGS = ("shared", "per_cluster")
 
@@ -363,7 +362,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
-        check_all(self._constraints, self)
+        for name, constraint in self._constraints.items():
+            constraint.check(name, getattr(self, name))
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
         if self.tol == "auto":
@@ -543,7 +543,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Y = self._check_rows(X)
         return self._predictor.place(Y)[1]
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of every row.
 
         Parameters
@@ -554,8 +554,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         labels : ndarray of shape (n_samples,)
         """
-        labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
-        return labels
+        return self.predict_proba(X).argmax(axis=1)
 
     @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
@@ -621,7 +620,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return self._predictor.log_density(Y)
 
     @on_chosen_device
-    def unusual(self, X: ArrayLike) -> NDArray[np.bool_]:
+    def unusual(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.
 
         Those whose log density is below :attr:`unusual_below_`.
@@ -673,7 +672,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return float(self.score_samples(X).mean())
 
     @on_chosen_device
-    def sample(self, n_samples: int = 1) -> tuple[Floats, NDArray[np.int64]]:
+    def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
         """Draw rows from the model.
 
         Parameters

@@ -6,7 +6,7 @@ import warnings
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import (
     BaseEstimator,
@@ -17,10 +17,11 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sgpmic._types import Floats, Ints
 from sgpmic.exceptions import ConvergenceWarning
 from sgpmic.learning.constraints import Number, WholeNumber
 from sgpmic.learning.memberships import fuzzy_c_means, fuzzy_memberships
-from sgpmic.learning.points import Floats, origin_and_unit
+from sgpmic.learning.points import origin_and_unit
 
 
 class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -153,8 +154,7 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _check_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        points: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        return points
+        return validate_data(self, X, dtype=np.float64, order="C", reset=False)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the degree to which every row belongs to every cluster.
@@ -170,7 +170,7 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         return self._memberships(self._check_rows(X))
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: ArrayLike) -> Ints:
         """Return the cluster every row belongs to most.
 
         Parameters
@@ -181,8 +181,7 @@ class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         -------
         labels : ndarray of shape (n_samples,)
         """
-        labels: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
-        return labels
+        return self.predict_proba(X).argmax(axis=1)
 
     def transform(self, X: ArrayLike) -> Floats:
         """Return the distances to the centres.

@@ -465,10 +465,9 @@ def stack(kernels: Sequence[Kernel]) -> Kernel:
     """Join kernels of one kind into one object whose parameters have a leading axis."""
     if len({(type(k), k.ard) for k in kernels}) != 1:
         raise ValueError("All kernels that are stacked must be of the same kind.")
-    stacked: Kernel = jax.tree.map(
+    return jax.tree.map(
         lambda *leaves: np.stack([np.asarray(x, dtype=np.float64) for x in leaves]), *kernels
     )
-    return stacked
 
 
 def unstack(kernel: Kernel) -> list[Kernel]:

@@ -27,9 +27,8 @@ def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
     (tmp_path / "round-000000").mkdir()
     with (
         mock.patch.object(checkpoints, "write_model", write),
-        mock.patch.object(checkpoints, "_by_row", return_value={}),
-        mock.patch.object(checkpoints, "_with_rows"),
-        mock.patch.object(checkpoints, "state_leaves", return_value=[]),
+        mock.patch.object(checkpoints, "by_row", return_value={}),
+        mock.patch.object(checkpoints, "with_rows", return_value=()),
         mock.patch.object(checkpoints, "_DESCRIBED", ()),
         pytest.raises(OSError, match="No space"),
     ):

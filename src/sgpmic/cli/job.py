@@ -158,8 +158,7 @@ class CommandJob:
         width = int(self.group.largest(float(max(map(len, own)))))
         letters = np.array(own, dtype=f"U{max(width, 1)}").view(np.uint32).reshape(len(own), -1)
         found = np.ascontiguousarray(self.group.rows_at(letters, numbers).astype(np.uint32))
-        texts: list[str] = found.view(f"U{found.shape[1]}")[:, 0].tolist()
-        return texts
+        return found.view(f"U{found.shape[1]}")[:, 0].tolist()
 
 
 def _join(parts: list[Path], path: Path) -> None:

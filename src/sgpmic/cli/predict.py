@@ -22,7 +22,7 @@ from sgpmic.tables.errors import list_names
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.tables.reader import TableReader
+    from sgpmic.tables.base import TableReader
 
 _BLOCK = 16_384
 

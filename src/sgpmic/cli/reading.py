@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sgpmic._types import Floats
+from sgpmic.tables.base import TableReader
 from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.reader import (
     Table,
-    TableReader,
     choose_features,
     open_table,
     read_columns,
@@ -31,13 +32,11 @@ from sgpmic.tables.reader import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from sgpmic.cli.job import CommandJob
     from sgpmic.tables.columns import Column
     from sgpmic.tables.encoder import TableEncoder
 
-    Floats = NDArray[np.float64]
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000

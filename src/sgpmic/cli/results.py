@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import sgpmic
+from sgpmic._types import Floats, Ints
 from sgpmic.storage.outputs import write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.tables.reader import Table
-
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -78,9 +76,7 @@ def write_results(fit: Fit) -> None:
     folder.finish(record)
 
 
-def _compare(
-    labels: NDArray[np.int64], n_clusters: int, data: EncodedTable
-) -> dict[str, Any] | None:
+def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
     """Return how clusters go together with the label: as classes, or as a number."""
     from sgpmic.report.statistics import confusion, continuous_labels, number_by_cluster
 
@@ -197,9 +193,7 @@ def row_names(
     return {"id" if clash else str(id_name): ids}
 
 
-def model_columns(
-    labels: NDArray[np.int64], memberships: Floats, embedding: Floats
-) -> dict[str, Any]:
+def model_columns(labels: Ints, memberships: Floats, embedding: Floats) -> dict[str, Any]:
     """Return what is said of every row, fitted or new."""
     return {
         "cluster": labels,

@@ -136,15 +136,6 @@ def measured_decrease(
     Close to an optimum the difference of two values drowns in their rounding long before the
     gradients do.  There the integral of the slope along the step, by the trapezium rule, tells
     the decrease far more precisely.
-
-    Parameters
-    ----------
-    value, trial_value : jax.Array
-        The objective before and after.
-    length : jax.Array
-        The multiple of the direction that was stepped.
-    slope, trial_slope : jax.Array
-        The directional derivatives before and after.
     """
     difference = value - trial_value
     rounding = 8 * machine_epsilon(value.dtype) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))

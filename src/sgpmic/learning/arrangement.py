@@ -19,35 +19,25 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.em import State
-from sgpmic.learning.snapshots import CheckpointWriter, Snapshot
+from sgpmic.learning.snapshots import CheckpointWriter, Snapshot, by_row, with_rows
 from sgpmic.learning.units import Units
 from sgpmic.model.prediction import Posterior
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: Larger tables are taken as they come: a second one in memory would be too much.
 _MOST_CELLS = 2**24
 
 
 class Arrangement(NamedTuple):
-    """The order that a fit takes rows and features in.
+    """The order that a fit takes rows and features in."""
 
-    Attributes
-    ----------
-    rows, features : ndarray or slice
-        The row, and the feature, of the table that comes at each place.
-    row_places, feature_places : ndarray or slice
-        The place of every row, and of every feature: what undoes it.
-    """
-
-    rows: Any = slice(None)
+    rows: Any = slice(None)  # the row of the table that comes at each place
     features: Any = slice(None)
-    row_places: Any = slice(None)
+    row_places: Any = slice(None)  # the place of every row: what undoes it
     feature_places: Any = slice(None)
 
     def apply(self, Y: Floats) -> Floats:
@@ -94,8 +84,7 @@ def _sums(values: Floats, axis: int) -> Floats:
     """Return sums, without gaps, that round the same whatever the order."""
     # NumPy adds up in the order of the memory.
     in_order = np.sort(np.ascontiguousarray(values), axis=axis)
-    sums: Floats = np.nansum(in_order, axis=axis)
-    return sums
+    return np.nansum(in_order, axis=axis)
 
 
 @dataclass(frozen=True)
@@ -142,13 +131,9 @@ def _with_moved_rows(snapshot: Snapshot, move: Any, features: Any) -> Snapshot:
     """Return a snapshot with whatever has an entry for each row moved."""
     outcomes = []
     for outcome in snapshot.outcomes:
-        state = outcome.state
-        log_spread = state.parameters.log_spread
-        parameters = state.parameters._replace(
-            X=move(state.parameters.X),
-            log_spread=None if log_spread is None else move(log_spread),
-        )
-        cells = None if state.cells is None else move(state.cells, features)
-        state = state._replace(parameters=parameters, S=move(state.S), cells=cells)
-        outcomes.append(replace(outcome, state=state))
+        arrays = by_row(outcome.state)
+        moved = {name: move(array) for name, array in arrays.items() if name != "cells"}
+        if "cells" in arrays:
+            moved["cells"] = move(arrays["cells"], features)
+        outcomes.append(replace(outcome, state=with_rows(outcome.state, moved)))
     return snapshot._replace(outcomes=outcomes)

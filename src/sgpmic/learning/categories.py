@@ -18,12 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.structure import choose_dimensions, rows_to_look_at
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.
 _MANY = 0.25
@@ -96,12 +94,8 @@ class View(NamedTuple):
 def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) -> View:
     """Return the table by its factors if many of its columns are categories, else as it is.
 
-    Parameters
-    ----------
-    Y, whole : ndarrays of shape (n_own, n_features)
-        This process's rows with their gaps, and with expectations of missing cells.
-    units : Units
-    group : ProcessGroup
+    ``Y`` are this process's rows with their gaps, ``whole`` those with expectations of missing
+    cells.
     """
     numbers = rows_to_look_at(group.n_rows)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))

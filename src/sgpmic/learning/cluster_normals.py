@@ -17,14 +17,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from sklearn.covariance import ledoit_wolf_shrinkage
 
+from sgpmic._types import Bools, Floats
 from sgpmic.learning.completion import FactorModel
-
-Floats = NDArray[np.float64]
 
 #: Parts that rows are divided into to be left out.
 _FOLDS = 5
@@ -53,7 +51,7 @@ class ClusterNormals(NamedTuple):
             density[rows] = self._of_complete(Y[np.ix_(rows, pattern)], pattern)
         return density
 
-    def _of_complete(self, Y: Floats, features: NDArray[np.bool_]) -> Floats:
+    def _of_complete(self, Y: Floats, features: Bools) -> Floats:
         """Return the same of rows that have just these features."""
         used = np.flatnonzero(self.weights > 0)
         terms = np.empty((len(used), len(Y)))
@@ -63,21 +61,13 @@ class ClusterNormals(NamedTuple):
             log_det = np.log(2.0 * np.pi) * len(factor) + 2.0 * np.log(np.diagonal(factor)).sum()
             squares = np.sum(deviation**2, axis=0)
             terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares)
-        density: Floats = logsumexp(terms, axis=0)
-        return density
+        return logsumexp(terms, axis=0)
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
-    """Return the moments of the clusters.
+    """Return the moments of the clusters, from scaled rows (N, P) and memberships (N, M).
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-        Scaled rows, NaN for missing cells.
-    S : ndarray of shape (n_samples, n_clusters)
-        Memberships.
-    factors : FactorModel or None
-        What is expected of missing cells, and how uncertain that is; None where there are none.
+    ``factors`` say what is expected of missing cells; None where there are none.
     """
     unknown = np.zeros(Y.shape[1])
     if factors is not None:
@@ -126,5 +116,4 @@ def best_share(mapping: Floats, normals: Floats, rounds: int = 100) -> float:
 
 def mixed(mapping: Floats, normals: Floats, share: float) -> Floats:
     """Return log(ω exp(mapping) + (1 − ω) exp(normals))."""
-    density: Floats = np.logaddexp(np.log(share) + mapping, np.log1p(-share) + normals)
-    return density
+    return np.logaddexp(np.log(share) + mapping, np.log1p(-share) + normals)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -19,12 +18,6 @@ class Constraint(Protocol):
         """Raise a TypeError or ValueError where it does not."""
 
 
-def check_all(constraints: Mapping[str, Constraint], owner: Any) -> None:
-    """Check an object's attributes by their names."""
-    for name, constraint in constraints.items():
-        constraint.check(name, getattr(owner, name))
-
-
 @dataclass(frozen=True)
 class OneOf:
     """One of some words, or an array where that is allowed."""
@@ -33,7 +26,6 @@ class OneOf:
     or_array: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is not one of them."""
         known = ", ".join(map(repr, self.choices))
         if isinstance(value, str):
             if value not in self.choices:
@@ -52,7 +44,6 @@ class WholeNumber:
     most: float = math.inf
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is not one."""
         if (value is None and self.or_none) or (self.word is not None and value == self.word):
             return
         choice = "" if self.word is None else f" or {self.word!r}"
@@ -73,7 +64,6 @@ class Number:
     word: str | None = None
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is not one."""
         if isinstance(value, str) and self.word is not None:
             if value != self.word:
                 raise ValueError(f"{name} must be a number or {self.word!r}, got {value!r}.")
@@ -87,12 +77,10 @@ class Number:
             raise ValueError(f"{name} must be {relation} {self.least:g} and finite, got {value}.")
 
 
-@dataclass(frozen=True)
 class CountOrShare:
     """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is neither."""
         message = (
             f"{name} must be a whole number of at least 1, a share of variance between 0 and 1 "
             f"(such as 0.95), or 'auto', got {value!r}."
@@ -105,32 +93,26 @@ class CountOrShare:
             raise ValueError(message)
 
 
-@dataclass(frozen=True)
 class Flag:
     """True or False."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is neither."""
         if not isinstance(value, (bool, np.bool_)):
             raise TypeError(f"{name} must be True or False, got {value!r}.")
 
 
-@dataclass(frozen=True)
 class PathOrNone:
     """The path of a folder, or None."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is neither."""
         if value is not None and not isinstance(value, (str, os.PathLike)):
             raise TypeError(f"{name} must be the path of a folder, got {value!r}.")
 
 
-@dataclass(frozen=True)
 class Functions:
     """A list or tuple of functions."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is not one."""
         if not (isinstance(value, (list, tuple)) and all(callable(item) for item in value)):
             raise TypeError(f"{name} must be a list of functions that take a Progress object.")
 
@@ -143,7 +125,6 @@ class InstanceOf:
     or_none: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """Raise where the value is not one."""
         if not (isinstance(value, self.kind) or (self.or_none and value is None)):
             kind = self.kind.__name__
             choice = " or None" if self.or_none else ""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Bools, Floats
 from sgpmic.learning.completion import MOST_ROWS, fill_from_nearest, fit_factors
 from sgpmic.learning.units import Units
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
 from sgpmic.parallel.group import ProcessGroup, gathered
-
-Floats = NDArray[np.float64]
 
 #: Groups of features that are observed in the same rows, up to which gaps are integrated out
 #: exactly; an evaluation of the bound takes about as many times as long as of a complete table.
@@ -21,15 +19,9 @@ MOST_GROUPS = 24
 
 
 def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> None:
-    """Raise where a row has no value at all.
+    """Raise where a row has no value at all; rows are counted from ``first``.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-    first : int
-        The number of the first row, counted from 0.
-    n_empty : int or None
-        How many there are in the table of all processes; None for those of ``Y``.
+    ``n_empty`` is how many there are in the table of all processes; None for those of ``Y``.
     """
     empty = np.flatnonzero(np.isnan(Y).all(axis=1)) + first
     count = len(empty) if n_empty is None else n_empty
@@ -43,10 +35,9 @@ def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> 
     )
 
 
-def features_seen(Y: Floats, group: ProcessGroup) -> NDArray[np.bool_]:
+def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
     """Return which features any row of the table of all processes has."""
-    seen: NDArray[np.bool_] = group.total(np.sum(~np.isnan(Y), axis=0)) > 0
-    return seen
+    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
 
 
 def has_gaps(Y: Floats, group: ProcessGroup) -> bool:

@@ -12,17 +12,15 @@ miss there sets the scale of the standard deviations.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.spatial import KDTree
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.completion import FactorModel, fit_factors
-
-Floats = NDArray[np.float64]
 
 #: The share of the cells that are hidden, in at most this many rows.
 _HIDDEN, _MOST_ROWS = 0.15, 400
@@ -31,7 +29,7 @@ _DONORS = 10
 
 #: Expectations of all cells by the mapping, for the numbers of training rows and their cells, some
 #: of them hidden.
-LeftOutMeans = Callable[[NDArray[np.int64], Floats], Floats]
+LeftOutMeans = Callable[[Ints, Floats], Floats]
 
 
 class Imputation(NamedTuple):
@@ -62,16 +60,10 @@ class Imputer:
     def expected(
         self, Y: Floats, mapped: Floats, *, skip_nearest: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of every cell of rows.
+        """Return mean and standard deviation of every cell of scaled rows.
 
-        Parameters
-        ----------
-        Y : ndarray of shape (n_samples, n_features)
-            Scaled rows, NaN for missing cells.
-        mapped : ndarray of shape (n_samples, n_features)
-            What the mapping says of them.
-        skip_nearest : bool
-            Whether the nearest training row is the row itself.
+        ``mapped`` is what the mapping says of them. The nearest row is skipped where it is the row
+        itself.
         """
         mean, variance = self.factors.expected(Y)
         near = mean + self._of_nearest(np.where(np.isnan(Y), mean, Y), skip_nearest)
@@ -98,11 +90,10 @@ def learn_imputer(rows: Floats, left_out_means: LeftOutMeans) -> Imputer:
     chosen = np.arange(len(rows))
     if len(rows) > _MOST_ROWS:
         chosen = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
-    hidden: Any = (rng.uniform(size=(len(chosen), rows.shape[1])) < _HIDDEN) & ~np.isnan(
-        rows[chosen]
-    )
+    known = ~np.isnan(rows[chosen])
+    hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
     # Every row keeps a cell.
-    hidden &= (~np.isnan(rows[chosen]) & ~hidden).any(axis=1)[:, None]
+    hidden &= (known & ~hidden).any(axis=1)[:, None]
     trial = rows.copy()
     trial[chosen] = np.where(hidden, np.nan, rows[chosen])
     weights, inflation = np.array([0.0, 1.0, 0.0]), 1.0
@@ -110,17 +101,16 @@ def learn_imputer(rows: Floats, left_out_means: LeftOutMeans) -> Imputer:
         truth = rows[chosen][hidden]
         imputer = _of_rows(trial, weights)
         mapped = left_out_means(chosen, trial[chosen])
-        parts = [
-            _replaced(imputer, one).expected(trial[chosen], mapped, skip_nearest=True)[0][hidden]
-            for one in np.eye(3)
-        ]
+
+        def expected(weights: Floats) -> tuple[Floats, Floats]:
+            tried = replace(imputer, weights=weights)
+            return tried.expected(trial[chosen], mapped, skip_nearest=True)
+
+        parts = [expected(alone)[0][hidden] for alone in np.eye(3)]
         weights = _convex(np.stack(parts, axis=1), truth)
-        tried = _replaced(imputer, weights)
-        mean, std = tried.expected(trial[chosen], mapped, skip_nearest=True)
+        mean, std = expected(weights)
         inflation = float(np.sqrt(np.mean(((mean[hidden] - truth) / std[hidden]) ** 2)))
-    final = _of_rows(rows, weights)
-    final.inflation = inflation
-    return final
+    return replace(_of_rows(rows, weights), inflation=inflation)
 
 
 def _of_rows(rows: Floats, weights: Floats) -> Imputer:
@@ -130,17 +120,10 @@ def _of_rows(rows: Floats, weights: Floats) -> Imputer:
     return Imputer(factors, tree, rows - mean, weights)
 
 
-def _replaced(imputer: Imputer, weights: Floats) -> Imputer:
-    return Imputer(imputer.factors, imputer.tree, imputer.left_over, weights)
-
-
 def _convex(parts: Floats, truth: Floats) -> Floats:
     """Return weights (k,), not negative and of sum 1, that predict best."""
     scale = 1e3 * float(np.sqrt(np.mean(parts**2)) or 1.0) * np.sqrt(len(truth))
     padded = np.vstack([parts, np.full((1, parts.shape[1]), scale)])
     weights, _ = nnls(padded, np.append(truth, scale))
     total = weights.sum()
-    if not total > 0.0:
-        return np.array([0.0, 1.0, 0.0])
-    normalised: Floats = weights / total
-    return normalised
+    return weights / total if total > 0.0 else np.array([0.0, 1.0, 0.0])

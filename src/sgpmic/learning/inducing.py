@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgpmic.learning.points import Floats, distinct_rows, k_means, origin_and_unit
+from sgpmic._types import Floats
+from sgpmic.learning.points import distinct_rows, k_means, origin_and_unit
 
 METHODS = ("random", "kmeans")
 
@@ -20,23 +21,8 @@ def choose_inducing(
 ) -> Floats:
     """Choose inducing points among or between the rows of X, no two of them equal.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, Q)
-        The latent positions.
-    n_inducing : int
-        Number U of inducing points.
-    method : {"random", "kmeans"}
-        Distinct rows drawn without replacement, or the centres of k-means.
-    random_state : numpy.random.RandomState
-        Source of all random numbers.
-
-    Returns
-    -------
-    ndarray of shape (U, Q)
-        The inducing points. Where X has too few distinct rows, the missing points are rows
-        shifted by about a thousandth of the spread of X, since equal points would make the
-        kernel matrix singular.
+    Where X has too few distinct rows, the missing points are rows shifted by about a thousandth
+    of the spread of X, since equal points would make the kernel matrix singular.
     """
     choose = {"random": _random_rows, "kmeans": _kmeans_centers}[method]
     chosen = choose(X, n_inducing, random_state)

@@ -7,24 +7,28 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision, with_numerics
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.categories import View
-from sgpmic.learning.em import Parameters, StartArrays, State, first_state
+from sgpmic.learning.em import StartArrays, State, first_state
 from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.rounds import Loop
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.snapshots import CheckpointWriter, Outcome, state_template
+from sgpmic.learning.snapshots import (
+    CheckpointWriter,
+    Outcome,
+    by_row,
+    state_template,
+    with_rows,
+)
 from sgpmic.learning.start_values import start_values
 from sgpmic.learning.starts import PlannedStart
 from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import pad
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,9 @@ class InitialStates:
         n_clusters = self.settings.padded_clusters(self.loop.group.n_rows)
         return self._lay_out(pad(np.asarray(S), (len(S), n_clusters)))
 
-    def _lay_out_parameters(self, parameters: Parameters) -> Parameters:
-        log_spread = parameters.log_spread
-        return parameters._replace(
-            X=self._lay_out(parameters.X),
-            log_spread=None if log_spread is None else self._lay_out(log_spread),
-        )
+    def _lay_out_state(self, state: State) -> State:
+        laid_out = {name: self._lay_out(array) for name, array in by_row(state).items()}
+        return with_rows(state, laid_out)
 
     def make(self, start: PlannedStart) -> tuple[State, tuple[str, ...]]:
         """Return a start's state, and what is unusual about it."""
@@ -129,9 +130,8 @@ class InitialStates:
         settings, n_rows = self.settings, self.loop.group.n_rows
         n_clusters = settings.padded_clusters(n_rows)
         pseudo_counts = pad(settings.pseudo_counts(n_rows), (n_clusters,))
-        return state._replace(
-            parameters=self._lay_out_parameters(state.parameters),
-            S=self._lay_out_memberships(state.S),
+        padded = state._replace(S=pad(np.asarray(state.S), (len(state.S), n_clusters)))
+        return self._lay_out_state(padded)._replace(
             mixture=pad_mixture(state.mixture, n_clusters),
             conjugate=Conjugate(pseudo_counts, state.conjugate.scale),
             jitter=pad(np.full(settings.n_mappings, settings.em.jitter), (settings.n_mappings,)),
@@ -154,13 +154,8 @@ class InitialStates:
         if snapshot is None:
             return starts, []
         for outcome in snapshot.outcomes:
-            state = outcome.state
             with double_precision():
-                outcome.state = state._replace(
-                    parameters=self._lay_out_parameters(state.parameters),
-                    S=self._lay_out(state.S),
-                    cells=None if state.cells is None else self._lay_out(state.cells),
-                )
+                outcome.state = self._lay_out_state(outcome.state)
         seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
         return seeded, snapshot.outcomes
 

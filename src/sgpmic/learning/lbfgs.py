@@ -19,8 +19,6 @@ from sgpmic.learning import optimisers
 from sgpmic.learning._trees import PyTree, or_one
 from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
 
-__all__ = ["finish", "init", "minimise", "step"]
-
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
 

@@ -11,36 +11,19 @@ from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning.points import (
-    Floats,
-    falling_weights,
-    given_array,
-    k_means,
-    origin_and_unit,
-)
+from sgpmic._types import Floats
+from sgpmic.learning.points import falling_weights, given_array, k_means, origin_and_unit
 
 METHODS = ("fcm", "kmeans", "gmm")
 
 
 class FuzzyResult(NamedTuple):
-    """Outcome of fuzzy c-means.
+    """Outcome of fuzzy c-means."""
 
-    Attributes
-    ----------
-    memberships : ndarray of shape (N, M)
-        Degree to which every row belongs to every cluster; rows sum to one.
-    centers : ndarray of shape (M, Q)
-        Cluster centres.
-    objective : float
-        Weighted sum of squared distances that was minimised.
-    n_iter : int
-        Iterations of the best start.
-    """
-
-    memberships: Floats
-    centers: Floats
-    objective: float
-    n_iter: int
+    memberships: Floats  # (N, M), rows sum to one
+    centers: Floats  # (M, Q)
+    objective: float  # the weighted sum of squared distances that was minimised
+    n_iter: int  # of the best start
 
 
 def fuzzy_c_means(
@@ -55,32 +38,9 @@ def fuzzy_c_means(
 ) -> FuzzyResult:
     """Cluster with Euclidean fuzzy c-means and keep the best of several starts.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, Q)
-        The points.
-    n_clusters : int
-        Number M of clusters. It may exceed the number of distinct points.
-    fuzzifier : float, default=2.0
-        Exponent of the memberships, above 1. Larger values give softer memberships.
-    n_init : int, default=5
-        Number of starts.
-    max_iter : int, default=300
-        Most iterations of one start.
-    tol : float, default=1e-6
-        A start has converged when no membership changes by more than this.
-    random_state : numpy.random.RandomState
-        Source of all random numbers.
-
-    Returns
-    -------
-    FuzzyResult
-        Memberships, centres, objective and number of iterations of the best start.
-
-    Notes
-    -----
-    A row that lies exactly on a centre belongs to it alone; centres that coincide share such a
-    row equally.
+    There may be more clusters than distinct points. A row that lies exactly on a centre belongs to
+    it alone; centres that coincide share such a row equally. The parameters are those of
+    :class:`sgpmic.FuzzyCMeans`.
     """
     # Memberships do not depend on the position and unit of the points; squares of them might
     # overflow or cancel.
@@ -100,25 +60,11 @@ def initial_memberships(
     method: str | ArrayLike,
     random_state: np.random.RandomState,
 ) -> Floats:
-    """Return starting memberships of every row in every cluster.
+    """Return starting memberships (N, M), rows that sum to one, of points (N, Q).
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, Q)
-        The points.
-    n_clusters : int
-        Number M of clusters. It may exceed the number of distinct points; some clusters then
-        start empty or as copies of each other.
-    method : {"fcm", "kmeans", "gmm"} or array of shape (N, M)
-        Fuzzy c-means memberships, one-hot k-means labels, or the responsibilities of a mixture
-        of full-covariance Gaussians. An array of non-negative weights is divided by its row sums.
-    random_state : numpy.random.RandomState
-        Source of all random numbers.
-
-    Returns
-    -------
-    ndarray of shape (N, M)
-        Non-negative, with rows that sum to one.
+    By fuzzy c-means, as one-hot k-means labels, or as the responsibilities of a mixture of
+    full-covariance Gaussians; an array of weights is divided by its row sums. There may be more
+    clusters than distinct points: some then start empty or as copies of each other.
     """
     if not isinstance(method, str):
         return _checked_memberships(method, (len(X), n_clusters))
@@ -141,8 +87,7 @@ def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floa
     if (largest == 0.0).any():
         raise ValueError("Every row of the given memberships needs at least one positive value.")
     array /= largest
-    normalised: Floats = array / array.sum(axis=1, keepdims=True)
-    return normalised
+    return array / array.sum(axis=1, keepdims=True)
 
 
 def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:

@@ -102,22 +102,10 @@ BLOCK = 512
 def draw_batches(
     n_rows: int, batch_size: int, n_padded: int, seed: int, epoch: int
 ) -> NDArray[np.int32]:
-    """Return the numbers of the rows in every batch of an epoch, in random order.
+    """Return the numbers of the rows in every batch of an epoch, (n_batches, n_blocks, block).
 
-    Parameters
-    ----------
-    n_rows : int
-    batch_size : int
-        Rows in a batch, at most.
-    n_padded : int
-        Stands where a batch has no row, as no row has this number.
-    seed, epoch : int
-        The order depends on them alone.
-
-    Returns
-    -------
-    numbers : array of shape (n_batches, n_blocks, block)
-        Batches of as equal a size as can be.
+    In an order that depends on seed and epoch alone, and in batches of as equal a size as can be.
+    Where a batch has no row stands ``n_padded``, the number of no row.
     """
     n_batches, size = block_shape(n_rows, batch_size)
     n_blocks, block = block_shape(size, BLOCK)
@@ -143,13 +131,6 @@ class _Carry(NamedTuple):
     sums: _Sums
     mixture: Mixture
     jitter: Array
-
-
-class _Effort(NamedTuple):
-    """What a batch took."""
-
-    accepted: Array
-    evaluations: Array
 
 
 class _Epoch(NamedTuple):
@@ -190,21 +171,8 @@ def place_rows(
 ) -> _Placed:
     """Return the X and S of rows given q(F), and the most evaluations that a row took.
 
-    Parameters
-    ----------
-    mappings, factors, prior
-        q(F) and the mixture.
-    X : array of shape (B, Q)
-        Where the rows are.
-    S : array of shape (B, M)
-        Their responsibilities.
-    pull : array of shape (B, Q)
-        A force on every row, besides its own objective.
-    batch : Rows
-    optimizer, m_steps
-        As in :class:`sgpmic.EM`.
-    keep_S : bool array
-        Whether S stays as it is, and X is found for it.
+    ``pull`` (B, Q) is a force on every row, besides its own objective. With ``keep_S``, S stays as
+    it is, and X is found for it.
     """
     minimise = MINIMISERS[optimizer]
     steps = jnp.minimum(m_steps, ROW_STEPS)
@@ -354,8 +322,10 @@ def _learn_shared(
     return result, (packed, phi, psi)
 
 
-def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tuple[_Carry, _Effort]:
-    """Learn from one batch: its number and the numbers of its rows."""
+def _learn_batch(
+    epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]
+) -> tuple[_Carry, tuple[Array, Array]]:
+    """Learn from one batch, its number and the numbers of its rows; say how many steps it took."""
     place, numbers = step
     batch, at = _take(epoch.rows, numbers)
     mappings = epoch.mappings(carry.packed)
@@ -384,26 +354,17 @@ def _learn_batch(epoch: _Epoch, carry: _Carry, step: tuple[Array, Array]) -> tup
         mixture,
         jitter,
     )
-    return new, _Effort(result.accepted, placed.evaluations + result.evaluations)
+    return new, (result.accepted, placed.evaluations + result.evaluations)
 
 
 @compiled(static_argnames="options")
 def epoch(
     state: State, rows: Rows, numbers: Array, first: Array, limits: Limits, options: Options
 ) -> tuple[State, RoundInfo]:
-    """Make one epoch.
+    """Make one epoch over the rows of every batch, as :func:`draw_batches` returns them.
 
-    Parameters
-    ----------
-    state : State
-    rows : Rows
-    numbers : array of shape (n_batches, n_blocks, block)
-        The rows of every batch (:func:`draw_batches`).
-    first : bool array
-        Whether this is the first epoch. It begins, as full EM does, with E-steps until the
-        assignments have settled, and learns the mapping for these; its running sums forget faster.
-    limits : Limits
-    options : Options
+    The first begins, as full EM does, with E-steps until the assignments have settled, and learns
+    the mapping for these; its running sums forget faster.
     """
     begun, settled_in = settle(state, rows, limits, options, jnp.where(first, limits.e_steps, 0))
     X, *small = begun.parameters
@@ -416,7 +377,7 @@ def epoch(
         X, begun.S, packed, _Sums(*before.sums, moments(X, begun.S)), begun.mixture, begun.jitter
     )
     places = jnp.arange(n_batches, dtype=X.dtype)
-    end, efforts = lax.scan(
+    end, (accepted, evaluations) = lax.scan(
         lambda carry, step: _learn_batch(fixed, carry, step), start, (places, numbers)
     )
 
@@ -436,8 +397,8 @@ def epoch(
         bound=after.value,
         prior=after.log_prior,
         e_steps=settled_in + 1,
-        m_steps=jnp.sum(efforts.accepted),
-        evaluations=jnp.sum(efforts.evaluations) // n_batches,
+        m_steps=jnp.sum(accepted),
+        evaluations=jnp.sum(evaluations) // n_batches,
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
         cluster_sizes=jnp.sum(new.S, axis=0),
         jitter=jnp.max(new.jitter),

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sgpmic._types import Floats, Ints
 
 
 class Hills(NamedTuple):
@@ -25,13 +23,7 @@ class Hills(NamedTuple):
 
 
 def find_hills(distances: Floats, neighbours: Ints) -> Hills:
-    """Return the hills of the density of rows.
-
-    Parameters
-    ----------
-    distances, neighbours : ndarrays of shape (n_samples, n_neighbors)
-        Every row's nearest others.
-    """
+    """Return the hills of the density of rows."""
     n = len(neighbours)
     # The density goes with a power of the distance: its logarithm but for factors, all of which
     # leave the order of prominences as it is.
@@ -84,14 +76,9 @@ def _meet(hill: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> t
 
 
 def cluster_by_modes(Y: Floats, distances: Floats, neighbours: Ints, n_clusters: int) -> Ints:
-    """Return the labels of rows: the ``n_clusters`` most prominent hills, or as many as there are.
+    """Return labels of rows: the ``n_clusters`` most prominent hills, or as many as there are.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-    distances, neighbours : ndarrays of shape (n_samples, n_neighbors)
-        Every row's nearest others.
-    n_clusters : int
+    Distances and neighbours (N, k) are those of every row's nearest others.
     """
     hills = find_hills(distances, neighbours)
     sizes = np.bincount(hills.hill)
@@ -112,5 +99,4 @@ def cluster_by_modes(Y: Floats, distances: Floats, neighbours: Ints, n_clusters:
 
         _, nearest = KDTree(Y[~lost]).query(Y[lost])
         found[lost] = found[~lost][nearest]
-    labels: Ints = np.unique(found, return_inverse=True)[1]
-    return labels
+    return np.unique(found, return_inverse=True)[1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.points import Floats, Ints, falling_weights
+from sgpmic._types import Floats, Ints
+from sgpmic.learning.points import falling_weights
 
 #: Rows at a time, to bound what differences take.
 _PART = 65_536
@@ -16,12 +17,6 @@ def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[Ints, Floa
 
     The weights go with the inverse square of the distance and add up to one; a row that is in the
     sample has all of its weight on itself (equal rows share it).
-
-    Parameters
-    ----------
-    sample : ndarray of shape (n_sample, n_features)
-    rows : ndarray of shape (n_rows, n_features)
-    k : int
     """
     centre = sample.mean(axis=0)  # keeps squares from losing digits to a large offset
     # In the tens of dimensions a search tree looks at nearly every point as well, one by one.

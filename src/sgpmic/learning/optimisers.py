@@ -19,42 +19,21 @@ from jax import lax
 from sgpmic.learning import _trees as trees
 from sgpmic.learning._trees import PyTree
 
-__all__ = ["Evaluation", "Optimiser", "OptimiserResult", "Settings", "minimise"]
-
 ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
 
 
 class OptimiserResult(NamedTuple):
-    """Where an optimiser is, and at the end where it stopped.
+    """Where an optimiser is, and at the end where it stopped."""
 
-    Attributes
-    ----------
-    point : pytree
-        The best accepted point; the start itself where no step was accepted.
-    value : jax.Array
-        The objective at `point`.
-    gradient : pytree
-        The gradient at `point`.
-    start_value : jax.Array
-        The objective at the start.
-    steps : jax.Array
-        Iterations made, accepted and rejected together.
-    evaluations : jax.Array
-        Calls of the objective, the first one at the start included.
-    accepted : jax.Array
-        Steps that were accepted.
-    converged : jax.Array
-        True where a tolerance was met.  False where the steps ran out, where no better point
-        could be found at this precision, or where the start was not finite.
-    """
-
-    point: PyTree
-    value: jax.Array
+    point: PyTree  # the best accepted one; the start itself where no step was accepted
+    value: jax.Array  # of the objective at the point
     gradient: PyTree
     start_value: jax.Array
-    steps: jax.Array
-    evaluations: jax.Array
-    accepted: jax.Array
+    steps: jax.Array  # accepted and rejected together
+    evaluations: jax.Array  # the first one at the start included
+    accepted: jax.Array  # steps
+    # A tolerance was met. Not where the steps ran out, where no better point could be found at
+    # this precision, or where the start was not finite.
     converged: jax.Array
 
     @classmethod
@@ -75,13 +54,7 @@ class OptimiserResult(NamedTuple):
     ) -> OptimiserResult:
         """Return the result after one more evaluation, `converged` still to be decided.
 
-        Parameters
-        ----------
-        here : Evaluation
-            Where the optimiser now is.
-        first, trial, accept : bool array
-            Whether this was the evaluation at the start, whether it counts as an iteration, and
-            whether a step is accepted.
+        It was the ``first``, at the start, or a ``trial``, which counts as an iteration.
         """
         return OptimiserResult(
             *here,
@@ -119,17 +92,7 @@ class State(Protocol):
 
 
 class Optimiser(NamedTuple):
-    """An algorithm.
-
-    Attributes
-    ----------
-    init : callable
-        Maps the start to the first state.
-    step : callable
-        Maps a state, the evaluation that it asked for and the settings to the next state.
-    finish : callable
-        Maps the last state to the result.
-    """
+    """An algorithm: the first state, the one after an evaluation, and the result of the last."""
 
     init: Callable[[PyTree], Any]
     step: Callable[[Any, Evaluation, Settings], Any]
@@ -198,7 +161,6 @@ def minimise(
         point = trees.add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), trees.like(gradient, point))
-        following: State = optimiser.step(state, found, settings)
-        return following
+        return optimiser.step(state, found, settings)
 
     return optimiser.finish(lax.while_loop(unfinished, advance, optimiser.init(start)))

@@ -13,29 +13,13 @@ LATENTS = ("point", "variational")
 
 @dataclass(frozen=True)
 class Options:
-    """What is fixed when a round is compiled.
+    """What is fixed when a round is compiled; :class:`sgpmic.EM` and the estimator say more."""
 
-    Attributes
-    ----------
-    shared : bool
-        One mapping for all clusters instead of one for each.
-    covariance_type : str
-        One of :data:`sgpmic.model.mixture.COVARIANCE_TYPES`.
-    optimizer : str
-        'scg' or 'lbfgs'.
-    settle_mixture : bool
-        Whether the mixture's closed forms are applied between the E-steps of a round.
-    has_prior : bool
-        Whether there is a conjugate prior; without one its terms are not even compiled.
-    latent : str
-        One of :data:`LATENTS`.
-    """
-
-    shared: bool
+    shared: bool  # one mapping for all clusters instead of one for each
     covariance_type: str
     optimizer: str
     settle_mixture: bool
-    has_prior: bool
+    has_prior: bool  # without a conjugate prior its terms are not even compiled
     latent: str = "point"
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sgpmic._types import Floats as Floats
+from sgpmic._types import Ints as Ints
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
@@ -65,8 +65,7 @@ def falling_weights(distances: Floats, power: float) -> Floats:
     # Ratios to the nearest lie in [0, 1], so no power of them overflows, and 0/0 counts as one.
     closeness = np.divide(nearest, distances, out=np.ones_like(distances), where=distances > 0.0)
     closeness **= power
-    weights: Floats = closeness / closeness.sum(axis=1, keepdims=True)
-    return weights
+    return closeness / closeness.sum(axis=1, keepdims=True)
 
 
 def view_axes(points: Floats) -> Floats:

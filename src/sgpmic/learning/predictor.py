@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning import projection
 from sgpmic.learning.cluster_normals import (
@@ -31,8 +31,6 @@ from sgpmic.learning.units import Units
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, padded_clusters, padded_features
-
-Floats = NDArray[np.float64]
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
@@ -63,11 +61,11 @@ class Assessment(NamedTuple):
         Whether it is so low that a row counts as unusual.
     """
 
-    labels: NDArray[np.int64]
+    labels: Ints
     memberships: Floats
     embedding: Floats
     log_density: Floats
-    unusual: NDArray[np.bool_]
+    unusual: Bools
 
 
 class _Densities(NamedTuple):
@@ -194,16 +192,15 @@ class Predictor:
 
         For the same parameters: only what the row itself has told the mapping is taken out.
         """
+        reduced = self._reduced(Y)
+        return projection.log_evidence_left_out(self._padded, *self._fitted(Y, Y), reduced)
+
+    def _fitted(self, Y: Floats, shown: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what takes training rows out of the mapping, and where to start without them."""
         known = self.reference.lookup(Y)
         T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
-        return projection.log_evidence_left_out(
-            self._padded,
-            self.A_inverse,
-            self.X[known],
-            T,
-            self.reference.neighbours(Y, skip=1).starts,  # the nearest is the row itself
-            self._reduced(Y),
-        )
+        starts = self.reference.neighbours(shown, skip=1).starts  # the nearest is the row itself
+        return self.A_inverse, self.X[known], T, starts
 
     @property
     @with_numerics
@@ -253,7 +250,7 @@ class Predictor:
     def _imputer(self) -> Imputer:
         rows = self.reference.rows
 
-        def left_out_means(numbers: NDArray[np.int64], shown: Floats) -> Floats:
+        def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             return self._left_out_means(rows[numbers], self.units.restore(shown))
 
         return learn_imputer(self.units.reduce(rows), left_out_means)
@@ -263,21 +260,13 @@ class Predictor:
 
         They are placed by ``shown``, the rows with or without some of their cells.
         """
-        known = self.reference.lookup(Y)
-        T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
         mean: Floats = projection.means_left_out(
-            self._padded,
-            self.A_inverse,
-            self.X[known],
-            T,
-            self.reference.neighbours(shown, skip=1).starts,
-            self._reduced(Y),
-            self._reduced(shown),
+            self._padded, *self._fitted(Y, shown), self._reduced(Y), self._reduced(shown)
         )
         return mean[:, : len(self.units.offset)]
 
     @with_numerics
-    def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, NDArray[np.int64]]:
+    def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster.
 
         Latent points are drawn where those of the training rows are, on the way from one to a
@@ -308,8 +297,7 @@ class Predictor:
         _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))
         other = own[nearest[np.arange(count), rng.randint(k, size=count)]]
         share = rng.uniform(size=(count, 1))
-        points: Floats = (1.0 - share) * own[chosen] + share * other
-        return points
+        return (1.0 - share) * own[chosen] + share * other
 
     @property
     def kernels(self) -> list[Kernel]:

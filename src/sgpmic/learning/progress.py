@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
+from sgpmic._types import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,12 @@ class Progress:
     max_rounds: int
     bound: float
     change: float
-    cluster_sizes: NDArray[np.float64]
+    cluster_sizes: Floats
     seconds: float
-    _labels: Callable[[], NDArray[np.int64]] = field(repr=False, compare=False)
+    _labels: Callable[[], Ints] = field(repr=False, compare=False)
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
 
         Computed when asked for: it takes a copy of all memberships. Of several processes, each

@@ -23,15 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
+from sgpmic._types import Floats
 from sgpmic.learning import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 from sgpmic.model.rows import pad_rows
-
-Floats = NDArray[np.float64]
 
 #: Rows that are projected together.
 BLOCK = 128
@@ -66,8 +64,7 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> 
     best = starts[jnp.argmax(values)]
     loss = partial(_negative_log_joint, posterior, prior, y)
     result = scg.minimise(jax.value_and_grad(loss), best, max_steps=STEPS)
-    point: Array = result.point
-    return point
+    return result.point
 
 
 @compiled()
@@ -90,8 +87,7 @@ def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> 
     """Return −∇² log p(y, x) at a row's point, (Q, Q)."""
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
     loss = partial(_negative_log_joint, posterior, prior, y)
-    curvature: Array = jax.jacrev(jax.grad(loss))(x)
-    return curvature
+    return jax.jacrev(jax.grad(loss))(x)
 
 
 @compiled()
@@ -168,17 +164,8 @@ def project(
 ) -> Projection:
     """Find the latent points and memberships of rows.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    strength : float
-        How strongly votes count.
-    candidates : ndarray of shape (n_samples, n_candidates, n_components)
-        Where to start; the most likely one is taken.
-    votes : ndarray of shape (n_samples, n_clusters)
-        What the rows' neighbours say of their clusters.
-    Y : Cells
-        Rows, centred and scaled as the posterior's.
+    Candidates (N, k, Q) are points to start from, of which the most likely one is taken; votes
+    (N, M) are what the rows' neighbours say of their clusters.
     """
     project_block = partial(_project_block, posterior, np.float64(strength))
     return Projection(*_in_blocks(project_block, candidates, votes, Y))
@@ -194,16 +181,7 @@ def log_evidence_left_out(
 ) -> Floats:
     """Return the same for training rows, of the model without the row.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    A_inverse : ndarray of shape (G, U, U) or (G, C, U, U)
-    X : ndarray of shape (n_samples, n_components)
-        The rows' latent points when the model was learned.
-    T : ndarray of shape (n_samples, G)
-        Their weights in every mapping.
-    candidates, Y
-        As in :func:`project`.
+    X are the latent points when the model was learned, T (N, G) the weights in every mapping.
     """
     peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
     return _laplace(posterior, *peaks)
@@ -220,16 +198,10 @@ def means_left_out(
 ) -> Floats:
     """Return the expected cells (N, P) of training rows, by the mapping without the row.
 
-    Parameters
-    ----------
-    posterior, A_inverse, X, T, candidates, Y
-        As in :func:`log_evidence_left_out`.
-    shown : Cells
-        What of the rows is used to place them.
+    Rows are placed by what is ``shown`` of them.
     """
     function = partial(_means_left_out, posterior, A_inverse)
-    means: Floats = _in_blocks(function, X, T, candidates, Y, shown)[0]
-    return means
+    return _in_blocks(function, X, T, candidates, Y, shown)[0]
 
 
 def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
@@ -256,5 +228,4 @@ def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
     eigenvalues = np.maximum(np.linalg.eigvalsh(curvatures), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    density: Floats = joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
-    return density
+    return joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)

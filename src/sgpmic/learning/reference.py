@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.completion import FactorModel, fit_factors
 from sgpmic.learning.points import falling_weights
-
-Floats = NDArray[np.float64]
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
@@ -55,7 +54,7 @@ class Reference:
     points: Floats  # (R, Q)
     votes: Floats  # (R, M) what a committee said of their clusters; all equal without one
     keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
-    order: NDArray[np.int64]  # (N,) the training row each belongs to
+    order: Ints  # (N,) the training row each belongs to
     scale: Floats  # (P,) what features are divided by to be compared
     _tree: KDTree | None = None
 
@@ -85,7 +84,7 @@ class Reference:
             self.points[nearest], np.einsum("nk,nkm->nm", weights, self.votes[nearest])
         )
 
-    def lookup(self, Y: Floats) -> NDArray[np.int64]:
+    def lookup(self, Y: Floats) -> Ints:
         """Return the index of the training row that each row is, −1 for rows not seen."""
         keys = fingerprints(Y)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -115,7 +114,7 @@ def answer_alike(Y: Floats, *by_row: Floats) -> list[Floats]:
     return found
 
 
-def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> NDArray[np.int64]:
+def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
     """Return the numbers of the rows to remember: all, or a sample of very many."""
     if n_rows <= MOST_REFERENCE_ROWS:
         return np.arange(n_rows)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.arrangement import Arrangement
 from sgpmic.learning.committee import Vote
 from sgpmic.learning.em import State, last_e_step
@@ -24,8 +24,6 @@ from sgpmic.learning.structure import Structure
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
 
-Floats = NDArray[np.float64]
-
 
 @dataclass
 class Learned:
@@ -34,11 +32,11 @@ class Learned:
     starts: list[PlannedStart]
     outcomes: list[Outcome]
     kept: int
-    partitions: list[NDArray[np.int64]]
+    partitions: list[Ints]
     agreement: Floats
     sizes: list[Floats]  # of every partition's clusters, over all processes
 
-    def labels_by_size(self, number: int) -> NDArray[np.int64]:
+    def labels_by_size(self, number: int) -> Ints:
         """Return a partition with its clusters numbered by size, as the estimator's labels are."""
         order = np.argsort(-self.sizes[number], kind="stable")
         numbers = np.empty_like(order)
@@ -74,35 +72,17 @@ class Learned:
 
 
 class Result(NamedTuple):
-    """What :func:`run` returns.
-
-    Attributes
-    ----------
-    predictor : Predictor
-    X, S : ndarrays of shape (n_own, n_components) and (n_own, n_clusters)
-        Latent points and responsibilities of this process's rows.
-    sizes : ndarray of shape (n_clusters,)
-        How many rows of all processes have each as their most probable cluster.
-    learned : Learned
-    state : State
-        To start another fit from: of this process's rows, without padding.
-    spread : ndarray of shape (n_own, n_components) or None
-        Standard deviations of the latent points, where they are uncertain.
-    vote : Vote or None
-        The committee's; shares are of this process's rows, members of the rows that were voted on.
-    structure : Structure
-        What the table supports.
-    """
+    """What :func:`run` returns."""
 
     predictor: Predictor
-    X: Floats
-    S: Floats
-    sizes: Floats
+    X: Floats  # (n_own, Q) latent points of this process's rows
+    S: Floats  # (n_own, M) their responsibilities
+    sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
     learned: Learned
-    state: State
-    spread: Floats | None
-    vote: Vote | None
-    structure: Structure
+    state: State  # to start another fit from: of this process's rows, without padding
+    spread: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
+    vote: Vote | None  # shares are of this process's rows, members of the rows voted on
+    structure: Structure  # what the table supports
 
     def committee_listing(self) -> list[dict[str, Any]]:
         """Return a description of every member of the committee, the weightiest first."""
@@ -117,7 +97,7 @@ class Result(NamedTuple):
 class _ClusterOrder:
     """Sorts whatever has an entry for each cluster."""
 
-    order: NDArray[np.int64]
+    order: Ints
     shared: bool  # one mapping for all clusters: nothing to sort
 
     def clusters(self, leaf: Any) -> Any:

@@ -12,9 +12,9 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Ints
 from sgpmic.learning.em import RoundInfo, State, em_round
 from sgpmic.learning.minibatch import draw_batches, epoch
 from sgpmic.learning.options import Limits, Options
@@ -26,37 +26,17 @@ from sgpmic.parallel.group import ProcessGroup
 
 @dataclass(frozen=True)
 class Loop:
-    """What is the same for the rounds of all starts.
-
-    Attributes
-    ----------
-    rows : Rows
-    group : ProcessGroup
-    limits : Limits
-    options : Options
-    n_clusters : int
-        Without padding.
-    batch_size : int or None
-        Rows in a batch; None makes rounds of full EM.
-    max_iter : int
-        Most rounds.
-    tol : float
-        Stop when a round raises the objective by less than this share of the larger of its
-        magnitude, for the scaled data, and the number of rows. 0 never stops early.
-    constant : float
-        Added to every bound that is reported (the units of the data).
-    callbacks : sequence of callables
-    """
+    """What is the same for the rounds of all starts."""
 
     rows: Rows
     group: ProcessGroup
     limits: Limits
     options: Options
-    n_clusters: int
-    batch_size: int | None
+    n_clusters: int  # without padding
+    batch_size: int | None  # None makes rounds of full EM
     max_iter: int
     tol: float
-    constant: float
+    constant: float  # added to every bound that is reported (the units of the data)
     callbacks: Sequence[Callback]
 
     def make_round(self, state: State, number: int, seed: int) -> tuple[State, RoundInfo]:
@@ -80,17 +60,8 @@ def run_rounds(
 ) -> None:
     """Make rounds of EM, or epochs over batches, until the objective settles.
 
-    Parameters
-    ----------
-    outcome : Outcome
-        Where the start is, at its beginning or after some rounds; brought up to date in place.
-    loop : Loop
-    start, n_starts : int
-        For the progress that callbacks are told.
-    seed : int
-        Of the order in which batches are drawn.
-    keep : callable
-        Called after every round, when ``outcome`` is up to date.
+    ``outcome`` is where the start is, at its beginning or after some rounds; it is brought up to
+    date in place, and ``keep`` called, after every round. The seed is that of the batches' order.
     """
     group = loop.group
     made = len(outcome.history)
@@ -148,6 +119,5 @@ def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[s
     }
 
 
-def _labels_in(state: State, group: ProcessGroup) -> NDArray[np.int64]:
-    labels: NDArray[np.int64] = group.own_rows(state.S).argmax(axis=1)
-    return labels
+def _labels_in(state: State, group: ProcessGroup) -> Ints:
+    return group.own_rows(state.S).argmax(axis=1)

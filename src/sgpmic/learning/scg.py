@@ -30,8 +30,6 @@ from sgpmic.learning import optimisers
 from sgpmic.learning._trees import PyTree, or_one
 from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
 
-__all__ = ["init", "minimise", "step"]
-
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
 _LONGEST_STEP = 100.0

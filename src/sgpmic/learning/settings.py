@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sgpmic._runtime import DEVICES
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.learning.constraints import (
-    Constraint,
     Flag,
     Functions,
     Number,
     OneOf,
     PathOrNone,
     WholeNumber,
-    check_all,
 )
 from sgpmic.learning.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.embeddings import PIECES
@@ -38,8 +37,6 @@ from sgpmic.learning.progress import Callback
 from sgpmic.model.rows import padded_clusters
 from sgpmic.parallel.group import ProcessGroup
 
-Floats = NDArray[np.float64]
-
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("lbfgs", "scg")
@@ -47,20 +44,15 @@ OPTIMIZERS = ("lbfgs", "scg")
 CONCENTRATION = 1.0
 
 
-_S = TypeVar("_S", bound="Settings")
-
-
 class Settings:
-    """What all settings have in common: they check themselves and list their values."""
+    """What all settings have in common: they check themselves and list their values.
 
-    constraints: ClassVar[dict[str, Constraint]]
+    The annotation of a field has its constraint.
+    """
 
     def __post_init__(self) -> None:
-        check_all(self.constraints, self)
-
-    def __call__(self: _S, **changes: Any) -> _S:
-        """Return a copy with some values changed."""
-        return replace(self, **changes)  # type: ignore[type-var]
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            hint.__metadata__[0].check(name, getattr(self, name))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the values by name, as scikit-learn's objects do.
@@ -121,31 +113,17 @@ default='votes'
         Whether another call of ``fit`` starts from the last solution (same number of rows).
     """
 
-    embedding: str | ArrayLike = "isomap"
-    memberships: str | ArrayLike = "votes"
-    n_init: int = 1
-    n_neighbors: int = 12
-    pieces: str = "join"
-    unit_variance: bool = False
-    inducing: str = "random"
-    kernel_scale: float | str = 0.01
-    n_retries: int = 1
-    selection: str = "consensus"
-    warm_start: bool = False
-
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "embedding": OneOf(EMBEDDINGS, or_array=True),
-        "memberships": OneOf(("votes", *MEMBERSHIPS), or_array=True),
-        "n_init": WholeNumber(1, most=MOST_STARTS),
-        "n_neighbors": WholeNumber(1),
-        "pieces": OneOf(PIECES),
-        "unit_variance": Flag(),
-        "inducing": OneOf(INDUCING),
-        "kernel_scale": Number(0.0, above=True, word="data"),
-        "n_retries": WholeNumber(0, most=MOST_STARTS),
-        "selection": OneOf(SELECTIONS),
-        "warm_start": Flag(),
-    }
+    embedding: Annotated[str | ArrayLike, OneOf(EMBEDDINGS, or_array=True)] = "isomap"
+    memberships: Annotated[str | ArrayLike, OneOf(("votes", *MEMBERSHIPS), or_array=True)] = "votes"
+    n_init: Annotated[int, WholeNumber(1, most=MOST_STARTS)] = 1
+    n_neighbors: Annotated[int, WholeNumber(1)] = 12
+    pieces: Annotated[str, OneOf(PIECES)] = "join"
+    unit_variance: Annotated[bool, Flag()] = False
+    inducing: Annotated[str, OneOf(INDUCING)] = "random"
+    kernel_scale: Annotated[float | str, Number(0.0, above=True, word="data")] = 0.01
+    n_retries: Annotated[int, WholeNumber(0, most=MOST_STARTS)] = 1
+    selection: Annotated[str, OneOf(SELECTIONS)] = "consensus"
+    warm_start: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True)
@@ -170,15 +148,9 @@ class Committee(Settings):
         its nearest rows among them.
     """
 
-    strength: float = 10.0
-    own_fits: bool = True
-    max_rows: int = 3000
-
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "strength": Number(1.0),
-        "own_fits": Flag(),
-        "max_rows": WholeNumber(10),
-    }
+    strength: Annotated[float, Number(1.0)] = 10.0
+    own_fits: Annotated[bool, Flag()] = True
+    max_rows: Annotated[int, WholeNumber(10)] = 3000
 
 
 @dataclass(frozen=True)
@@ -213,27 +185,15 @@ class EM(Settings):
         that start.
     """
 
-    optimizer: str = "lbfgs"
-    m_steps: int = 10
-    e_steps: int = 20
-    e_tol: float = 1e-3
-    settle_mixture: bool = True
-    prior_strength: float = 0.3
-    covariance_floor: float = 1e-4
-    jitter: float = 1e-8
-    callbacks: Sequence[Callback] = ()
-
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "optimizer": OneOf(OPTIMIZERS),
-        "m_steps": WholeNumber(0),
-        "e_steps": WholeNumber(1),
-        "e_tol": Number(0.0),
-        "settle_mixture": Flag(),
-        "prior_strength": Number(0.0),
-        "covariance_floor": Number(0.0, above=True),
-        "jitter": Number(0.0),
-        "callbacks": Functions(),
-    }
+    optimizer: Annotated[str, OneOf(OPTIMIZERS)] = "lbfgs"
+    m_steps: Annotated[int, WholeNumber(0)] = 10
+    e_steps: Annotated[int, WholeNumber(1)] = 20
+    e_tol: Annotated[float, Number(0.0)] = 1e-3
+    settle_mixture: Annotated[bool, Flag()] = True
+    prior_strength: Annotated[float, Number(0.0)] = 0.3
+    covariance_floor: Annotated[float, Number(0.0, above=True)] = 1e-4
+    jitter: Annotated[float, Number(0.0)] = 1e-8
+    callbacks: Annotated[Sequence[Callback], Functions()] = ()
 
 
 @dataclass(frozen=True)
@@ -260,19 +220,11 @@ class Computation(Settings):
         Rounds between two checkpoints.
     """
 
-    device: str = "auto"
-    block_size: int | None = None
-    batch_size: int | None = None
-    checkpoint: str | os.PathLike[str] | None = None
-    checkpoint_every: int = 1
-
-    constraints: ClassVar[dict[str, Constraint]] = {
-        "device": OneOf(DEVICES),
-        "block_size": WholeNumber(1, or_none=True),
-        "batch_size": WholeNumber(1, or_none=True),
-        "checkpoint": PathOrNone(),
-        "checkpoint_every": WholeNumber(1),
-    }
+    device: Annotated[str, OneOf(DEVICES)] = "auto"
+    block_size: Annotated[int | None, WholeNumber(1, or_none=True)] = None
+    batch_size: Annotated[int | None, WholeNumber(1, or_none=True)] = None
+    checkpoint: Annotated[str | os.PathLike[str] | None, PathOrNone()] = None
+    checkpoint_every: Annotated[int, WholeNumber(1)] = 1
 
 
 @dataclass(frozen=True)

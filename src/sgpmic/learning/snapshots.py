@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from sgpmic.kernels import Kernel, stack
@@ -28,18 +27,10 @@ class Outcome:
 
 
 class Snapshot(NamedTuple):
-    """Learning at the end of a round.
+    """Learning at the end of a round."""
 
-    Attributes
-    ----------
-    seeds : list of int
-        Of all planned starts: with them a fit without a fixed seed can resume too.
-    outcomes : list of Outcome
-        Of the starts so far; the last may not have ended.
-    """
-
-    seeds: list[int]
-    outcomes: list[Outcome]
+    seeds: list[int]  # of all planned starts: a fit without a fixed seed can resume too
+    outcomes: list[Outcome]  # of the starts so far; the last may not have ended
 
 
 class CheckpointWriter(Protocol):
@@ -57,14 +48,7 @@ def state_template(
 ) -> State:
     """Return a state without arrays, for its structure: what leaves are put back into.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    n_mappings : int
-    variational : bool
-        Whether latent points are uncertain.
-    cells : bool
-        Whether missing cells have posteriors.
+    With ``variational`` latent points are uncertain; with ``cells`` missing cells have posteriors.
     """
     nothing: Any = np.zeros(0)
     log_spread = nothing if variational else None
@@ -75,12 +59,22 @@ def state_template(
     return State(parameters, nothing, mixture, conjugate, nothing, present, means)
 
 
-def state_leaves(state: State) -> list[np.ndarray]:
-    """Return the arrays of a state in a fixed order."""
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+def by_row(state: State) -> dict[str, Any]:
+    """Return what of a state has an entry for each row."""
+    parameters = state.parameters
+    arrays = {"X": parameters.X, "S": state.S}
+    if parameters.log_spread is not None:
+        arrays["log_spread"] = parameters.log_spread
+    if state.cells is not None:
+        arrays["cells"] = state.cells
+    return arrays
 
 
-def state_from_leaves(template: State, leaves: Sequence[np.ndarray]) -> State:
-    """Return the state that has these arrays."""
-    state: State = jax.tree.unflatten(jax.tree.structure(template), list(leaves))
-    return state
+def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
+    """Return a state with other arrays for what :func:`by_row` names."""
+    parameters = state.parameters._replace(
+        X=arrays["X"], log_spread=arrays.get("log_spread", state.parameters.log_spread)
+    )
+    return state._replace(
+        parameters=parameters, S=arrays["S"], cells=arrays.get("cells", state.cells)
+    )

@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.extmath import randomized_svd
 
-Floats = NDArray[np.float64]
+from sgpmic._types import Floats
 
 #: Features that rows of a sparse matrix are reduced to; of no more than these it is made dense.
 N_KEPT = 100
@@ -45,13 +44,7 @@ class Reduction(NamedTuple):
 
 
 def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
-    """Return the reduction of a sparse matrix, None where it has few enough features as it is.
-
-    Parameters
-    ----------
-    X : SciPy sparse matrix or array of shape (n_samples, n_features)
-    rng : RandomState
-    """
+    """Return the reduction of a sparse matrix, None where it has few enough features as it is."""
     if X.shape[1] <= N_KEPT:
         return None
     n_kept = min(N_KEPT, X.shape[0])
@@ -63,8 +56,7 @@ def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
     """Return rows as the model takes them: reduced, or of a sparse matrix made dense."""
     if reduction is not None:
         return reduction.reduce(X)
-    dense: Floats = X.toarray() if issparse(X) else X
-    return dense
+    return X.toarray() if issparse(X) else X
 
 
 def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:

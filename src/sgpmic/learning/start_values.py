@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
 from sgpmic.learning.inducing import choose_inducing
 from sgpmic.learning.memberships import initial_memberships
@@ -14,8 +14,6 @@ from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Start
 from sgpmic.learning.starts import PlannedStart
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
@@ -107,14 +105,14 @@ def _scaled(Y: Floats, scale: Floats | None) -> Floats:
     return Y if scale is None else Y / scale
 
 
-def _of_sample(given: Any, group: ProcessGroup, numbers: NDArray[np.int64]) -> Any:
+def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:
     """Return a method's name as it is, and of an array the rows of the sample."""
     if isinstance(given, str) or len(given) != group.n_own:  # what is wrong with it is said later
         return given
     return group.rows_at(np.asarray(given, np.float64), numbers)
 
 
-def _mean_of(known: Floats, nearest: NDArray[np.int64], weights: Floats) -> Floats:
+def _mean_of(known: Floats, nearest: Ints, weights: Floats) -> Floats:
     """Return Σ_k weights[:, k] known[nearest[:, k]], without an array of all the terms."""
     mean = np.zeros((len(nearest), known.shape[1]))
     for k in range(nearest.shape[1]):

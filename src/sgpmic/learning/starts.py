@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._types import Bools, Floats
 from sgpmic.parallel.group import ProcessGroup
 
 #: The order in which kinds of starts are tried after the one asked for.
@@ -76,7 +77,7 @@ def plan_starts(
 
 def agreements(
     partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, group: ProcessGroup
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
     n = len(partitions)
     if n == 1:
@@ -90,13 +91,13 @@ def agreements(
     return table.sum(axis=1) / (n - 1)
 
 
-def rand_index(counts: NDArray[np.float64]) -> float:
+def rand_index(counts: Floats) -> float:
     """Return the adjusted Rand index of two partitions from how many rows they have in common.
 
     From the counts, which add up over processes; scikit-learn's function wants the labels.
     """
 
-    def pairs(sizes: NDArray[np.float64]) -> float:
+    def pairs(sizes: Floats) -> float:
         return float(np.sum(sizes * (sizes - 1.0)) / 2.0)
 
     together = pairs(counts)
@@ -109,9 +110,9 @@ def rand_index(counts: NDArray[np.float64]) -> float:
 
 def choose(
     selection: str,
-    bounds: NDArray[np.float64],
-    agreement: NDArray[np.float64],
-    eligible: NDArray[np.bool_],
+    bounds: Floats,
+    agreement: Floats,
+    eligible: Bools,
 ) -> int:
     """Return the index of the fit to keep, one of the eligible."""
     scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
@@ -123,11 +124,7 @@ def choose(
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
     """Return why one of several starts was kept, in a sentence or two; '' where there was one.
 
-    Parameters
-    ----------
-    starts : sequence of dict
-        As ``SGPMIC.starts_``, with or without the labels.
-    selection : {'consensus', 'bound'}
+    ``starts`` are as ``SGPMIC.starts_``, with or without the labels.
     """
     if len(starts) < 2:
         return ""

@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: How features are scaled.
 SCALES = ("auto", "each", "one", "none")
@@ -64,8 +62,7 @@ class Units(NamedTuple):
         observed = ~np.isnan(Y)
         if observed.all():
             return np.full(len(Y), self.log_volume)
-        volumes: Floats = -(observed @ np.log(self.scale))
-        return volumes
+        return -(observed @ np.log(self.scale))
 
     @property
     def kernel_factor(self) -> float:
@@ -74,15 +71,7 @@ class Units(NamedTuple):
 
 
 def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
-    """Return the units of a table.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process; NaN for missing cells, which are left out.
-    group : ProcessGroup
-    scale : {'auto', 'each', 'one', 'none'}
-    """
+    """Return the units of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
     for part in _parts(Y):

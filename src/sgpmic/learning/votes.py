@@ -7,17 +7,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.categories import find_categories
 from sgpmic.learning.committee import OwnFit, Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Committee
 from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Short fits of the model see at most this many rows.
 _MOST_FITTED_ROWS = 1000
@@ -37,22 +34,10 @@ def vote_on(
     own_fit: OwnFit,
     mixed: Floats | None = None,
 ) -> Vote | None:
-    """Return the committee's votes on this process's rows.
+    """Return the committee's votes on this process's rows ``Y``, in their own units.
 
-    All processes let the same rows be voted on, and agree on the outcome.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process, in their own units.
-    group : ProcessGroup
-    units : Units
-    committee : Committee
-    n_clusters : int
-    own_fit : callable
-        A short fit of the model.
-    mixed : ndarray of shape (n_own, n_features) or None
-        The rows with their categories, where ``Y`` are their factors.
+    All processes let the same rows be voted on, and agree on the outcome. Where ``Y`` are the
+    factors of a table with categories, ``mixed`` are its rows.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None

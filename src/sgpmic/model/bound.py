@@ -106,17 +106,8 @@ def data_term(
 ) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
-    Parameters
-    ----------
-    mappings : Mappings
-    X : array of shape (N, Q)
-    T : array of shape (N, G)
-        Weights of the rows in the mappings (:func:`mapping_weights`).
-    rows : Rows
-    jitter : float or array of shape (G,)
-        Relative jitter of every K_uu.
-    spread : array of shape (N, Q) or None
-        The standard deviations of uncertain latent points: the bound then has its trace term.
+    T (N, G) are :func:`mapping_weights`, the jitter is relative to every K_uu. With a ``spread``
+    (N, Q), the standard deviations of uncertain latent points, the bound has its trace term.
     """
     both = sums(mappings, X, T, rows, spread)
     if spread is None:
@@ -198,5 +189,4 @@ def factorise_all(mappings: Mappings, phi: Array, psi: Array, jitter: Array | fl
         return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
 
     kernels, levels = by_group((kernels, _levels(jitter, G, phi)), len(phi) // G)
-    factors: Factors = map_components(one, (kernels, phi, psi, levels))
-    return factors
+    return map_components(one, (kernels, phi, psi, levels))

@@ -20,30 +20,21 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
     One after the other on a CPU, where batched factorisations deadlock some versions of JAX; all
     at once elsewhere: a GPU takes six times as long for ten small matrices in turn.
-
-    Parameters
-    ----------
-    function : callable
-        Of one component.
-    components : pytree of arrays
-        With a leading axis of their number.
     """
     if _count(components) == 1:
         return loop_components(function, components)
-    result: _R = lax.platform_dependent(
+    return lax.platform_dependent(
         components,
         cpu=lambda each: lax.map(function, each),
         default=jax.vmap(function),
     )
-    return result
 
 
 def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
     """Return the same, one after the other on any device."""
     if _count(components) == 1:
         return _stacked(function(_first(components)))
-    result: _R = lax.map(function, components)
-    return result
+    return lax.map(function, components)
 
 
 def scan_components(
@@ -53,8 +44,7 @@ def scan_components(
     if _count(components) == 1:
         carry, found = function(carry, _first(components))
         return carry, _stacked(found)
-    result: tuple[_C, _R] = lax.scan(function, carry, components)
-    return result
+    return lax.scan(function, carry, components)
 
 
 def _count(components: Any) -> int:
@@ -66,5 +56,4 @@ def _first(components: Any) -> Any:
 
 
 def _stacked(tree: _R) -> _R:
-    stacked: _R = jax.tree.map(lambda leaf: leaf[None], tree)
-    return stacked
+    return jax.tree.map(lambda leaf: leaf[None], tree)

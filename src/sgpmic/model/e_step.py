@@ -85,8 +85,7 @@ def uncertain_log_likelihoods(
         unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
         return likelihoods - over_groups(unknown, rows)
 
-    likelihoods: Array = mean_over_points(of_points, X, spread)
-    return likelihoods
+    return mean_over_points(of_points, X, spread)
 
 
 def expected_cells(
@@ -100,16 +99,7 @@ def expected_cells(
 ) -> Array:
     """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
 
-    Parameters
-    ----------
-    mappings : Mappings
-    X : array of shape (N, Q)
-    T : array of shape (N, G)
-        Weights of the rows in the mappings.
-    rows : Rows
-        With the means as they were so far (:func:`sgpmic.model.gaps.with_cells`).
-    jitter, spread
-        As in :func:`e_step`.
+    ``rows`` have the means as they were so far (:func:`sgpmic.model.gaps.with_cells`).
     """
     factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
 
@@ -157,12 +147,7 @@ def e_step(
 ) -> tuple[Array, Array]:
     """Make one exact E-step from ``S``; ``spread`` (N, Q) where latent points are uncertain.
 
-    Returns
-    -------
-    S : array of shape (N, M)
-        The new responsibilities.
-    jitter : array of shape (G,)
-        As given, or higher where q(F) needed it.
+    Returns the new S (N, M), and the jitter (G,) as given, or higher where q(F) needed it.
     """
     log_p = log_densities(prior, X, spread) + prior.log_weights
     if shared:

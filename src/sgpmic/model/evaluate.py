@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, stack
 from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorise_all, sums
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
@@ -35,7 +36,7 @@ class Evaluation:
 
     bound: float
     parts: dict[str, float]
-    responsibilities: NDArray[np.float64]
+    responsibilities: Floats
 
 
 @compiled(static_argnames="jitter")

@@ -82,17 +82,8 @@ def left_out(
 ) -> Posterior:
     """Return the posterior of all fitted rows but one, for the same parameters.
 
-    Parameters
-    ----------
-    posterior : Posterior
-    A_inverse : array of shape (G, U, U), or (G, C, U, U)
-    x : array of shape (Q,)
-        The row's latent point when it was fitted.
-    s : array of shape (G,)
-        Its weight in every mapping.
-    y : array of shape (P,)
-    observed : array of shape (P,) or None
-        1 for the features that the row has; None for all.
+    The row had the latent point x and the weights s (G,) when it was fitted; ``observed`` (P,) is 1
+    for the features that it has, None for all.
     """
     kernels, Z, beta = posterior.mappings
 
@@ -145,8 +136,7 @@ def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
         return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
 
     components = (kernels, posterior.mean_weights, posterior.precision_loss)
-    moments: tuple[Array, Array] = loop_components(one, components)
-    return moments
+    return loop_components(one, components)
 
 
 def log_joints(

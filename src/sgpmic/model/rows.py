@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -42,21 +41,11 @@ MOST_PADDED_ROWS = 10_000
 LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=(
-        "Y",
-        "weight",
-        "norm2",
-        "n_features",
-        "votes",
-        "strength",
-        "groups",
-        "missing",
-        "n_observed",
-    ),
-    meta_fields=("mesh", "gpu_memory"),
-)
+#: Of a field that programs are compiled for.
+_STATIC = {"static": True}
+
+
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Rows:
     """Data rows in blocks of equal size.
@@ -70,10 +59,11 @@ class Rows:
     weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
     norm2: Array  # (n_blocks, block): |y_n|²
     n_features: Any  # the number of features without padding
-    mesh: Mesh | None = None  # the devices that the blocks are spread over; None for one
+    #: The devices that the blocks are spread over; None for one.
+    mesh: Mesh | None = field(default=None, metadata=_STATIC)
     #: How many bytes the GPU's pass may take (:mod:`sgpmic.model.row_pass.gpu`); 0 for the pass
     #: of a processor, block by block.
-    gpu_memory: int = 0
+    gpu_memory: int = field(default=0, metadata=_STATIC)
     #: (N, M), 0 for padding: what is known of every row's cluster beforehand, if anything, and how
     #: strongly it counts (:mod:`sgpmic.model.e_step`).
     votes: Array | None = None
@@ -129,14 +119,8 @@ def padded_clusters(n_clusters: int, n_rows: int) -> int:
 def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> tuple[int, int]:
     """Return the number of blocks and their size.
 
-    Parameters
-    ----------
-    n_rows : int
-    block : int or None
-        The largest size of a block: then there are as few blocks and as little padding as can be.
-        None takes sizes from a grid, so that tables of similar sizes have the same shape.
-    gpu : bool
-        Whether they are for the GPU's pass.
+    With a largest ``block`` there are as few blocks and as little padding as can be. Otherwise
+    sizes are taken from a grid, so that tables of similar sizes have the same shape.
     """
     if block is not None:
         n_blocks = -(-n_rows // block)
@@ -205,22 +189,14 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
 def column_patterns(missing: np.ndarray) -> np.ndarray:
     """Return a number for every feature (P,), the same for features missing in the same rows."""
     packed = np.packbits(missing, axis=0)
-    numbers: np.ndarray = np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
-    return numbers
+    return np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def group_features(patterns: np.ndarray, missing: np.ndarray, n_features: int) -> Groups:
     """Return the groups of features of some rows, without padding of the rows.
 
-    Parameters
-    ----------
-    patterns : ndarray of shape (P,)
-        Numbers that are equal for features of one group.
-    missing : ndarray of shape (N, P)
-        True for missing cells.
-    n_features : int
-        The number of features with padding. The number of groups is padded too: groups without
-        features add nothing.
+    ``patterns`` (P,) are equal for features of one group. Features are padded to ``n_features``,
+    and so is the number of groups: those without features add nothing.
     """
     _, first, number = np.unique(patterns, return_index=True, return_inverse=True)
     C = round_up(len(first), 2)

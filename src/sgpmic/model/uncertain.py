@@ -40,14 +40,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.model.components import map_components
 from sgpmic.model.row_pass.sums import added_up, on_own_rows, statistics
 from sgpmic.model.rows import Rows
-
-Floats = NDArray[np.float64]
 
 #: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
 #: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
@@ -87,16 +85,7 @@ def expected_sums(
 ) -> tuple[Array, Array]:
     """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
 
-    Parameters
-    ----------
-    kernels : Kernel
-        Stacked.
-    Z : array of shape (U, Q)
-    X, spread : arrays of shape (N, Q)
-        The means μ and the standard deviations σ.
-    T : array of shape (N, G)
-        Weights of the rows in the mappings (:func:`sgpmic.model.bound.mapping_weights`).
-    rows : Rows
+    X and ``spread`` (N, Q) are the means μ and the standard deviations σ.
     """
     return _expected_sums(kernels, Z, X, spread, T, rows.Y, rows.mesh, rows.gpu_memory)
 
@@ -126,8 +115,7 @@ def _expected_sums(
         def of_points(points: Array) -> tuple[Array, Array]:
             return statistics(kernels, Z, points, T, Y, None, gpu_memory)
 
-        sums: tuple[Array, Array] = added_up(mean_over_points(of_points, X, spread), mesh)
-        return sums
+        return added_up(mean_over_points(of_points, X, spread), mesh)
 
     everywhere = on_own_rows(
         of_own_rows,
@@ -135,8 +123,7 @@ def _expected_sums(
         by_row=(False, False, True, True, True, True),
         results=(False, False),
     )
-    found: tuple[Array, Array] = everywhere(kernels, Z, X, spread, T, Y)
-    return found
+    return everywhere(kernels, Z, X, spread, T, Y)
 
 
 def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:

@@ -27,14 +27,7 @@ RIDGE = 1e-4
 
 
 def updated_sums(before: Mappings, after: Mappings, phi: Array, psi: Array) -> tuple[Array, Array]:
-    """Return Φ and Ψ, made for the mappings ``before``, as those of ``after``.
-
-    Parameters
-    ----------
-    before, after : Mappings
-    phi : array of shape (G, U, U)
-    psi : array of shape (G, U, P)
-    """
+    """Return Φ and Ψ, made for the mappings ``before``, as those of ``after``."""
     eye = jnp.eye(before.Z.shape[0], dtype=phi.dtype)
 
     def ridged(K: Array) -> Array:
@@ -50,5 +43,4 @@ def updated_sums(before: Mappings, after: Mappings, phi: Array, psi: Array) -> t
         moved = T @ phi_m @ T.T
         return 0.5 * (moved + moved.T), T @ psi_m
 
-    moved: tuple[Array, Array] = lax.map(one, (before.kernels, after.kernels, phi, psi))
-    return moved
+    return lax.map(one, (before.kernels, after.kernels, phi, psi))

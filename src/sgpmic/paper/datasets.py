@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.utils import check_random_state
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.constraints import WholeNumber
-from sgpmic.tables.reader import TableError, read_table
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from sgpmic.tables.errors import TableError
+from sgpmic.tables.reader import read_table
 
 #: How far the mean of a table may be from the known one, as a share of it: rounding to three
 #: decimals is far within, lost decimal points and the other version of Yale far outside.
@@ -323,5 +322,4 @@ def _generator(
     WholeNumber(1).check(name, number)
     if not 0.0 <= noise < np.inf:
         raise ValueError(f"noise must be a finite number of at least 0, got {noise}.")
-    rng: np.random.RandomState = check_random_state(random_state)
-    return rng
+    return check_random_state(random_state)

@@ -9,12 +9,12 @@ numbers.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-Ints = NDArray[np.int64]
+from sgpmic._types import Floats, Ints
 
 
 def purity(classes: ArrayLike, labels: ArrayLike) -> float:
@@ -105,7 +105,7 @@ def _checked(name: str, values: ArrayLike) -> Ints:
     return array.astype(np.int64)
 
 
-def _entropy(shares: NDArray[np.float64]) -> float:
+def _entropy(shares: Floats) -> float:
     """Return −Σ p log p, where 0 log 0 is 0; exactly 0 for one kind."""
     positive = shares[shares > 0.0]
     return 0.0 if len(positive) == 1 else float(-np.sum(positive * np.log(positive)))

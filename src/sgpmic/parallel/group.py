@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from numpy.typing import NDArray
 
 from sgpmic._runtime import default_device, double_precision
+from sgpmic._types import Ints
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import (
     Rows,
@@ -140,15 +140,13 @@ class ProcessGroup:
         """Return the sum over the processes of an array."""
         if self.n_processes == 1:
             return values
-        result: Any = gathered(np.asarray(values)).sum(axis=0)
-        return result
+        return gathered(np.asarray(values)).sum(axis=0)
 
     def largest(self, values: _T) -> _T:
         """Return the largest of the processes' numbers, entry by entry of an array."""
         if self.n_processes == 1:
             return values
-        result: Any = gathered(np.asarray(values)).max(axis=0)
-        return result
+        return gathered(np.asarray(values)).max(axis=0)
 
     def agree(self, values: _T) -> _T:
         """Return the first process's version of a tree of arrays that all of them have."""
@@ -158,7 +156,7 @@ class ProcessGroup:
             result: Any = multihost_utils.broadcast_one_to_all(values)
         return result
 
-    def rows_at(self, own: np.ndarray, numbers: NDArray[np.int64]) -> np.ndarray:
+    def rows_at(self, own: np.ndarray, numbers: Ints) -> np.ndarray:
         """Return rows by their numbers in the whole table, to every process."""
         if self.n_processes == 1:
             # All of them, in order: no need for a copy.

@@ -5,16 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: A legend of more entries stands beside the axes.
 MOST_INSIDE = 12
@@ -54,8 +49,7 @@ def new_axes(width: float, height: float) -> Axes:
         import matplotlib.pyplot as plt
     except ImportError:
         raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
-    axes: Axes = plt.subplots(figsize=(width, height), layout="constrained")[1]
-    return axes
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def is_dark(ax: Axes) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.plots.base import Floats, Ints
+from sgpmic._types import Floats, Ints
 
 #: Whole numbers with at most this many different values are taken for labels.
 MOST_CODES = 12

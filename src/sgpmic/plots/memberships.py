@@ -8,17 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sgpmic._types import Floats, Ints
 from sgpmic.colours import N_COLOURS, distinct_colours
-from sgpmic.plots.base import (
-    MOST_INSIDE,
-    Display,
-    Floats,
-    Ints,
-    add_legend,
-    finish,
-    is_dark,
-    legend_width,
-)
+from sgpmic.plots.base import MOST_INSIDE, Display, add_legend, finish, is_dark, legend_width
 from sgpmic.plots.texts import write_number
 from sgpmic.report.words import plural
 

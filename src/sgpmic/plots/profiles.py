@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic.plots.base import Display, Floats, Ints
+from sgpmic._types import Floats, Ints
+from sgpmic.plots.base import Display
 from sgpmic.report.statistics import cluster_profiles, level_shares
 from sgpmic.report.words import signed
 from sgpmic.tables.description import describe

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgpmic.plots.base import Floats, ink
+from sgpmic._types import Floats
+from sgpmic.plots.base import ink
 from sgpmic.plots.hues import is_missing
 
 if TYPE_CHECKING:

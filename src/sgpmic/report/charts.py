@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sgpmic.report.content import Floats, RunContent
+from sgpmic._types import Floats
+from sgpmic.report.content import RunContent
 from sgpmic.report.words import number
 
 #: Size of a chart, and its margins; the left one depends on what is written there.

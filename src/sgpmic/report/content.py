@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.description import Levels, describe
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Principal(NamedTuple):

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
-from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic._types import Floats, Ints
+from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import log_gaussian, positive
 
 #: Share of a cluster's rows that its outline holds.
@@ -161,8 +162,7 @@ def _crossings_on_line(xs: Floats, joint: Floats) -> Floats:
     winner = joint.argmax(axis=1)
     at = np.flatnonzero(winner[1:] != winner[:-1])
     share = _crossing_share(joint[at], joint[at + 1], winner[at], winner[at + 1])
-    result: Floats = xs[at] + share * (xs[at + 1] - xs[at])
-    return result
+    return xs[at] + share * (xs[at + 1] - xs[at])
 
 
 def _crossing_share(here: Floats, there: Floats, winner: Ints, other: Ints) -> Floats:
@@ -229,8 +229,7 @@ def outline(rows: Floats, mean: Floats, covariance: Floats, n_points: int = 100)
         radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
     angle = np.linspace(0.0, 2.0 * np.pi, n_points)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    line: Floats = mean + radius * circle @ root.T
-    return line
+    return mean + radius * circle @ root.T
 
 
 def _bar(rows: Floats, content: RunContent, m: int) -> Floats:
@@ -239,5 +238,4 @@ def _bar(rows: Floats, content: RunContent, m: int) -> Floats:
     radius = deviation * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
     if len(rows):
         radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
-    ends: Floats = mean + radius * np.array([-1.0, 1.0])
-    return ends
+    return mean + radius * np.array([-1.0, 1.0])

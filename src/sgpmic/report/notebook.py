@@ -10,8 +10,9 @@ from typing import Any
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from sgpmic._types import Floats
 from sgpmic.learning.points import view_axes
-from sgpmic.report.content import Floats, RunContent, content_from_model
+from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.page import render_report
 
 

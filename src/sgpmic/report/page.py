@@ -21,15 +21,15 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sgpmic._types import Ints
 from sgpmic.colours import distinct_colours
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
-from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic.report.content import RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
-    NumberByCluster,
     Profiles,
     Sizes,
     cluster_profiles,
@@ -93,9 +93,11 @@ def render_report(
     shown = choose_shown(content, profiles, np.concatenate([doubtful, *typical]), max_rows)
     compared = measured = None
     if content.given_labels is not None:
-        measured = continuous_labels(content.given_labels)
-        if measured is None:
+        numbers = continuous_labels(content.given_labels)
+        if numbers is None:
             compared = confusion(content.labels, content.given_labels, content.n_clusters)
+        else:
+            measured = number_by_cluster(numbers, content.labels, content.n_clusters)
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page: str = (
@@ -123,7 +125,7 @@ def render_report(
             certain_words=together(_certain_words(content)),
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared),
-            measured=_measured(content, measured),
+            measured=measured,
             names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
             numbers=number_chart(content.number_of_clusters),
         )
@@ -380,13 +382,6 @@ def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
         "ari": f"{compared.ari:.3f}".replace("-", "−"),
         "purity": percent(compared.purity),
     }
-
-
-def _measured(content: RunContent, values: Floats | None) -> NumberByCluster | None:
-    """Return a label that is a continuous number, summarised in every cluster."""
-    if values is None:
-        return None
-    return number_by_cluster(values, content.labels, content.n_clusters)
 
 
 def _unsaid(warning: str, said: str) -> str:

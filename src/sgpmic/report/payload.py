@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.report.content import Floats, Ints, RunContent
+from sgpmic._types import Floats, Ints
+from sgpmic.report.content import RunContent
 from sgpmic.report.latent_map import MAX_DIMENSIONS, LatentMap, latent_maps
 from sgpmic.report.statistics import Profiles, code_labels, continuous_labels
 from sgpmic.report.words import shorten

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic.report.content import Floats, Ints
+from sgpmic._types import Bools, Floats, Ints
 
 #: Effect sizes end here: a feature that is constant inside and outside a cluster would be infinite.
 LARGEST_EFFECT = 100.0
@@ -134,7 +133,7 @@ def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> S
     return _compare_shares(table, table.sum(axis=1, keepdims=True))
 
 
-def missing_shares(missing: NDArray[np.bool_], labels: Ints, n_clusters: int) -> Shares:
+def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Shares:
     """Compare how often cells are missing in clusters and in all other rows, column by column."""
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     return _compare_shares(_indicators(labels, n_clusters).T @ missing, sizes[:, None])
@@ -250,10 +249,7 @@ def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
     factor = np.linalg.cholesky(positive(covariance))
     standard = np.linalg.solve(factor, (points - mean).T)
     log_det = 2.0 * np.log(np.diagonal(factor)).sum()
-    result: Floats = -0.5 * (
-        (standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi)
-    )
-    return result
+    return -0.5 * ((standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi))
 
 
 def positive(covariance: Floats) -> Floats:
@@ -264,8 +260,7 @@ def positive(covariance: Floats) -> Floats:
         # Files may hold rounded covariances; a report should still be drawn.
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         floor = max(1e-9 * abs(values).max(), 1e-12)
-        raised: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
-        return raised
+        return (vectors * np.maximum(values, floor)) @ vectors.T
     return covariance
 
 

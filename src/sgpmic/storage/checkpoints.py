@@ -30,7 +30,7 @@ import sgpmic
 from sgpmic.kernels import Kernel
 from sgpmic.learning.em import State
 from sgpmic.learning.settings import Computation, Settings
-from sgpmic.learning.snapshots import Outcome, Snapshot, state_from_leaves, state_leaves
+from sgpmic.learning.snapshots import Outcome, Snapshot, by_row, with_rows
 from sgpmic.parallel.group import ProcessGroup
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
@@ -103,7 +103,7 @@ class Checkpoint:
         own = {
             f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
             for i, outcome in enumerate(snapshot.outcomes)
-            for name, array in _by_row(outcome.state).items()
+            for name, array in by_row(outcome.state).items()
         }
         first, end = group.first, group.first + group.n_own
         write_model(folder / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
@@ -115,9 +115,9 @@ class Checkpoint:
         arrays: dict[str, np.ndarray] = {}
         described = []
         for number, outcome in enumerate(snapshot.outcomes):
-            nothing = {name: np.zeros(0) for name in _by_row(outcome.state)}
-            leaves = state_leaves(_with_rows(outcome.state, nothing))
-            arrays |= {f"{number}.{place}": leaf for place, leaf in enumerate(leaves)}
+            nothing = {name: np.zeros(0) for name in by_row(outcome.state)}
+            leaves = jax.tree.leaves(with_rows(outcome.state, nothing))
+            arrays |= {f"{number}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
             # The first change is measured against a bound that is no number, which no header holds.
             bound = outcome.bound if outcome.history else None
             says = {name: getattr(outcome, name) for name in _DESCRIBED}
@@ -153,13 +153,13 @@ class Checkpoint:
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
         self._check_belongs(header["belongs_to"])
-        names = list(_by_row(template))
+        names = list(by_row(template))
         own = self._read_own_rows(folder, names, len(header["outcomes"]))
         outcomes: list[Outcome] = []
         for i, described in enumerate(header["outcomes"]):
             leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
-            by_row = {name: own[f"{i}.{name}"] for name in names}
-            state = _with_rows(state_from_leaves(template, leaves), by_row)
+            rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
+            state = with_rows(rest, {name: own[f"{i}.{name}"] for name in names})
             says = {name: described[name] for name in _DESCRIBED}
             if says["bound"] is None:
                 says["bound"] = float("nan")
@@ -196,27 +196,6 @@ class Checkpoint:
         if any(len(array) != end - first for array in found.values()) or not found:
             raise ModelFileError(f"{folder} lacks rows; delete it to start anew.")
         return found
-
-
-def _by_row(state: State) -> dict[str, Any]:
-    """Return what of a state has an entry for each row."""
-    parameters = state.parameters
-    arrays = {"X": parameters.X, "S": state.S}
-    if parameters.log_spread is not None:
-        arrays["log_spread"] = parameters.log_spread
-    if state.cells is not None:
-        arrays["cells"] = state.cells
-    return arrays
-
-
-def _with_rows(state: State, by_row: Mapping[str, Any]) -> State:
-    """Return a state with other arrays for what :func:`_by_row` names."""
-    parameters = state.parameters._replace(
-        X=by_row["X"], log_spread=by_row.get("log_spread", state.parameters.log_spread)
-    )
-    return state._replace(
-        parameters=parameters, S=by_row["S"], cells=by_row.get("cells", state.cells)
-    )
 
 
 #: What a header says of a start.

@@ -30,8 +30,6 @@ import numpy as np
 
 from sgpmic.storage.outputs import write_bytes
 
-__all__ = ["FORMAT", "ModelFileError", "read_model", "write_model"]
-
 FORMAT = 1
 
 _ENTRY = "sgpmic"

@@ -10,11 +10,10 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 import sgpmic
-from sgpmic.kernels import KERNELS, Kernel, stacked_like
+from sgpmic.kernels import KERNELS, stacked_like
 from sgpmic.learning.predictor import Predictor
 from sgpmic.learning.reference import Reference
 from sgpmic.learning.sparse import Reduction
@@ -64,7 +63,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": kernel_to_json(_first(model.predictor.posterior.mappings.kernels)),
+        "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.units.kind,
         "feature_names": model.feature_names,
         "attributes": {name: _plain(value) for name, value in model.attributes.items()},
@@ -193,11 +192,6 @@ def _predictor_from_arrays(
         arrays.get("embedding_std"),
         arrays["features_seen"].astype(bool),
     )
-
-
-def _first(kernels: Kernel) -> Kernel:
-    first: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf)[0], kernels)
-    return first
 
 
 def _plain(value: Any) -> Any:

@@ -239,8 +239,7 @@ class RunFolder:
                 f"{file} was written by another version of sgpmic (format {str(version)[:20]}); "
                 "update sgpmic, or run sgpmic fit again."
             )
-        found: dict[str, Any] = record
-        return found
+        return record
 
 
 #: Far longer than the record of a table with a million columns.

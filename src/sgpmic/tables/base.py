@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from sgpmic.tables.conversions import BadCells, Floats, parse_plain_number, to_numbers
+from sgpmic._types import Floats
+from sgpmic.tables.conversions import BadCells, parse_plain_number, to_numbers
 from sgpmic.tables.errors import TableError, list_names, quote
 
 _P = TypeVar("_P")

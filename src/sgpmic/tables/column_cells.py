@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from sgpmic._types import Floats, Ints
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.conversions import BadCells, Codes, Floats, plain, text_of, to_numbers
+from sgpmic.tables.conversions import BadCells, Codes, plain, text_of, to_numbers
 from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
 
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
@@ -194,7 +194,7 @@ def _not_text(cells: Cells) -> Floats | BadCells:
     return _bad_values(cells, rows) if len(rows) else cells.values
 
 
-def _bad_values(cells: Cells, rows: NDArray[np.int64]) -> BadCells:
+def _bad_values(cells: Cells, rows: Ints) -> BadCells:
     first = float(cells.values[rows[0]])
     return BadCells(int(rows[0]), _value_text(cells.holds, first), len(rows))
 

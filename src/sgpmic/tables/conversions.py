@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from sgpmic._types import Floats
+
 Codes = NDArray[np.int64]
 
 #: What stands for a missing value, in lower case and without spaces around.

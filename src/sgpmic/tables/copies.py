@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgpmic.tables.conversions import Codes, Floats
+from sgpmic._types import Floats
+from sgpmic.tables.conversions import Codes
 
 # Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_ROWS = 10

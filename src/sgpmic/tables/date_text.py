@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from datetime import date
 
 _EPOCH = date(1970, 1, 1).toordinal()
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_FULL_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august",
-                "september", "october", "november", "december")  # fmt: skip
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+FULL_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august",
+               "september", "october", "november", "december")  # fmt: skip
 _CLOCK = (
     r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}(?:[.,][0-9]+)?))?"
     r"(?:\s?(?P<half>[ap])\.?m\.?)?"
@@ -112,8 +112,8 @@ def _days(parts: dict[str, str | None], day_first: bool) -> float | None:
 def _month(name: str | None) -> int:
     """Return the number of a month, 0 for another word."""
     lower = (name or "").lower()
-    known = lower in _FULL_MONTHS or lower in (*_MONTHS, "sept")
-    return _MONTHS.index(lower[:3]) + 1 if known else 0
+    known = lower in FULL_MONTHS or lower in (*MONTHS, "sept")
+    return MONTHS.index(lower[:3]) + 1 if known else 0
 
 
 def _ordinal(year: int, month: int, day: int) -> float | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sgpmic.tables.conversions import Codes, Floats
+from sgpmic._types import Floats
+from sgpmic.tables.conversions import Codes
 from sgpmic.tables.encodings import DateEncoding, WordEncoding
 
 if TYPE_CHECKING:

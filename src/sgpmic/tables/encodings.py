@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import (
     Cells,
@@ -27,7 +28,7 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
-from sgpmic.tables.conversions import BadCells, Codes, Floats
+from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.levels import key, truth_of
 
 #: Days of a year, on average.

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sgpmic._types import Floats
 from sgpmic.tables import date_text, number_text
 from sgpmic.tables.column_cells import (
     Cells,
@@ -40,7 +41,7 @@ from sgpmic.tables.column_cells import (
     read_times,
     read_yes_no,
 )
-from sgpmic.tables.conversions import BadCells, Codes, Floats
+from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sgpmic.tables.conversions import MISSING_WORDS
+from sgpmic.tables.date_text import FULL_MONTHS, MONTHS
 
 #: What stands for a missing cell in a column of any kind.
 MISSING = MISSING_WORDS | {
@@ -80,11 +81,8 @@ SCALES: tuple[tuple[str, ...], ...] = (
     ("elementary", "middle school", "high school", "bachelor", "master", "doctorate"),
     ("high school", "bachelor's", "master's", "doctorate"),
     ("high school", "bachelor", "master", "phd"),
-    ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
-    (
-        *("january", "february", "march", "april", "may", "june", "july", "august"),
-        *("september", "october", "november", "december"),
-    ),
+    MONTHS,
+    FULL_MONTHS,
     ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
     ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
 )

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sgpmic._types import Floats
 from sgpmic.tables.column_cells import Cells, read_levels
-from sgpmic.tables.conversions import BadCells, Codes, Floats
+from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
     OTHER,

@@ -17,24 +17,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from sgpmic._types import Floats
 from sgpmic.tables.arrow_files import IpcReader, ParquetReader
 from sgpmic.tables.base import TableReader
-from sgpmic.tables.conversions import Floats, is_missing, to_texts
+from sgpmic.tables.conversions import is_missing, to_texts
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
-
-__all__ = [
-    "RawTable",
-    "Table",
-    "TableError",
-    "TableReader",
-    "open_table",
-    "read_columns",
-    "read_table",
-    "sample_columns",
-    "without_ending",
-]
 
 # Places that a sample is read from, where rows can be found without reading those before.
 _PLACES = 20

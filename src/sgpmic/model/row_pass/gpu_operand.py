@@ -44,8 +44,7 @@ def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
     """Return K √s above Y √s, (U + P, G, n, b)."""
     if not isinstance(kernels, RBF) or not can_be_hand_written():
         return _plainly(kernels, Z, rows)
-    both: Array = lax.platform_dependent(kernels, Z, rows, cuda=hand_written, default=_plainly)
-    return both
+    return lax.platform_dependent(kernels, Z, rows, cuda=hand_written, default=_plainly)
 
 
 def _plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
@@ -54,8 +53,7 @@ def _plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
     y = rows.Y.transpose(1, 0, 2)[:, None] * rows.t
     # Behind the barrier a part of it is a part of it; else the compiler makes K again for each.
     both = jnp.concatenate([K.swapaxes(0, 1).reshape(Z.shape[0], *rows.t.shape), y], axis=0)
-    result: Array = lax.optimization_barrier(both)
-    return result
+    return lax.optimization_barrier(both)
 
 
 def hand_written(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = False) -> Array:

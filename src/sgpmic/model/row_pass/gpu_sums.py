@@ -37,24 +37,13 @@ def can_be_hand_written() -> bool:
 def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
     """Return the sums for the RBF kernel, where E = −½ (K − bias) ∂L/∂K.
 
-    Parameters
-    ----------
-    both : array of shape (U + P, G, n, b)
-        The first U are K, times t.
-    dK : array of shape (G, U, n · b)
-        The derivative by K times t.
-    t : array of shape (G, n, b)
-    x : array of shape (Q, n, b)
-    Z : array of shape (U, Q)
-    bias : array of shape (G,)
+    ``both`` (U + P, G, n, b) has K times t in its first U, ``dK`` (G, U, n · b) is the derivative
+    by K times t, with t (G, n, b) and x (Q, n, b).
     """
     arguments = (both, dK, t, x, Z, bias)
     if not can_be_hand_written():  # pragma: no cover
         return _rbf_plainly(*arguments)
-    result: DistanceSums = lax.platform_dependent(
-        *arguments, cuda=hand_written, default=_rbf_plainly
-    )
-    return result
+    return lax.platform_dependent(*arguments, cuda=hand_written, default=_rbf_plainly)
 
 
 def _rbf_plainly(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:

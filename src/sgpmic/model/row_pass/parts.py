@@ -28,5 +28,4 @@ def in_parts(X: Array, T: Array, Y: Array, n_parts: int) -> Part:
 
 def first_part(parts: Part) -> Part:
     """Return the first of some parts."""
-    first: Part = jax.tree.map(lambda leaf: leaf[0], parts)
-    return first
+    return jax.tree.map(lambda leaf: leaf[0], parts)

@@ -52,10 +52,7 @@ def reverse(
 ) -> tuple[Kernel, Array, Array, Array]:
     """Return the derivatives by the kernels, Z and x of a block, and the buffer.
 
-    Parameters
-    ----------
-    by_both : array of shape (G, U, U + P)
-        [G_Φ + G_Φᵀ, G_Ψ].
+    ``by_both`` (G, U, U + P) is [G_Φ + G_Φᵀ, G_Ψ].
     """
     U = Z.shape[0]
 

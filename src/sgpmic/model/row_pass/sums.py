@@ -45,19 +45,11 @@ ROWS = "rows"
 
 
 def on_own_rows(function: Any, mesh: Mesh | None, *, by_row: tuple[bool, ...], results: Any) -> Any:
-    """Return ``function`` as every device applies it to the rows it has.
+    """Return ``function`` as every device applies it to the rows it has; itself where there is one.
 
-    Parameters
-    ----------
-    function : callable
-    mesh : Mesh or None
-        None where all rows are on one device: the function itself is returned.
-    by_row : tuple of bool
-        Which arguments have one entry a row, and so a part on every device; the others are small
-        and whole everywhere.
-    results : pytree of bool
-        The same of what the function returns. Small results must be equal on all devices, as
-        :func:`added_up` makes them.
+    ``by_row`` says which arguments have one entry a row, and so a part on every device; the others
+    are small and whole everywhere. ``results`` says the same of what the function returns. Small
+    results must be equal on all devices, as :func:`added_up` makes them.
     """
     if mesh is None:
         return function
@@ -221,14 +213,7 @@ def of_rows(
 ) -> Array:
     """Return something of every row and component, (N, G), in the same parts as the sums.
 
-    Parameters
-    ----------
-    function : callable
-        Of one component, latent rows x (n, Q), data y (P, n) and Z; returns (n,).
-    components : pytree
-        With a leading axis of length G.
-    Z, X, Y, mesh, gpu_memory
-        As in :func:`statistics`.
+    ``function`` is of one component, latent rows x (n, Q), data y (P, n) and Z; it returns (n,).
     """
 
     def of_own_rows(components: Any, Z: Array, X: Array, Y: Array) -> Array:
@@ -238,8 +223,7 @@ def of_rows(
         return _of_parts(partial(function, Z=Z), components, parts)
 
     everywhere = on_own_rows(of_own_rows, mesh, by_row=(False, False, True, True), results=True)
-    result: Array = everywhere(components, Z, X, Y)
-    return result
+    return everywhere(components, Z, X, Y)
 
 
 def fitted_values(
@@ -254,12 +238,7 @@ def fitted_values(
 ) -> Array:
     """Return Σ_m t_nm f̄_m(x_n) of every row, (N, P), in the same parts as the sums.
 
-    Parameters
-    ----------
-    weights : array of shape (G, U, P)
-        A⁻¹W of every mapping.
-    kernels, Z, X, T, Y, mesh, gpu_memory
-        As in :func:`statistics`; of Y only the shape counts.
+    ``weights`` (G, U, P) are A⁻¹W of every mapping; of Y only the shape counts.
     """
 
     def of_own_rows(
@@ -279,8 +258,7 @@ def fitted_values(
     everywhere = on_own_rows(
         of_own_rows, mesh, by_row=(False, False, False, True, True, True), results=True
     )
-    result: Array = everywhere(kernels, weights, Z, X, T, Y)
-    return result
+    return everywhere(kernels, weights, Z, X, T, Y)
 
 
 def _of_parts(function: Callable[..., Array], components: Any, parts: Part) -> Array:

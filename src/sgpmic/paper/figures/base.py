@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.colours import MARKERS
 from sgpmic.colours import OKABE_ITO as COLOURS
 from sgpmic.paper.datasets import DataSet
@@ -79,7 +80,7 @@ def problem_of(dataset: DataSet, n_components: int) -> Problem:
     return Problem(dataset.Y, dataset.n_classes, n_components, dataset.n_inducing, dataset.images)
 
 
-def scatter_classes(axes: Axes, points: NDArray[np.float64], classes: NDArray[Any]) -> None:
+def scatter_classes(axes: Axes, points: Floats, classes: NDArray[Any]) -> None:
     """Draw points with a colour and a marker for each class."""
     for number in np.unique(classes):
         mine = classes == number

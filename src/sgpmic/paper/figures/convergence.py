@@ -8,8 +8,8 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure as Drawing
-from numpy.typing import NDArray
 
+from sgpmic._types import Bools, Floats
 from sgpmic.learning.progress import Progress
 from sgpmic.paper.datasets import DataSet
 from sgpmic.paper.figures.base import Figure, problem_of, set_title
@@ -22,10 +22,10 @@ _ROUNDS = 20
 
 
 class _Curve(NamedTuple):
-    step: NDArray[np.float64]  # half-numbers are E-steps, whole numbers M-steps
-    loss: NDArray[np.float64]
-    accuracy: NDArray[np.float64]  # after each round's E-steps
-    raised: NDArray[np.bool_]  # where the jitter was raised, which changes the objective
+    step: Floats  # half-numbers are E-steps, whole numbers M-steps
+    loss: Floats
+    accuracy: Floats  # after each round's E-steps
+    raised: Bools  # where the jitter was raised, which changes the objective
 
 
 def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:

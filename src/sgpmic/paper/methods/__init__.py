@@ -30,13 +30,7 @@ METHOD_NAMES = tuple(_MODULES)
 
 
 def get_method(name: str) -> Method:
-    """Return the method of that name.
-
-    Raises
-    ------
-    ImportError
-        Naming what to install, if the method needs a package that is not there.
-    """
+    """Return the method of that name, or raise an ImportError that names what to install for it."""
     try:
         module = import_module(f"{__name__}.{_MODULES[name]}")
     except ModuleNotFoundError as error:
@@ -45,5 +39,4 @@ def get_method(name: str) -> Method:
         raise ImportError(
             f"{name} needs {error.name}, which is not installed: pip install 'sgpmic[paper]'."
         ) from None
-    method: Method = module.METHODS[name]
-    return method
+    return module.METHODS[name]

@@ -19,7 +19,8 @@ import optax
 from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem, cluster_embedding
+from sgpmic._types import Floats
+from sgpmic.paper.methods.base import Clustering, Method, Problem, cluster_embedding
 
 Loss: TypeAlias = Callable[[Any, Any, Any], jax.Array]
 Weights: TypeAlias = jax.Array | NDArray[np.float32]
@@ -132,23 +133,10 @@ def minimise(
 ) -> Minimised:
     """Minimise a loss by Adam, one step for every batch.
 
-    Parameters
-    ----------
-    loss : callable
-        ``loss(parameters, batch, extra)``, defined in a module: every function is compiled.
-    parameters : pytree of arrays
-        Where to start.
-    rows : pytree of arrays with N rows
-        What batches are taken from.
-    batches : ndarray of shape (n_steps, batch_size)
-        Indices of the rows of every batch.
-    extra : pytree of arrays, optional
-        What every batch needs as a whole.
-    draws : ndarray of shape (n_steps, ...), optional
-        Random numbers of every step; the loss then gets ``(batch, draw)`` for its batch.
-    state : pytree of arrays, optional
-        Adam's state after an earlier call.
-    learning_rate : float, default=1e-3
+    ``loss(parameters, batch, extra)`` is defined in a module: every function is compiled. Batches
+    (n_steps, batch_size) are numbers of rows. With ``draws`` (n_steps, ...), random numbers of
+    every step, the loss gets ``(batch, draw)`` for its batch. ``state`` is Adam's after an earlier
+    call.
     """
     if state is None:
         # All of it starts at 0; that nothing is computed saves the compilation of many zeros.

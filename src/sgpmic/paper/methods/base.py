@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.memberships import fuzzy_c_means
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: The tuning grid of AML and UNCA.
 PENALTIES = tuple({"penalty": 10.0**power} for power in range(-3, 4))

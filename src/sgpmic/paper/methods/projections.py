@@ -13,15 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from sgpmic.paper.methods.base import (
-    PENALTIES,
-    Clustering,
-    Floats,
-    Ints,
-    Method,
-    Problem,
-    k_means,
-)
+from sgpmic._types import Floats, Ints
+from sgpmic.paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
 
 #: The weight of the clusters in DEC, λ, that gives the paper's numbers.
 DEC_WEIGHT = 6.0
@@ -127,8 +120,7 @@ def _leading(matrix: Floats, n_components: int, metric: Floats | None = None) ->
     """Return the leading eigenvectors as columns W, with Wᵀ ``metric`` W = I."""
     size = len(matrix)
     _, vectors = eigh(matrix, metric, subset_by_index=[size - n_components, size - 1])
-    leading_first: Floats = vectors[:, ::-1]  # eigenvalues increase
-    return leading_first
+    return vectors[:, ::-1]  # eigenvalues increase
 
 
 def run_aml(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:

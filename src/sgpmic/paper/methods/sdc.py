@@ -14,8 +14,9 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from sgpmic._runtime import with_numerics
+from sgpmic._types import Floats
 from sgpmic.paper.methods.autoencoder import minibatches, minimise
-from sgpmic.paper.methods.base import Clustering, Floats, Method, Problem, k_means
+from sgpmic.paper.methods.base import Clustering, Method, Problem, k_means
 
 N_EPOCHS = 50
 BATCH_SIZE = 128

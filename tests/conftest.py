@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Two virtual devices, so that code for several devices is exercised on every machine; and loops
-# fused as our own programs have them, also in programs that tests compile (see _programs.py). XLA
-# reads the variable once, when JAX first starts a backend.
-_FLAGS = {"xla_force_host_platform_device_count": "2", "xla_cpu_use_fusion_emitters": "false"}
+# Two virtual devices, so that code for several devices is exercised on every machine; loops fused
+# as our own programs have them, also in programs that tests compile (see _programs.py); programs
+# compiled in one piece, which takes less time in all than in pieces side by side. XLA reads the
+# variable once, when JAX first starts a backend.
+_FLAGS = {
+    "xla_force_host_platform_device_count": "2",
+    "xla_cpu_use_fusion_emitters": "false",
+    "xla_cpu_parallel_codegen_split_count": "1",
+}
 for _name, _value in _FLAGS.items():
     if _name not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{_name}={_value}".strip()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC
 from sgpmic.learning.em import em_round
+from support.processes import of_one_device
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -59,10 +60,9 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
 
 
 def run(code: str, timeout: float = 300.0) -> str:
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment,
+        env=of_one_device(),
         capture_output=True,
         text=True,
         timeout=timeout,

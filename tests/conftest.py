@@ -84,6 +84,26 @@ def as_shipped() -> Iterator[None]:
     jax.clear_caches()
 
 
+@pytest.fixture(scope="module")
+def few_shapes() -> Iterator[None]:
+    """Pad tables of up to sixteen features, in up to eight groups, to one shape.
+
+    For modules with tables of many kinds, which otherwise spend their time in the compiler: the
+    grid of shapes is tested elsewhere (estimator/test_programs.py).
+    """
+    from sgpmic.model import rows
+
+    on_the_grid = rows.round_up
+
+    def coarse(number: int, per_octave: int) -> int:
+        return max(on_the_grid(number, per_octave), 8)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "round_up", coarse)
+        patch.setattr(rows, "LEAST_FEATURES", 16)
+        yield
+
+
 def _share_of_maps() -> float:
     try:
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())

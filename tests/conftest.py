@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Two virtual devices, so that code for several devices is exercised on every machine; and loops
-# fused as our own programs have them, also in programs that tests compile (see _programs.py). XLA
-# reads the variable once, when JAX first starts a backend.
-_FLAGS = {"xla_force_host_platform_device_count": "2", "xla_cpu_use_fusion_emitters": "false"}
+# Two virtual devices, so that code for several devices is exercised on every machine; loops fused
+# as our own programs have them, also in programs that tests compile (see _programs.py); programs
+# compiled in one piece, which takes less time in all than in pieces side by side. XLA reads the
+# variable once, when JAX first starts a backend.
+_FLAGS = {
+    "xla_force_host_platform_device_count": "2",
+    "xla_cpu_use_fusion_emitters": "false",
+    "xla_cpu_parallel_codegen_split_count": "1",
+}
 for _name, _value in _FLAGS.items():
     if _name not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{_name}={_value}".strip()
@@ -77,6 +82,26 @@ def as_shipped() -> Iterator[None]:
     yield
     jax.config.update("jax_disable_most_optimizations", True)
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def few_shapes() -> Iterator[None]:
+    """Pad tables of up to sixteen features, in up to eight groups, to one shape.
+
+    For modules with tables of many kinds, which otherwise spend their time in the compiler: the
+    grid of shapes is tested elsewhere (estimator/test_programs.py).
+    """
+    from sgpmic.model import rows
+
+    on_the_grid = rows.round_up
+
+    def coarse(number: int, per_octave: int) -> int:
+        return max(on_the_grid(number, per_octave), 8)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "round_up", coarse)
+        patch.setattr(rows, "LEAST_FEATURES", 16)
+        yield
 
 
 def _share_of_maps() -> float:

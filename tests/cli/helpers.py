@@ -18,6 +18,8 @@ import pyarrow.feather
 import pyarrow.parquet
 from typer.testing import CliRunner
 
+from support.processes import of_one_device
+
 NAMES = ("height", "width", "depth")
 
 
@@ -35,8 +37,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    return ours | {"COLUMNS": "140"}
+    return of_one_device() | {"COLUMNS": "140"}
 
 
 def started(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

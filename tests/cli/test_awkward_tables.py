@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.helpers import cheaply, environment, here, said, started
+from tests.cli.helpers import here, said, sgpmic, started
 
 N = 24
 ROWS = range(N)
@@ -167,28 +166,6 @@ TABLES = {
     ),
 }
 
-# One process for all: starting it takes longer than a fit.
-DRIVER = """
-import contextlib, io, json, sys, traceback
-from sgpmic.cli.app import app
-from sgpmic.cli.startup import prepare_process
-
-prepare_process()
-found = {}
-for name, arguments in json.load(open(sys.argv[1])).items():
-    out, err = io.StringIO(), io.StringIO()
-    code = 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            app(arguments)
-        except SystemExit as stop:
-            code = stop.code
-        except BaseException:
-            code, _ = -1, traceback.print_exc()
-    found[name] = [code or 0, out.getvalue(), err.getvalue()]
-json.dump(found, open(sys.argv[1], "w"))
-"""
-
 
 def write_text(path: Path, table: Awkward) -> None:
     columns = table.columns if table.alone else {"height": HEIGHT, "width": WIDTH} | table.columns
@@ -205,13 +182,16 @@ def write_text(path: Path, table: Awkward) -> None:
     path.write_text("\n".join(table.delimiter.join(line) for line in lines) + "\n")
 
 
+Done = subprocess.CompletedProcess[str]
+
+
 @pytest.fixture(scope="module")
 def results(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, tuple[Path, list[Any], list[Any]]]:
+    few_shapes: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Done, Done]]:
     """Fit every table and predict it again, and return folders and what was said."""
     folder = tmp_path_factory.mktemp("awkward")
-    commands, places = {}, {}
+    found = {}
     for number, (name, table) in enumerate(TABLES.items()):
         path = folder / f"t{number}.{'csv' if table.write is None else 'parquet'}"
         if table.write is None:
@@ -220,22 +200,9 @@ def results(
             table.write(path, {"height": list(map(float, HEIGHT))} | table.columns)
         run = folder / f"run{number}"
         words = ("fit", path, "-k", 2, "--rounds", 1, "--inducing", 8, "--out", run)
-        commands[name] = cheaply((*words, *table.options))
-        commands[f"predict {name}"] = list(
-            map(str, ("predict", run, path, "--out", run / "new.csv"))
-        )
-        places[name] = run
-    (folder / "commands.json").write_text(json.dumps(commands))
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, folder / "commands.json"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads((folder / "commands.json").read_text())
-    return {name: (places[name], said[name], said[f"predict {name}"]) for name in TABLES}
+        fitted = sgpmic(*words, *table.options)
+        found[name] = (run, fitted, sgpmic("predict", run, path, "--out", run / "new.csv"))
+    return found
 
 
 def lines_of(path: Path) -> list[str]:
@@ -245,8 +212,8 @@ def lines_of(path: Path) -> list[str]:
 @pytest.mark.parametrize("name", [name for name, table in TABLES.items() if not table.refused])
 def test_a_table_that_works(results: Any, name: str) -> None:
     table = TABLES[name]
-    run, (code, out, err), predicted = results[name]
-    assert code == 0, err
+    run, fitted, predicted = results[name]
+    assert fitted.returncode == 0, fitted.stderr
     record = json.loads((run / "run.json").read_text())
     columns = {column["name"]: column for column in record["columns"]}
     expected = {column: kind.removeprefix("-") for column, kind in table.kinds.items()}
@@ -260,9 +227,8 @@ def test_a_table_that_works(results: Any, name: str) -> None:
         )
         assert column in (run / "report.html").read_text().replace("&#34;", '"')
     assert {name: columns[name]["n_missing"] for name in table.missing} == table.missing
-    shown = " ".join(out.split())
-    assert "what becomes of it" in shown
-    assert predicted[0] == 0, predicted[2]
+    assert "what becomes of it" in " ".join(fitted.stdout.split())
+    assert predicted.returncode == 0, predicted.stderr
     before = [line.split(",")[1] for line in lines_of(run / "labels.csv")]
     after = [line.split(",")[1] for line in lines_of(run / "new.csv")]
     assert before == after, "fitted rows keep their clusters"
@@ -270,9 +236,9 @@ def test_a_table_that_works(results: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.refused])
 def test_a_table_that_is_refused(results: Any, name: str) -> None:
-    run, (code, _, err), _ = results[name]
-    words = " ".join(err.split())
-    assert code == 2, words
+    run, fitted, _ = results[name]
+    words = " ".join(fitted.stderr.split())
+    assert fitted.returncode == 2, words
     assert words.startswith("sgpmic: ")
     assert "Traceback" not in words
     for part in TABLES[name].refused:
@@ -282,7 +248,7 @@ def test_a_table_that_is_refused(results: Any, name: str) -> None:
 
 def test_ids_targets_and_copies_are_named_in_notes(results: Any) -> None:
     for name, words in (("numbered rows", "an id"), ("a copy", "says the same as 'height'")):
-        assert words in " ".join(results[name][1][1].split()).split("Note:")[1]
+        assert words in " ".join(results[name][1].stdout.split()).split("Note:")[1]
 
 
 def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:

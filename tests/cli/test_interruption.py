@@ -1,9 +1,11 @@
 """A fit that is killed, anywhere, and resumed ends as one that was left alone."""
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,6 @@ from tests.cli.helpers import (
     read_csv,
     said,
     sgpmic,
-    started,
     values,
     write_csv,
 )
@@ -42,7 +43,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def straight(table: Path) -> Path:
     """Return an uninterrupted run."""
     out = table.parent / "straight"
-    done = started("fit", table, *OPTIONS, "--out", out)
+    done = sgpmic("fit", table, *OPTIONS, "--out", out)
     assert done.returncode == 0, said(done)
     return out
 
@@ -53,15 +54,15 @@ def same_results(first: Path, second: Path) -> None:
     assert bounds[0] == bounds[1]
 
 
-#: What a folder shows when its run is killed, in the order of a run: a file, and how often it has
+#: What a folder shows when its run is stopped, in the order of a run: a file, and how often it has
 #: been written by then. What is being written begins with a point. There is a checkpoint from the
 #: first round on, one more in every round of both starts, and its folder goes last.
 MOMENTS = (
     ("", 1),  # the folder itself: nothing is learned yet
     ("checkpoint.sgpmic/.round-*", 1),  # in the middle of the first checkpoint
     ("checkpoint.sgpmic/round-*", 1),  # in the second round
-    ("checkpoint.sgpmic/.round-*", 4),  # in the middle of a later one, of the rounds that were left
-    ("checkpoint.sgpmic/round-*", 6),  # near the end of the first start, or in the second
+    ("checkpoint.sgpmic/.round-*", 3),  # in the middle of a later one
+    ("checkpoint.sgpmic/round-*", 4),  # near the end of the first start, or in the second
     (".new/labels.csv", 1),  # all is learned, the first result is written
     (".new/model.sgpmic", 1),  # labels are there already
     (".new/.report.html.*", 1),  # only the report and the record are missing
@@ -86,7 +87,7 @@ def has_checkpoint(out: Path) -> bool:
 
 
 def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -> bool:
-    """Return whether a file was written so often before the process ended."""
+    """Return whether a file was written so often from now on, before the process ended."""
     before = versions(out, name) if name else set()
     seen: set[tuple[str, int, int]] = set()
     limit = time.monotonic() + 120
@@ -97,66 +98,82 @@ def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -
     return len(seen) >= times
 
 
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Keep a process from running: on the disk it is as if it were killed."""
+    if process.poll() is not None:
+        yield
+        return
+    process.send_signal(signal.SIGSTOP)
+    state = Path(f"/proc/{process.pid}/stat")
+    while state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] not in "TZ":
+        time.sleep(0.0005)
+    yield
+    process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> None:
-    """Each run resumes what the last kill left; a kill that comes too late begins again."""
-    out, in_time, resumed = tmp_path / "run", 0, 0
-    for name, times in MOMENTS:
-        if (out / "run.json").exists():
-            same_results(straight, out)
-            out = tmp_path / f"run before {name}"
-        resumed += has_checkpoint(out)
-        process = start(table, out, "--resume")
+    """What a run has on the disk at a moment is what a kill leaves: each is resumed to the end."""
+    out, in_time = tmp_path / "run", 0
+    process = start(table, out)
+    for number, (name, times) in enumerate(MOMENTS):
         in_time += wait_for(process, out, name, times)
-        process.kill()
-        process.communicate()
-        # Whole or not there: whatever is left can be read.
-        for file in out.glob("*.csv"):
-            assert len(read_csv(file)) == 60
-        for file in out.glob("model.sgpmic"):
-            SGPMIC.load(file)
+        with stopped(process):
+            shutil.copytree(out, tmp_path / str(number))
+    process.communicate()
+    same_results(straight, out)
     assert in_time >= 6, "the moments must come, or this tests nothing"
-    assert resumed >= 3, "kills must leave something to resume from"
-    done = started("fit", table, *OPTIONS, "--out", out, "--resume")
+    learned = [has_checkpoint(tmp_path / str(number)) for number in range(len(MOMENTS))]
+    assert sum(learned) >= 3, "kills must leave something to resume from"
+    for number in range(len(MOMENTS)):
+        left = tmp_path / str(number)
+        # Whole or not there: whatever is left can be read.
+        for file in left.glob("*.csv"):
+            assert len(read_csv(file)) == 60
+        for file in left.glob("model.sgpmic"):
+            SGPMIC.load(file)
+        done = sgpmic("fit", table, *OPTIONS, "--out", left, "--resume")
+        assert done.returncode == 0, said(done)
+        same_results(straight, left)
+
+
+def test_polite_stops_say_how_to_resume(straight: Path, table: Path, tmp_path: Path) -> None:
+    """Stopped, resumed, stopped in another way, and resumed."""
+    out, more = tmp_path / "run", ()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = start(table, out, *more)
+        assert wait_for(process, out, "checkpoint.sgpmic/round-*", 1)
+        process.send_signal(number)
+        _, words = process.communicate(timeout=60)
+        if process.returncode == 0:
+            pytest.skip("it had ended before the signal came")
+        assert process.returncode == 130
+        assert "--resume" in words
+        assert "Traceback" not in words
+        again = sgpmic("fit", table, *OPTIONS, "--out", out)
+        assert again.returncode == 2
+        assert "unfinished run" in " ".join(again.stderr.split())
+        more = ("--resume",)
+    done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, out)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_polite_stop_says_how_to_resume(
-    straight: Path, table: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    process = start(table, tmp_path / "run")
-    limit = time.monotonic() + 120
-    while not has_checkpoint(tmp_path / "run"):
-        assert process.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(0.005)
-    process.send_signal(number)
-    _, words = process.communicate(timeout=60)
-    if process.returncode == 0:
-        pytest.skip("it had ended before the signal came")
-    assert process.returncode == 130
-    assert "--resume" in words
-    assert "Traceback" not in words
-    again = sgpmic("fit", table, *OPTIONS, "--out", tmp_path / "run")
-    assert again.returncode == 2
-    assert "unfinished run" in " ".join(again.stderr.split())
-    done = started("fit", table, *OPTIONS, "--out", tmp_path / "run", "--resume")
-    assert done.returncode == 0, said(done)
-    same_results(straight, tmp_path / "run")
 
 
 def test_a_checkpoint_of_other_settings_is_not_resumed(
     straight: Path, table: Path, tmp_path: Path
 ) -> None:
-    process = start(table, tmp_path / "run")
-    while not has_checkpoint(tmp_path / "run"):
-        assert process.poll() is None
-        time.sleep(0.005)
+    """After a real kill, which then is resumed with the right ones."""
+    out = tmp_path / "run"
+    process = start(table, out)
+    assert wait_for(process, out, "checkpoint.sgpmic/round-*", 1)
     process.kill()
-    process.wait()
-    if (tmp_path / "run" / "run.json").exists():
+    process.communicate()
+    if (out / "run.json").exists():
         pytest.skip("it had ended before it was killed")
-    done = sgpmic("fit", table, *OPTIONS, "--seed", 5, "--out", tmp_path / "run", "--resume")
+    done = sgpmic("fit", table, *OPTIONS, "--seed", 5, "--out", out, "--resume")
     assert done.returncode == 2
     assert "other settings" in " ".join(done.stderr.split())
+    done = sgpmic("fit", table, *OPTIONS, "--out", out, "--resume")
+    assert done.returncode == 0, said(done)
+    same_results(straight, out)

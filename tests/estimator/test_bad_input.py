@@ -86,7 +86,7 @@ def test_unusable_parameters(
     table: Floats, parameters: dict[str, Any], error: type[Exception], word: str
 ) -> None:
     with pytest.raises(error, match=word):
-        SGPMIC(3).set_params(**parameters).fit(table)
+        SGPMIC(3, committee=None).set_params(**parameters).fit(table)
 
 
 def all_finite(model: SGPMIC, Y: Floats) -> bool:
@@ -124,7 +124,7 @@ def test_odd_tables_work(
     table: Floats, quick_fit: Fit, change: Callable[[Floats], Any], mapping: str
 ) -> None:
     Y = change(table)
-    model = quick_fit(Y, mapping=mapping)
+    model = quick_fit(Y, mapping=mapping, n_inducing=4)  # as many as four rows can have
     assert all_finite(model, np.asarray(Y, dtype=float))
     np.testing.assert_allclose(model.memberships_.sum(axis=1), 1.0)
 
@@ -136,14 +136,15 @@ def test_data_at_the_ends_of_float64(table: Floats, factor: float) -> None:
 
 
 def test_more_inducing_points_than_rows(table: Floats, quick_fit: Fit) -> None:
-    model = quick_fit(table, n_inducing=1000)
-    assert model.inducing_.shape == (60, 2)
+    # Ten, for which other tests compile as well.
+    model = quick_fit(table[::6], n_inducing=1000)
+    assert model.inducing_.shape == (10, 2)
 
 
 def test_more_components_than_features(table: Floats, quick_fit: Fit) -> None:
-    model = quick_fit(table, n_components=6)
-    assert model.embedding_.shape == (60, 6)
-    assert all_finite(model, table)
+    model = quick_fit(table[:, :2], n_components=3)
+    assert model.embedding_.shape == (60, 3)
+    assert all_finite(model, table[:, :2])
 
 
 def test_share_of_variance_counts_components(table: Floats, quick_fit: Fit) -> None:

@@ -107,8 +107,8 @@ def test_a_file_keeps_votes(wine: SGPMIC, tmp_path: Path) -> None:
 
 def test_a_sample_votes_for_many_rows(quick_fit: Fit) -> None:
     rng = np.random.RandomState(0)
-    labels = rng.randint(3, size=400)
-    Y = 6.0 * np.eye(3)[labels] + rng.standard_normal((400, 3))
+    labels = rng.randint(3, size=250)
+    Y = 6.0 * np.eye(3)[labels] + rng.standard_normal((250, 3))
     few = Committee(max_rows=100, own_fits=False)
     model = quick_fit(Y, committee=few)
     assert adjusted_rand_score(labels, model.labels_) > 0.98
@@ -143,8 +143,8 @@ def test_noise_in_the_last_digits_and_another_seed(wine: SGPMIC) -> None:
 
 def test_batches_hear_the_votes(quick_fit: Fit) -> None:
     rng = np.random.RandomState(0)
-    labels = rng.randint(3, size=300)
-    Y = 4.0 * np.eye(3)[labels] + rng.standard_normal((300, 3))
+    labels = rng.randint(3, size=250)
+    Y = 4.0 * np.eye(3)[labels] + rng.standard_normal((250, 3))
     batched, full = (
         quick_fit(Y, committee=WITHOUT_OWN, computation__batch_size=size) for size in (100, None)
     )

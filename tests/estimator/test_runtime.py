@@ -1,5 +1,6 @@
 """How the package behaves in a process: compilations, JAX's settings, two cores."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC
 from sgpmic.learning.em import em_round
+from support.processes import of_one_device
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -59,10 +61,9 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
 
 
 def run(code: str, timeout: float = 300.0) -> str:
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment,
+        env=of_one_device(),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -71,29 +72,36 @@ def run(code: str, timeout: float = 300.0) -> str:
     return done.stdout
 
 
-def test_importing_and_fitting_change_nothing_for_other_jax_code() -> None:
+@pytest.fixture(scope="module")
+def in_a_new_process() -> dict[str, Any]:
+    """Return what a process sees before we are imported, after that, and after a fit."""
+    # Some of the heavy ones are loaded by JAX and scikit-learn themselves where they are installed.
     out = run(
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "import jax, jax.numpy as jnp\n"
-        "before = dict(jax.config.values)\n"
-        "import numpy as np, sgpmic\n"
+        "import json, sys, warnings; warnings.simplefilter('ignore')\n"
+        "import jax, jax.numpy as jnp, numpy as np, safetensors.numpy\n"
+        "import scipy.linalg, scipy.sparse, scipy.spatial\n"
+        "import sklearn.cluster, sklearn.manifold, sklearn.mixture, sklearn.metrics\n"
+        "heavy = {'matplotlib', 'plotly', 'pyarrow', 'typer', 'rich', 'pandas', 'polars'}\n"
+        "theirs, before = sorted(heavy & set(sys.modules)), dict(jax.config.values)\n"
+        "from sgpmic import SGPMIC\n"
+        "ours = sorted(heavy & set(sys.modules))\n"
         "rng = np.random.default_rng(0)\n"
-        "sgpmic.SGPMIC(2, committee=None, max_iter=1, n_inducing=5).fit(rng.normal(size=(20, 3)))\n"
-        "changed = {k for k, v in jax.config.values.items() if before.get(k) != v}\n"
-        "print(changed, jnp.ones(3).dtype)\n"
+        "SGPMIC(2, committee=None, max_iter=1, n_inducing=5).fit(rng.normal(size=(20, 3)))\n"
+        "changed = [k for k, v in jax.config.values.items() if before.get(k) != v]\n"
+        "print(json.dumps([theirs, ours, changed, str(jnp.ones(3).dtype)]))\n"
     )
-    assert out.split() == ["set()", "float32"]
+    return dict(zip(("theirs", "ours", "changed", "precision"), json.loads(out), strict=True))
 
 
-def test_importing_needs_no_table_or_plotting_library() -> None:
-    # Some of these are loaded by JAX and scikit-learn themselves where they are installed.
-    loaded = "heavy = {'matplotlib', 'plotly', 'pyarrow', 'typer', 'rich', 'pandas', 'polars'}\n"
-    loaded += "print(sorted(heavy & set(sys.modules)))\n"
-    theirs = run(
-        "import sys, jax, numpy, safetensors.numpy, scipy.linalg, scipy.sparse, scipy.spatial\n"
-        "import sklearn.cluster, sklearn.manifold, sklearn.mixture, sklearn.metrics\n" + loaded
-    )
-    assert run("import sys\nfrom sgpmic import SGPMIC\n" + loaded) == theirs
+def test_importing_and_fitting_change_nothing_for_other_jax_code(
+    in_a_new_process: dict[str, Any],
+) -> None:
+    assert in_a_new_process["changed"] == []
+    assert in_a_new_process["precision"] == "float32"
+
+
+def test_importing_needs_no_table_or_plotting_library(in_a_new_process: dict[str, Any]) -> None:
+    assert in_a_new_process["ours"] == in_a_new_process["theirs"]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's CPU affinity")
@@ -109,7 +117,7 @@ def test_fits_on_two_cores_end() -> None:
         "for mapping in ('shared', 'per_cluster'):\n"
         "    model = SGPMIC(4, mapping=mapping, committee=None, max_iter=3, random_state=0)\n"
         "    model.fit(Y)\n"
-        "    model.predict(Y + 1.0); model.score_samples(Y[:5])\n",
+        "model.predict(Y + 1.0); model.score_samples(Y[:5])\n",
         timeout=180.0,
     )
     assert time.perf_counter() - began < 180.0

@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Callable
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sgpmic import EM, SGPMIC
+from sgpmic import EM, SGPMIC, Committee
 
 # They ask every estimator with predict_proba for the tags of a classifier, which a clustering has
 # not. What else they look at is in test_sparse.py.
@@ -15,12 +16,21 @@ FAILING = dict.fromkeys(
 )
 
 
-# Few rounds and inducing points: the checks are about conventions, and each of their many table
-# shapes is compiled anew.
+# Few rounds and inducing points, a small committee, tables padded to few shapes: the checks are
+# about conventions.
 @parametrize_with_checks(
-    [SGPMIC(n_clusters=3, max_iter=2, em=EM(m_steps=3), n_inducing=8)],
+    [
+        SGPMIC(
+            n_clusters=3,
+            max_iter=2,
+            n_inducing=8,
+            em=EM(m_steps=3),
+            committee=Committee(own_fits=False),
+        )
+    ],
     expected_failed_checks=lambda estimator: FAILING,
 )
+@pytest.mark.usefixtures("few_shapes")
 def test_sklearn_convention(estimator: SGPMIC, check: Callable[[SGPMIC], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

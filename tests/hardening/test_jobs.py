@@ -18,6 +18,7 @@ from tests.cli.helpers import here
 
 from sgpmic.parallel.runtime import loopback_where_possible
 from sgpmic.parallel.watchdog import TRY_AGAIN
+from support.processes import of_one_device
 
 #: A process of a job that sums and sums; the first argument is the folder for its number.
 PROCESS = """
@@ -58,10 +59,9 @@ class Launched:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
         self.launcher = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, PROCESS, str(folder)],
-            env=ours | {"TMPDIR": str(folder)},
+            env=of_one_device() | {"TMPDIR": str(folder)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

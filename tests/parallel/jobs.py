@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sgpmic.parallel.launch import environments, this_place
+from support.processes import of_one_device
 
 WORKER = Path(__file__).parent / "worker.py"
 #: What has an entry a row.
@@ -33,13 +33,16 @@ def make_table(path: Path, n_rows: int = 301) -> Path:
 def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Processes:
     """Start a job of ``worker.py``."""
     folder.mkdir(exist_ok=True)
-    ours = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     command = [sys.executable, str(WORKER), str(table), str(folder), json.dumps(settings)]
     # One process finds no job in its environment, and so is by itself.
     variables = environments([this_place()] * n_processes) if n_processes > 1 else [{}]
     return [
         subprocess.Popen(
-            command, env={**ours, **mine}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=of_one_device() | mine,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for mine in variables
     ]

@@ -20,6 +20,7 @@ from sgpmic import EM, SGPMIC, Start
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.parallel import JobError
 from sgpmic.parallel.on_dask import fit_dask
+from support.processes import of_one_device
 
 distributed: Any = pytest.importorskip("distributed", reason="Dask is not installed")
 da: Any = pytest.importorskip("dask.array", reason="Dask is not installed")
@@ -28,7 +29,7 @@ da: Any = pytest.importorskip("dask.array", reason="Dask is not installed")
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("XLA_FLAGS", raising=False)
+        patch.setenv("XLA_FLAGS", of_one_device()["XLA_FLAGS"])
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None

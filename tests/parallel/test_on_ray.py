@@ -22,6 +22,7 @@ from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
 from sgpmic.parallel import JobError
 from sgpmic.parallel.on_ray import fit_on_ray
 from sgpmic.parallel.workers import JobFit
+from support.processes import of_one_device
 
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = pytest.mark.skipif(
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("XLA_FLAGS", raising=False)
+        patch.setenv("XLA_FLAGS", of_one_device()["XLA_FLAGS"])
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         # By default they give way to everything, to other tests as well, until a watchdog barks.
         patch.setenv("RAY_worker_niceness", "0")

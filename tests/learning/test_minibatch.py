@@ -156,15 +156,14 @@ def in_batches() -> SGPMIC:
 
 
 def test_batches_end_where_full_em_does(in_batches: SGPMIC) -> None:
-    """For the same number of passes over the rows: an epoch makes about half of a round's."""
+    """For the same number of passes over the rows: an epoch makes about as many as a round."""
     Y, labels = toy()
-    full = (
-        SGPMIC().set_params(**settings(computation__batch_size=None, max_iter=EPOCHS // 2)).fit(Y)
-    )
+    full = SGPMIC().set_params(**settings(computation__batch_size=None)).fit(Y)
     passes = [sum(model.history_["evaluations"]) for model in (in_batches, full)]
     assert passes[0] < 1.2 * passes[1]
     # In nats a row; from the first round to the last full EM gains far more.
-    assert in_batches.lower_bound_ > full.lower_bound_ - 0.1 * N_ROWS
+    gained = full.lower_bound_ - full.history_["bound"][0]
+    assert in_batches.lower_bound_ > full.lower_bound_ - 0.5 * N_ROWS > full.lower_bound_ - gained
     assert agreement(in_batches.labels_, full.labels_) >= 0.99
     assert agreement(in_batches.labels_, labels) >= 0.99
 

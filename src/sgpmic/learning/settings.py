@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,6 +53,10 @@ class Settings:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             hint.__metadata__[0].check(name, getattr(self, name))
+
+    def __call__(self, **changes: Any) -> Self:
+        """Return a copy with some values changed; scikit-learn asks defaults to be callable."""
+        return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the values by name, as scikit-learn's objects do.

@@ -1,4 +1,4 @@
-"""sgpmic fit: all it does, and of each kind of ending one in a process of its own."""
+"""sgpmic fit: all it does. A success in a process of its own is in test_interruption.py."""
 
 import gzip
 import json
@@ -101,7 +101,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(60)]
     given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20
     table = write_csv(tmp_path / "t.csv", values(), name=ids, kind=given)
-    done = started(
+    done = sgpmic(
         *("fit", table, *QUICK, "--out", tmp_path / "run", "--id", "name", "--label", "kind"),
         *("--scale", "each", "--seed", 7, "--checkpoint-every", 2),
     )

@@ -121,7 +121,8 @@ def test_killed_at_nine_moments(straight: Path, table: Path, tmp_path: Path) -> 
         in_time += wait_for(process, out, name, times)
         with stopped(process):
             shutil.copytree(out, tmp_path / str(number))
-    process.communicate()
+    _, words = process.communicate()
+    assert process.returncode == 0, words
     same_results(straight, out)
     assert in_time >= 6, "the moments must come, or this tests nothing"
     learned = [has_checkpoint(tmp_path / str(number)) for number in range(len(MOMENTS))]

@@ -13,7 +13,6 @@ from tests.cli.helpers import (
     refused,
     said,
     sgpmic,
-    started,
     values,
     write_csv,
 )
@@ -38,7 +37,7 @@ def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> Non
     order = [2, 0, 1]  # columns go by their names
     table = arrow_table(rows).select([NAMES[i] for i in order]).append_column("other", [[1.0] * 16])
     pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
-    done = started("predict", run, tmp_path / "new.parquet", folder=tmp_path)
+    done = sgpmic("predict", run, tmp_path / "new.parquet", folder=tmp_path)
     assert done.returncode == 0, said(done)
     assert "left out: other" in said(done)
     found = read_csv(tmp_path / "new-labels.csv")

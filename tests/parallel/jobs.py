@@ -34,8 +34,7 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     """Start a job of ``worker.py``."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(WORKER), str(table), str(folder), json.dumps(settings)]
-    # One process finds no job in its environment, and so is by itself.
-    variables = environments([this_place()] * n_processes) if n_processes > 1 else [{}]
+    variables = environments([this_place()] * n_processes)
     return [
         subprocess.Popen(
             command,

@@ -37,23 +37,27 @@ class Runs(NamedTuple):
     undisturbed: Found
     resumed: Found  # from what a job of two was when it was broken off
     checkpoint: Path
+    voted: Found | None  # by a committee
 
 
-def both(table: Path, folder: Path, n_processes: int, broken_off: Path) -> Runs:
-    """Let one job do both: its processes compile the same programs once."""
+def all_in_one(
+    table: Path, folder: Path, n_processes: int, broken_off: Path, *, votes: bool = False
+) -> Runs:
+    """Let one job do it all: its processes start once, and compile the same programs once."""
     checkpoint = shutil.copytree(broken_off, folder / "checkpoint")
-    found = run(table, folder, n_processes, evaluate=True, resume=str(checkpoint))
-    return Runs(found, collect(folder, n_processes, "-resumed"), checkpoint)
+    found = run(table, folder, n_processes, evaluate=True, resume=str(checkpoint), votes=votes)
+    voted = collect(folder, n_processes, "-voted") if votes else None
+    return Runs(found, collect(folder, n_processes, "-resumed"), checkpoint, voted)
 
 
 @pytest.fixture(scope="module")
 def two(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return both(table, tmp_path_factory.mktemp("two"), 2, broken_off)
+    return all_in_one(table, tmp_path_factory.mktemp("two"), 2, broken_off, votes=True)
 
 
 @pytest.fixture(scope="module")
 def three(table: Path, broken_off: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return both(table, tmp_path_factory.mktemp("three"), 3, broken_off)
+    return all_in_one(table, tmp_path_factory.mktemp("three"), 3, broken_off)
 
 
 @pytest.fixture(scope="module")
@@ -198,11 +202,11 @@ def test_more_resume_to_the_same_labels(two: Runs, three: Runs) -> None:
 def test_one_resumes_to_the_same_labels(
     table: Path, two: Runs, broken_off: Path, tmp_path: Path
 ) -> None:
-    """In a process that has done nothing before."""
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    found = run(table, tmp_path, 1, computation__checkpoint=str(checkpoint))
-    assert np.array_equal(found["labels"], two.undisturbed["labels"])
-    np.testing.assert_allclose(found["bounds"], two.undisturbed["bounds"], rtol=1e-6)
+    model = SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint)
+    model.fit(np.load(table))
+    assert np.array_equal(model.labels_, two.undisturbed["labels"])
+    np.testing.assert_allclose(model.history_["bound"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]
 
 
@@ -233,9 +237,10 @@ def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) ->
         )
 
 
-def test_a_committee_votes_for_all_processes(table: Path, tmp_path: Path) -> None:
+def test_a_committee_votes_for_all_processes(table: Path, two: Runs) -> None:
     """Every process asks it about the same rows, fits of its own included, and gets its share."""
-    together = run(table, tmp_path / "votes", 2, votes=True, max_iter=1)
+    together = two.voted
+    assert together is not None
     settings = SETTINGS | {"committee": Committee(), "max_iter": 1}
     alone = SGPMIC().set_params(**settings).fit(np.load(table))
     np.testing.assert_array_equal(together["labels"], alone.labels_)

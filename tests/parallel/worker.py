@@ -2,7 +2,8 @@
 
 Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``. Where SETTINGS
 have a ``resume``, a checkpoint, it then resumes from that and leaves what came of it in
-``FOLDER/<process>-resumed.npz``: a second fit of the same shape has nothing to compile.
+``FOLDER/<process>-resumed.npz``: a second fit of the same shape has nothing to compile. And where
+they have ``votes``, it fits for one round with a committee, to ``FOLDER/<process>-voted.npz``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def evaluate(table: Any) -> dict[str, np.ndarray]:
 def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     """Evaluate and fit as one process of a job."""
     job = parallel.initialize()
-    from sgpmic import SGPMIC
+    from sgpmic import SGPMIC, Committee
 
     process, n, _ = job
     if settings.pop("stuck", False):
@@ -85,11 +86,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
             parallel.read_share(table)  # waits for the others
     shared = parallel.read_share(table)
     slow = settings.pop("seconds_per_round", 0.0)
-    checkpoint = settings.pop("resume", None)
-    if settings.pop("votes", False):
-        from sgpmic import Committee
-
-        settings["committee"] = Committee()
+    checkpoint, votes = settings.pop("resume", None), settings.pop("votes", False)
 
     def pause(progress: Any) -> None:
         time.sleep(slow)
@@ -115,6 +112,9 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     if checkpoint is not None:
         found = fit(settings | {"computation__checkpoint": checkpoint})
         np.savez(Path(folder) / f"{process}-resumed.npz", **found)
+    if votes:
+        found = fit(settings | {"committee": Committee(), "max_iter": 1})
+        np.savez(Path(folder) / f"{process}-voted.npz", **found)
 
 
 if __name__ == "__main__":

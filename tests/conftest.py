@@ -33,8 +33,8 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # Most programs run for milliseconds, and to optimise them takes longer. The documentation and
-    # what is installed run as they do for users (as_shipped, release/test_install.py).
+    # Most programs run for milliseconds, and to optimise them takes longer. What is installed, and
+    # little else, runs as it does for users (as_shipped, release/test_install.py).
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
     # Loading a program makes XLA print errors about tuning flags that no processor has.
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -72,9 +72,9 @@ def forget_compiled() -> Iterator[None]:
         gc.collect()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def as_shipped() -> Iterator[None]:
-    """Optimise programs as for users: for long fits, and where a page shows what comes of it."""
+    """Optimise programs as for users, where numbers are compared that depend on all rounding."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", False)

@@ -27,7 +27,7 @@ SCRIPTS = sorted(
     path.stem for path in (ROOT / "examples").glob("*.py") if not path.stem.startswith("make_")
 )
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("as_shipped")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(autouse=True)

@@ -40,10 +40,9 @@ from sgpmic.parallel.group import gathered
 with together(2):
     gathered(np.zeros(1))
     here.rename(folder / f"joined-{me.process}")
-    while not (folder / "end").exists():
-        gathered(np.zeros(1))
+    # Both see the end, or they would wait for each other in different places.
+    while not gathered(np.array([float((folder / "end").exists())])).all():
         time.sleep(0.05)
-    gathered(np.zeros(1))
 """
 LAUNCHER = """
 import sys

@@ -15,6 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,14 @@ def many_shapes() -> None:
     fit(wine[:150])
 
 
-def grid_search() -> None:
+def grid_search(**parameters: Any) -> None:
     """Three numbers of clusters, three folds, and the refit."""
     from sklearn.model_selection import GridSearchCV
 
     from sgpmic import SGPMIC
 
-    GridSearchCV(SGPMIC(random_state=0), {"n_clusters": [2, 3, 4]}, cv=3).fit(tables()[1])
+    model = SGPMIC(random_state=0, **parameters)
+    GridSearchCV(model, {"n_clusters": [2, 3, 4]}, cv=3).fit(tables()[1])
 
 
 def mixture_grid_search() -> None:
@@ -77,15 +79,42 @@ def arena_like() -> None:
         fit(rng.normal(size=(n, p)) + 4 * rng.integers(k, size=(n, 1)), k)
 
 
+def ten_thousand(kind: str) -> Any:
+    """Return 10 000 rows of 20 features: round clouds, overlapping classes, or noise."""
+    from sklearn.datasets import make_blobs, make_classification
+
+    if kind == "clouds":
+        return make_blobs(10_000, 20, centers=5, cluster_std=8.0, random_state=0)[0]
+    if kind == "classes":
+        shape = {"n_informative": 8, "n_redundant": 6, "n_classes": 5, "n_clusters_per_class": 1}
+        return make_classification(10_000, 20, **shape, random_state=0)[0]
+    return np.random.default_rng(0).normal(size=(10_000, 20))
+
+
+def fit_ten_thousand(kind: str) -> None:
+    fit(ten_thousand(kind), 5)
+
+
+def ten_starts(kind: str) -> None:
+    """Fit scikit-learn's mixture with full covariances."""
+    from sklearn.mixture import GaussianMixture
+
+    GaussianMixture(5, n_init=10, random_state=0).fit(ten_thousand(kind))
+
+
 TASKS: dict[str, Callable[[], None]] = {
     "first fit, Wine": first_fit,
     "first fit, Iris, per_cluster": paper_model,
     "first fit and score_samples, Wine": first_answers,
     "k = 2…10 and 150 rows, Wine": many_shapes,
     "GridSearchCV 3 × 3, Wine": grid_search,
-    "the same, GaussianMixture": mixture_grid_search,
+    "the same, no committee": partial(grid_search, committee=None),
+    "GridSearchCV 3 × 3, GaussianMixture": mixture_grid_search,
     "twelve tables of twelve shapes": arena_like,
 }
+for _kind in ("clouds", "classes", "noise"):
+    TASKS[f"10 000 × 20, {_kind}"] = partial(fit_ten_thousand, _kind)
+    TASKS[f"10 000 × 20, {_kind}, GaussianMixture"] = partial(ten_starts, _kind)
 
 
 def run_here(name: str) -> None:

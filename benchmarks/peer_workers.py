@@ -157,7 +157,7 @@ class OursWithTrace(Ours):
         import jax.numpy as jnp
 
         from sgpmic.kernels import stacked_like
-        from sgpmic.learning import lbfgs, scg
+        from sgpmic.learning.optimisers import lbfgs, scg
 
         kernel: Any
         kernel, Z, beta = self.start

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.mixture import GaussianMixture
 
 from sgpmic import SGPMIC
-from sgpmic.learning.embeddings import embed
+from sgpmic.learning.start.embeddings import embed
 from sgpmic.paper.comparison import distinct
 from sgpmic.paper.datasets import DataSet, five_arcs, load
 from sgpmic.paper.metrics import scores

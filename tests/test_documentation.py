@@ -34,8 +34,8 @@ from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
-from sgpmic.learning import votes
-from sgpmic.learning.committee import take_vote
+from sgpmic.learning.committee import on_tables as votes
+from sgpmic.learning.committee.voting import take_vote
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -36,17 +36,17 @@ from sgpmic.learning.constraints import (
     WholeNumber,
 )
 from sgpmic.learning.em import State
-from sgpmic.learning.gaps import refuse_empty_rows
-from sgpmic.learning.imputation import Imputation
-from sgpmic.learning.initial_states import can_continue
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.predictor import Assessment, Predictor
+from sgpmic.learning.prediction.imputation import Imputation
+from sgpmic.learning.prediction.predictor import Assessment, Predictor
+from sgpmic.learning.preparation.gaps import refuse_empty_rows
+from sgpmic.learning.preparation.sparse import Reduction, dense_rows, fit_reduction, restored_rows
+from sgpmic.learning.preparation.units import SCALES
 from sgpmic.learning.result import Result
 from sgpmic.learning.run import run
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
-from sgpmic.learning.sparse import Reduction, dense_rows, fit_reduction, restored_rows
-from sgpmic.learning.units import SCALES
+from sgpmic.learning.start.initial_states import can_continue
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
@@ -88,7 +88,7 @@ class SGPMIC(
     n_clusters : int or 'auto', default=3
         Number of clusters. 'auto' takes the number that a committee of clusterings is surest
         about, or one where the rows do not stand out from noise
-        (:mod:`sgpmic.learning.how_many`); ``number_of_clusters_`` has the course of it.
+        (:mod:`sgpmic.learning.structure.how_many`); ``number_of_clusters_`` has the course of it.
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
         dimensions as principal components are needed for it. 'auto' takes as many as principal
@@ -116,8 +116,8 @@ class SGPMIC(
         How features are brought to one unit, after they are centred: every feature is divided by
         its own standard deviation, all are divided by one number, or none is. 'auto' divides all
         by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.units` has the rule,
-        ``units_`` what it decided.
+        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.units` has
+        the rule, ``units_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
         fit. None for the model by itself.
@@ -383,7 +383,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             integrated out. A row without any value is refused; a feature without any is left
             out, with a warning. A sparse matrix of more than 100 features is reduced to 100 by a
             truncated singular value decomposition first, which is part of the model
-            (:mod:`sgpmic.learning.sparse`); 'auto' then scales all by one number.
+            (:mod:`sgpmic.learning.preparation.sparse`); 'auto' then scales all by one number.
         y : Ignored
             Present for scikit-learn's conventions.
 
@@ -605,8 +605,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         A mixture of what the mapping says, with the latent point integrated out by Laplace's
         approximation, and of normal distributions of the clusters' rows; how much each counts is
-        learned from training rows that are left out (:mod:`sgpmic.learning.cluster_normals`).
-        Low values mark rows that are unlike anything seen in fit.
+        learned from training rows that are left out
+        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark rows that are unlike
+        anything seen in fit.
 
         Parameters
         ----------
@@ -697,7 +698,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         From what the mapping says at a row's latent point, what the row's other values say through
         the table's correlations, and what similar rows have
-        (:mod:`sgpmic.learning.imputation`).
+        (:mod:`sgpmic.learning.prediction.imputation`).
 
         Parameters
         ----------

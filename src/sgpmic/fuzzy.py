@@ -20,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sgpmic._types import Floats, Ints
 from sgpmic.exceptions import ConvergenceWarning
 from sgpmic.learning.constraints import Number, WholeNumber
-from sgpmic.learning.memberships import fuzzy_c_means, fuzzy_memberships
 from sgpmic.learning.points import origin_and_unit
+from sgpmic.learning.start.memberships import fuzzy_c_means, fuzzy_memberships
 
 
 class FuzzyCMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):

@@ -10,8 +10,8 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC, Committee
-from sgpmic.learning.arrangement import AS_GIVEN
-from sgpmic.learning.committee import Vote
+from sgpmic.learning.committee.voting import Vote
+from sgpmic.learning.preparation.arrangement import AS_GIVEN
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -79,7 +79,7 @@ def test_equal_votes_of_strength_one_are_no_votes(
     # A start that is given is in the order of the table, and so is the fit.
     monkeypatch.setattr("sgpmic.learning.run.arrange", lambda *_: AS_GIVEN)
     monkeypatch.setattr(
-        "sgpmic.learning.start_values.initial_memberships", lambda X, k, method, rng: start
+        "sgpmic.learning.start.start_values.initial_memberships", lambda X, k, method, rng: start
     )
     voted = quick_fit(table, committee=Committee(strength=1.0))
     np.testing.assert_allclose(voted.memberships_, plain.memberships_, atol=1e-6)

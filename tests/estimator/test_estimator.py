@@ -151,7 +151,7 @@ def test_density_of_one_gaussian_is_honest() -> None:
 def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Floats) -> None:
     # Laplace's approximation against brute force: p(y) = ∫ p(y, x) dx on a fine grid.
     from sgpmic._runtime import numerics
-    from sgpmic.learning.projection import log_evidence
+    from sgpmic.learning.prediction.projection import log_evidence
     from sgpmic.model.mixture import factor_mixture
     from sgpmic.model.prediction import log_joints
 

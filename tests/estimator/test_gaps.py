@@ -14,7 +14,7 @@ from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
 from sgpmic import SGPMIC, Committee, parallel
 from sgpmic.exceptions import EmptyFeatureWarning
-from sgpmic.learning import gaps
+from sgpmic.learning.preparation import gaps
 
 Floats = np.ndarray
 TRUTH = np.repeat([0, 1, 2], 20)

@@ -12,8 +12,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from sgpmic import EM, SGPMIC, _programs
-from sgpmic.learning import projection
 from sgpmic.learning.em import em_round
+from sgpmic.learning.prediction import projection
 
 QUICK = {
     "committee": None,

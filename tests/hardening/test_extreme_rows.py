@@ -9,7 +9,7 @@ import pytest
 from tests.cli.helpers import values
 
 from sgpmic import SGPMIC
-from sgpmic.learning.reference import answer_alike
+from sgpmic.learning.prediction.reference import answer_alike
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

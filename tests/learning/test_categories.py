@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
-from sgpmic.learning.categories import committee_view, find_categories
-from sgpmic.learning.committee import take_vote
-from sgpmic.learning.units import measure_units
+from sgpmic.learning.committee.voting import take_vote
+from sgpmic.learning.preparation.categories import committee_view, find_categories
+from sgpmic.learning.preparation.units import measure_units
 from sgpmic.parallel.group import ProcessGroup
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sgpmic.learning.cluster_normals import (
+from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
     best_share,
     fit_normals,
     left_out_log_density,
     mixed,
 )
-from sgpmic.learning.completion import fit_factors
+from sgpmic.learning.preparation.completion import fit_factors
 
 
 def two_clouds(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import scale
 
-from sgpmic.learning.committee import Vote, count, cut_of, nearest_others, take_vote
-from sgpmic.learning.modes import cluster_by_modes, find_hills
+from sgpmic.learning.committee.modes import cluster_by_modes, find_hills
+from sgpmic.learning.committee.voting import Vote, count, cut_of, nearest_others, take_vote
 
 Ints = NDArray[np.int64]
 

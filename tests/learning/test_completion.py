@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
-from sgpmic.learning import completion
-from sgpmic.learning.completion import FactorModel, fill_from_nearest, fit_factors
-from sgpmic.learning.imputation import learn_imputer
+from sgpmic.learning.prediction.imputation import learn_imputer
+from sgpmic.learning.preparation import completion
+from sgpmic.learning.preparation.completion import FactorModel, fill_from_nearest, fit_factors
 
 
 def low_rank(n_rows: int = 300, noise: float = 0.1, seed: int = 0) -> np.ndarray:

@@ -16,8 +16,8 @@ from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
-from sgpmic.learning.embeddings import METHODS, _join_pieces, _neighbour_graph, embed
-from sgpmic.learning.memberships import fuzzy_c_means
+from sgpmic.learning.start.embeddings import METHODS, _join_pieces, _neighbour_graph, embed
+from sgpmic.learning.start.memberships import fuzzy_c_means
 
 Floats = NDArray[np.float64]
 

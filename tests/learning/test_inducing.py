@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from sklearn.cluster import KMeans
 
-from sgpmic.learning.inducing import METHODS, choose_inducing
+from sgpmic.learning.start.inducing import METHODS, choose_inducing
 
 Floats = NDArray[np.float64]
 

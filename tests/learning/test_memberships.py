@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning.memberships import (
+from sgpmic.learning.start.memberships import (
     METHODS,
     _fuzzy_iterations,
     fuzzy_c_means,

@@ -15,8 +15,7 @@ import scipy.optimize  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgpmic.learning import lbfgs, scg
-from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.optimisers import OptimiserResult, lbfgs, scg
 
 Objective = Callable[[Any], jax.Array]
 

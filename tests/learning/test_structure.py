@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic.learning import how_many
-from sgpmic.learning.how_many import choose_number, count_modes, gather_evidence
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.structure import Structure, choose_dimensions, examine
-from sgpmic.learning.units import measure_units
+from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.structure import how_many
+from sgpmic.learning.structure.examination import Structure, choose_dimensions, examine
+from sgpmic.learning.structure.how_many import choose_number, count_modes, gather_evidence
 from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]

@@ -9,10 +9,10 @@ from scipy.optimize import linprog
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning import reference_noise
-from sgpmic.learning.reference_noise import GRID, quantiles
-from sgpmic.learning.separation import LOGNORMAL_SHIFTS, dip, two_group_gain, widest_gap
-from sgpmic.learning.support import Support, structure_support
+from sgpmic.learning.structure import reference_noise
+from sgpmic.learning.structure.reference_noise import GRID, quantiles
+from sgpmic.learning.structure.separation import LOGNORMAL_SHIFTS, dip, two_group_gain, widest_gap
+from sgpmic.learning.structure.support import Support, structure_support
 
 
 def scaled(X: np.ndarray) -> np.ndarray:

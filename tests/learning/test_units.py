@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
-from sgpmic.learning.units import measure_units
+from sgpmic.learning.preparation.units import measure_units
 from sgpmic.parallel.group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgpmic.learning.committee import Vote
+from sgpmic.learning.committee.on_tables import vote_on
+from sgpmic.learning.committee.voting import Vote
+from sgpmic.learning.preparation.units import measure_units
 from sgpmic.learning.settings import Committee
-from sgpmic.learning.units import measure_units
-from sgpmic.learning.votes import vote_on
 from sgpmic.parallel.group import ProcessGroup
 
 

@@ -16,8 +16,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
+from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.settings import Start
-from sgpmic.learning.units import Units
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.latent_map import (
     boundary_segments,

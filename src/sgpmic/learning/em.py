@@ -31,10 +31,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
-from sgpmic.learning import lbfgs, scg
-from sgpmic.learning._trees import is_finite
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
-from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.optimisers import lbfgs, scg
+from sgpmic.learning.optimisers._trees import is_finite
+from sgpmic.learning.optimisers.protocol import OptimiserResult
 from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,

@@ -59,10 +59,10 @@ from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
-from sgpmic.learning._trees import is_finite, select
 from sgpmic.learning.em import MINIMISERS, Parameters, RoundInfo, State, mappings_of, settle
 from sgpmic.learning.latent import closed_forms, log_prior_of
-from sgpmic.learning.optimisers import OptimiserResult
+from sgpmic.learning.optimisers._trees import is_finite, select
+from sgpmic.learning.optimisers.protocol import OptimiserResult
 from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,

@@ -10,17 +10,17 @@ import numpy as np
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.arrangement import Arrangement
-from sgpmic.learning.committee import Vote
+from sgpmic.learning.committee.voting import Vote
 from sgpmic.learning.em import State, last_e_step
-from sgpmic.learning.gaps import features_seen
-from sgpmic.learning.initial_states import InitialStates
-from sgpmic.learning.predictor import Predictor
+from sgpmic.learning.prediction.predictor import Predictor
+from sgpmic.learning.prediction.reference import answer_alike, make_reference, sample_numbers
+from sgpmic.learning.preparation.arrangement import Arrangement
+from sgpmic.learning.preparation.gaps import features_seen
 from sgpmic.learning.progress import announce
-from sgpmic.learning.reference import answer_alike, make_reference, sample_numbers
 from sgpmic.learning.snapshots import Outcome
-from sgpmic.learning.starts import PlannedStart
-from sgpmic.learning.structure import Structure
+from sgpmic.learning.start.initial_states import InitialStates
+from sgpmic.learning.start.starts import PlannedStart
+from sgpmic.learning.structure.examination import Structure
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
 

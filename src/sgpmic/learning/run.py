@@ -15,21 +15,26 @@ from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision
 from sgpmic.kernels import RBF
-from sgpmic.learning.arrangement import AS_GIVEN, ArrangedCheckpoint, Arrangement, arrange
-from sgpmic.learning.categories import View, committee_view
-from sgpmic.learning.committee import Vote
+from sgpmic.learning.committee.on_tables import vote_on
+from sgpmic.learning.committee.voting import Vote
 from sgpmic.learning.em import State
-from sgpmic.learning.gaps import complete_rows, has_gaps, with_gaps
-from sgpmic.learning.initial_states import InitialStates
+from sgpmic.learning.preparation.arrangement import (
+    AS_GIVEN,
+    ArrangedCheckpoint,
+    Arrangement,
+    arrange,
+)
+from sgpmic.learning.preparation.categories import View, committee_view
+from sgpmic.learning.preparation.gaps import complete_rows, has_gaps, with_gaps
+from sgpmic.learning.preparation.units import Units, all_alike, measure_units
 from sgpmic.learning.progress import announce, listening, print_progress
 from sgpmic.learning.result import Learned, Result, finish
 from sgpmic.learning.rounds import Loop, run_rounds
 from sgpmic.learning.settings import FitSettings, Start
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot
-from sgpmic.learning.starts import PlannedStart, agreements, choose, plan_starts
-from sgpmic.learning.structure import Structure, count_components, examine
-from sgpmic.learning.units import Units, all_alike, measure_units
-from sgpmic.learning.votes import vote_on
+from sgpmic.learning.start.initial_states import InitialStates
+from sgpmic.learning.start.starts import PlannedStart, agreements, choose, plan_starts
+from sgpmic.learning.structure.examination import Structure, count_components, examine
 from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]

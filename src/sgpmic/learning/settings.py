@@ -27,13 +27,13 @@ from sgpmic.learning.constraints import (
     PathOrNone,
     WholeNumber,
 )
-from sgpmic.learning.embeddings import METHODS as EMBEDDINGS
-from sgpmic.learning.embeddings import PIECES
-from sgpmic.learning.gaps import has_gaps, refuse_empty_rows
-from sgpmic.learning.inducing import METHODS as INDUCING
-from sgpmic.learning.memberships import METHODS as MEMBERSHIPS
 from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.preparation.gaps import has_gaps, refuse_empty_rows
 from sgpmic.learning.progress import Callback
+from sgpmic.learning.start.embeddings import METHODS as EMBEDDINGS
+from sgpmic.learning.start.embeddings import PIECES
+from sgpmic.learning.start.inducing import METHODS as INDUCING
+from sgpmic.learning.start.memberships import METHODS as MEMBERSHIPS
 from sgpmic.model.rows import padded_clusters
 from sgpmic.parallel.group import ProcessGroup
 
@@ -136,9 +136,9 @@ class Committee(Settings):
 
     k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
     short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
-    that they cut (:mod:`sgpmic.learning.committee`). Their shares of votes are the prior of every
-    row's cluster. With a committee, rows and features may come in any order: results are the same
-    (:mod:`sgpmic.learning.arrangement`).
+    that they cut (:mod:`sgpmic.learning.committee.voting`). Their shares of votes are the prior of
+    every row's cluster. With a committee, rows and features may come in any order: results are the
+    same (:mod:`sgpmic.learning.preparation.arrangement`).
 
     Parameters
     ----------

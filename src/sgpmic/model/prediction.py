@@ -9,7 +9,7 @@ and a row y with latent point x has the joint density
 
 .. math:: p(y, x) = \sum_m \pi_m N(x|\bar x_m, C_m)\, N(y | \bar f_m(x), (v_m(x) + 1/\beta) I).
 
-Finding the x of a row is :mod:`sgpmic.learning.projection`'s work.
+Finding the x of a row is :mod:`sgpmic.learning.prediction.projection`'s work.
 
 A row that was fitted has shaped the mapping and is described better than a new one. Without it
 (:func:`left_out`), :math:`A_m` loses :math:`\beta s k k^\top` and :math:`W_m` loses

@@ -14,11 +14,11 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import KERNELS, stacked_like
-from sgpmic.learning.predictor import Predictor
-from sgpmic.learning.reference import Reference
-from sgpmic.learning.sparse import Reduction
-from sgpmic.learning.support import Support
-from sgpmic.learning.units import Units
+from sgpmic.learning.prediction.predictor import Predictor
+from sgpmic.learning.prediction.reference import Reference
+from sgpmic.learning.preparation.sparse import Reduction
+from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.structure.support import Support
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from sgpmic.learning.embeddings import embed
+from sgpmic.learning.start.embeddings import embed
 from sgpmic.paper.methods.base import Clustering, Method, Problem, cluster_embedding
 
 

@@ -3,7 +3,7 @@
 A row that was trained on has its place already: it is recognised by a fingerprint of its values
 and gets its fitted coordinates and memberships. Any other row starts from the latent points of
 its nearest neighbours among (a sample of) the training rows. Where there are gaps, neighbours are
-found with the expectations of missing cells (:mod:`sgpmic.learning.completion`).
+found with the expectations of missing cells (:mod:`sgpmic.learning.preparation.completion`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.completion import FactorModel, fit_factors
 from sgpmic.learning.points import falling_weights
+from sgpmic.learning.preparation.completion import FactorModel, fit_factors
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000

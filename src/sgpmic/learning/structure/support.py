@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.learning import reference_noise as noise
-from sgpmic.learning.separation import DIP_VALUES, PARTS, separations
+from sgpmic.learning.structure import reference_noise as noise
+from sgpmic.learning.structure.separation import DIP_VALUES, PARTS, separations
 
 #: The chance of calling noise clusters that is accepted.
 LEVEL = 0.05

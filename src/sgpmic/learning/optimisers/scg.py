@@ -25,10 +25,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sgpmic.learning import _trees as trees
-from sgpmic.learning import optimisers
-from sgpmic.learning._trees import PyTree, or_one
-from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimisers import _trees as trees
+from sgpmic.learning.optimisers import protocol
+from sgpmic.learning.optimisers._trees import PyTree, or_one
+from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -302,5 +302,5 @@ def _probe(dtype: jnp.dtype) -> float:
     return trees.machine_epsilon(dtype) ** 0.3
 
 
-#: :func:`sgpmic.learning.optimisers.minimise` by scaled conjugate gradients.
-minimise = partial(optimisers.minimise, Optimiser(init, step, lambda state: state.result))
+#: :func:`sgpmic.learning.optimisers.protocol.minimise` by scaled conjugate gradients.
+minimise = partial(protocol.minimise, Optimiser(init, step, lambda state: state.result))

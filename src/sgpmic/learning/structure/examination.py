@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic.learning.how_many import NumberOfClusters, choose_number
+from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.progress import announce
-from sgpmic.learning.support import Support, structure_support
-from sgpmic.learning.units import Units
+from sgpmic.learning.structure.how_many import NumberOfClusters, choose_number
+from sgpmic.learning.structure.support import Support, structure_support
 from sgpmic.parallel.group import ProcessGroup
 
 Floats = NDArray[np.float64]

@@ -38,7 +38,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.modes import cluster_by_modes
+from sgpmic.learning.committee.modes import cluster_by_modes
 from sgpmic.learning.progress import announce
 
 Floats = NDArray[np.float64]

@@ -16,18 +16,18 @@ from scipy.spatial import KDTree
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning import projection
-from sgpmic.learning.cluster_normals import (
+from sgpmic.learning.prediction import projection
+from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
     best_share,
     fit_normals,
     left_out_log_density,
     mixed,
 )
-from sgpmic.learning.completion import fit_factors
-from sgpmic.learning.imputation import Imputation, Imputer, learn_imputer
-from sgpmic.learning.reference import Reference
-from sgpmic.learning.units import Units
+from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
+from sgpmic.learning.prediction.reference import Reference
+from sgpmic.learning.preparation.completion import fit_factors
+from sgpmic.learning.preparation.units import Units
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, padded_clusters, padded_features

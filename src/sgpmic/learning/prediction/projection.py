@@ -26,7 +26,7 @@ from jax import Array
 
 from sgpmic._programs import compiled
 from sgpmic._types import Floats
-from sgpmic.learning import scg
+from sgpmic.learning.optimisers import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 from sgpmic.model.rows import pad_rows

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.structure import choose_dimensions, rows_to_look_at
-from sgpmic.learning.units import Units
+from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.structure.examination import choose_dimensions, rows_to_look_at
 from sgpmic.parallel.group import ProcessGroup
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.

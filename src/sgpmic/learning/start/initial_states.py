@@ -11,9 +11,10 @@ import numpy as np
 from sgpmic._runtime import double_precision, with_numerics
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, stack
-from sgpmic.learning.categories import View
 from sgpmic.learning.em import StartArrays, State, first_state
-from sgpmic.learning.predictor import Predictor, pad_mixture, scale_kernels
+from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_kernels
+from sgpmic.learning.preparation.categories import View
+from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.rounds import Loop
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.snapshots import (
@@ -23,9 +24,8 @@ from sgpmic.learning.snapshots import (
     state_template,
     with_rows,
 )
-from sgpmic.learning.start_values import start_values
-from sgpmic.learning.starts import PlannedStart
-from sgpmic.learning.units import Units
+from sgpmic.learning.start.start_values import start_values
+from sgpmic.learning.start.starts import PlannedStart
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import pad
 from sgpmic.parallel.group import ProcessGroup

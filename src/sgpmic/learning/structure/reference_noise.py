@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special, stats
 
 from sgpmic.learning.points import Floats
-from sgpmic.learning.separation import convex_minorant
+from sgpmic.learning.structure.separation import convex_minorant
 
 #: Draws one table of noise.
 Draw = Callable[[np.random.Generator], Floats]

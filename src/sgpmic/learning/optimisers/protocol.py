@@ -1,10 +1,10 @@
 """What the optimisers share: the loop, its result and the ``init``/``step`` protocol.
 
-An optimiser is two functions on a state of its own (:mod:`sgpmic.learning.scg`,
-:mod:`sgpmic.learning.lbfgs`): ``init`` makes the first state, ``step`` takes the objective at the
-point that the state asked for and returns the next one. The loop calls the objective at one place
-only, in the body of one ``lax.while_loop``: a large objective is compiled once, and no number goes
-back to the host between iterations.
+An optimiser is two functions on a state of its own (:mod:`sgpmic.learning.optimisers.scg`,
+:mod:`sgpmic.learning.optimisers.lbfgs`): ``init`` makes the first state, ``step`` takes the
+objective at the point that the state asked for and returns the next one. The loop calls the
+objective at one place only, in the body of one ``lax.while_loop``: a large objective is compiled
+once, and no number goes back to the host between iterations.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning import _trees as trees
-from sgpmic.learning._trees import PyTree
+from sgpmic.learning.optimisers import _trees as trees
+from sgpmic.learning.optimisers._trees import PyTree
 
 ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
 

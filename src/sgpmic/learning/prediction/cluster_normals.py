@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from sgpmic._types import Bools, Floats
-from sgpmic.learning.completion import FactorModel
+from sgpmic.learning.preparation.completion import FactorModel
 
 #: Parts that rows are divided into to be left out.
 _FOLDS = 5

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.learning.categories import find_categories
 from sgpmic.learning.em import State
+from sgpmic.learning.preparation.categories import find_categories
+from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.snapshots import CheckpointWriter, Snapshot, by_row, with_rows
-from sgpmic.learning.units import Units
 from sgpmic.model.prediction import Posterior
 from sgpmic.parallel.group import ProcessGroup
 

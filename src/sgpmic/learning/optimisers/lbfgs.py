@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning import _trees as trees
-from sgpmic.learning import optimisers
-from sgpmic.learning._trees import PyTree, or_one
-from sgpmic.learning.optimisers import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimisers import _trees as trees
+from sgpmic.learning.optimisers import protocol
+from sgpmic.learning.optimisers._trees import PyTree, or_one
+from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -333,5 +333,5 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     return vector
 
 
-#: :func:`sgpmic.learning.optimisers.minimise` by limited-memory BFGS.
-minimise = partial(optimisers.minimise, Optimiser(init, step, finish))
+#: :func:`sgpmic.learning.optimisers.protocol.minimise` by limited-memory BFGS.
+minimise = partial(protocol.minimise, Optimiser(init, step, finish))

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
-from sgpmic.learning.inducing import choose_inducing
-from sgpmic.learning.memberships import initial_memberships
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.settings import Start
-from sgpmic.learning.starts import PlannedStart
+from sgpmic.learning.start.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
+from sgpmic.learning.start.inducing import choose_inducing
+from sgpmic.learning.start.memberships import initial_memberships
+from sgpmic.learning.start.starts import PlannedStart
 from sgpmic.parallel.group import ProcessGroup
 
 #: Of more rows than this, a start is made from a sample.

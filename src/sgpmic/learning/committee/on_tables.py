@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.categories import find_categories
-from sgpmic.learning.committee import OwnFit, Vote, take_vote
+from sgpmic.learning.committee.voting import OwnFit, Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
+from sgpmic.learning.preparation.categories import find_categories
+from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.settings import Committee
-from sgpmic.learning.units import Units
 from sgpmic.parallel.group import ProcessGroup
 
 #: Short fits of the model see at most this many rows.

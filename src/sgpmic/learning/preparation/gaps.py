@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from sgpmic._types import Bools, Floats
-from sgpmic.learning.completion import MOST_ROWS, fill_from_nearest, fit_factors
-from sgpmic.learning.units import Units
+from sgpmic.learning.preparation.completion import MOST_ROWS, fill_from_nearest, fit_factors
+from sgpmic.learning.preparation.units import Units
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
 from sgpmic.parallel.group import ProcessGroup, gathered

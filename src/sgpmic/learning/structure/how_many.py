@@ -1,7 +1,7 @@
 """How many clusters: what a committee, the density and mixtures say of every number.
 
-For every number of clusters k the committee votes (:mod:`sgpmic.learning.committee`), without fits
-of the model. Five figures speak for a number:
+For every number of clusters k the committee (:mod:`sgpmic.learning.committee.voting`) votes without
+fits of the model. Five figures speak for a number:
 
 - the **certainty**, the mean of the rows' largest shares: high where different clusterings agree
   and cut few links between neighbours;
@@ -9,14 +9,14 @@ of the model. Five figures speak for a number:
 - how much more of the neighbour graph is cut with one cluster more (the logarithm of the ratio):
   where all clusters have been told apart, the next cut goes through the midst of one;
 - how near k is to the number of **modes** of the density, counted by their prominence
-  (:mod:`sgpmic.learning.modes`): −|log(k / modes)|;
+  (:mod:`sgpmic.learning.committee.modes`): −|log(k / modes)|;
 - how near a Gaussian mixture of k components comes to the lowest BIC: minus the logarithm of the
   difference.
 
 Their weights were learned by a multinomial logit on problems whose number is known
 (``benchmarks/how_many.py --learn``). So what comes out is a **probability** of every number, given
 that there is more than one cluster. One is the answer where the rows look like noise
-(:mod:`sgpmic.learning.support`).
+(:mod:`sgpmic.learning.structure.support`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from sgpmic.learning.committee import (
+from sgpmic.learning.committee.modes import find_hills
+from sgpmic.learning.committee.voting import (
     LEAST_CUT,
     MIXTURES,
     Vote,
@@ -39,7 +40,6 @@ from sgpmic.learning.committee import (
     principal_components,
     take_vote,
 )
-from sgpmic.learning.modes import find_hills
 from sgpmic.learning.progress import announce, listening
 
 Floats = NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""Different clusterings that vote."""

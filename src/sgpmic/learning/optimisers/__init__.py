@@ -1,0 +1,1 @@
+"""Scaled conjugate gradients and L-BFGS, one step at a time."""

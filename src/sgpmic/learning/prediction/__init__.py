@@ -1,0 +1,1 @@
+"""Answers for new rows, and cells that are missing."""

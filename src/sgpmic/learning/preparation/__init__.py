@@ -1,0 +1,1 @@
+"""What is made of the rows before anything is learned: units, order, categories, gaps."""

@@ -1,0 +1,1 @@
+"""Where learning starts: embeddings, memberships, inducing points."""

@@ -1,0 +1,1 @@
+"""What a table supports: clusters at all, how many, how many dimensions."""

@@ -15,7 +15,8 @@ import scipy.optimize  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgpmic.learning.optimisers import OptimiserResult, lbfgs, scg
+from sgpmic.learning.optimisers import lbfgs, scg
+from sgpmic.learning.optimisers.protocol import OptimiserResult
 
 Objective = Callable[[Any], jax.Array]
 

@@ -20,14 +20,14 @@ def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[Ints, Floa
     """
     centre = sample.mean(axis=0)  # keeps squares from losing digits to a large offset
     # In the tens of dimensions a search tree looks at nearly every point as well, one by one.
-    search = NearestNeighbors(n_neighbors=min(k, len(sample)), algorithm="brute")
-    search.fit(sample - centre)
-    places, weights = [], []
+    k = min(k, len(sample))
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample - centre)
+    places, weights = np.empty((len(rows), k), np.int64), np.empty((len(rows), k))
     for first in range(0, len(rows), _PART):
-        part = rows[first : first + _PART]
-        found = search.kneighbors(part - centre, return_distance=False)
+        here = slice(first, first + _PART)
+        part = rows[here]
+        places[here] = search.kneighbors(part - centre, return_distance=False)
         # From the differences: the search's own products have lost the digits of close neighbours.
-        squares = [np.sum((part - sample[place]) ** 2, axis=1) for place in found.T]
-        places.append(found)
-        weights.append(falling_weights(np.stack(squares, axis=1), 1.0))
-    return np.concatenate(places), np.concatenate(weights)
+        squares = [np.sum((part - sample[place]) ** 2, axis=1) for place in places[here].T]
+        weights[here] = falling_weights(np.stack(squares, axis=1), 1.0)
+    return places, weights

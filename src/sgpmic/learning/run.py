@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import double_precision
+from sgpmic._types import Floats
 from sgpmic.kernels import RBF
 from sgpmic.learning.committee.on_tables import vote_on
 from sgpmic.learning.committee.voting import Vote
@@ -36,8 +37,6 @@ from sgpmic.learning.start.initial_states import InitialStates
 from sgpmic.learning.start.starts import PlannedStart, agreements, choose, plan_starts
 from sgpmic.learning.structure.examination import Structure, count_components, examine
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: A short fit of the model, to vote in the committee: rounds and inducing points, at most.
 _OWN_ROUNDS, _OWN_INDUCING = 3, 30

@@ -38,11 +38,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.committee.modes import cluster_by_modes
 from sgpmic.learning.progress import announce
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Neighbours that the weights, and the modes, look at.
 N_NEIGHBORS = 10

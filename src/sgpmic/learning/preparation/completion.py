@@ -21,10 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-Floats = NDArray[np.float64]
+from sgpmic._types import Floats
 
 #: Factors, at most, and how many rows there have to be for each.
 MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4

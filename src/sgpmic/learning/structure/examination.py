@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic._types import Floats
 from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.progress import announce
 from sgpmic.learning.structure.how_many import NumberOfClusters, choose_number
 from sgpmic.learning.structure.support import Support, structure_support
 from sgpmic.parallel.group import ProcessGroup
-
-Floats = NDArray[np.float64]
 
 #: At most this many rows are looked at, always the same: no seed changes the answer.
 MOST_ROWS = 1000

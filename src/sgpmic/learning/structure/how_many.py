@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
+from sgpmic._types import Floats, Ints
 from sgpmic.learning.committee.modes import find_hills
 from sgpmic.learning.committee.voting import (
     LEAST_CUT,
@@ -41,9 +41,6 @@ from sgpmic.learning.committee.voting import (
     take_vote,
 )
 from sgpmic.learning.progress import announce, listening
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Numbers of clusters that are tried, at least; more where the density has more modes.
 MOST_CLUSTERS = 12

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 # Two virtual devices, so that code for several devices is exercised on every machine; loops fused
-# as our own programs have them, also in programs that tests compile (see _programs.py); programs
+# as our own programs have them, also in programs that tests compile (see _programs/compiling.py); programs
 # compiled in one piece, which takes less time in all than in pieces side by side. XLA reads the
 # variable once, when JAX first starts a backend.
 _FLAGS = {
@@ -30,6 +30,7 @@ for _name, _value in _FLAGS.items():
 _PACKED = "compiled-zstd" if sys.version_info >= (3, 14) else "compiled"
 COMPILED = Path(__file__).parents[1] / ".pytest_cache" / _PACKED
 os.environ |= {
+    "SGPMIC_CACHE_DIR": str(COMPILED.parent / "programs"),
     "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic import _programs
+from sgpmic._programs import compiling
 
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a program that takes some memory for every shape."""
-    monkeypatch.setattr(_programs, "_programs", [])
-    monkeypatch.setattr(_programs._Program, "memory", 0)
+    monkeypatch.setattr(compiling, "_programs", [])
+    monkeypatch.setattr(compiling._Program, "memory", 0)
 
-    @_programs.compiled()
+    @compiling.compiled()
     def long(x: jax.Array) -> jax.Array:
         for i in range(12):
             x = jnp.sort(jnp.sin(x * i)[::-1].cumsum())
@@ -29,24 +29,24 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_growth_is_counted_once_for_every_shape(program: Any) -> None:
     program(np.ones(3, np.float32))
-    first = _programs._Program.memory
+    first = compiling._Program.memory
     assert first > 0
     program(np.ones(3, np.float32))
-    assert _programs._Program.memory == first, "nothing was compiled"
+    assert compiling._Program.memory == first, "nothing was compiled"
     for size in range(4, 8):
         program(np.ones(size, np.float32))
-    assert _programs._Program.memory > first
+    assert compiling._Program.memory > first
 
 
 def test_programs_that_take_too_much_are_let_go(
     program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(np.ones(3, np.float32))
-    _programs.release_programs()
-    assert program._cache_size() == 1, "they do not take too much"
-    monkeypatch.setattr(_programs, "MOST_MEMORY", _programs._Program.memory - 1)
-    _programs.release_programs()
-    assert program._cache_size() == 0
-    assert _programs._Program.memory == 0
+    compiling.release_programs()
+    assert len(program) == 1, "they do not take too much"
+    monkeypatch.setattr(compiling, "MOST_MEMORY", compiling._Program.memory - 1)
+    compiling.release_programs()
+    assert len(program) == 0
+    assert compiling._Program.memory == 0
     program(np.ones(3, np.float32))
-    assert program._cache_size() == 1
+    assert len(program) == 1

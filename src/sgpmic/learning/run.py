@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._runtime import double_precision
+from sgpmic._runtime import double_precision, one_blas_thread
 from sgpmic._types import Floats
 from sgpmic.kernels import RBF
 from sgpmic.learning.committee.on_tables import vote_on
@@ -76,7 +76,8 @@ def run(
     previous : State or None
         Of an earlier result, to start from.
     """
-    return finish(*_fit(settings, Y, group, random_state, checkpoint, previous), random_state)
+    with one_blas_thread():  # the same numbers on any machine, whatever else runs on it
+        return finish(*_fit(settings, Y, group, random_state, checkpoint, previous), random_state)
 
 
 def _fit(

@@ -34,13 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import AgglomerativeClustering, KMeans, SpectralClustering
-from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.committee.modes import cluster_by_modes
 from sgpmic.learning.progress import announce
+from sgpmic.learning.start.starts import rand_index
 
 #: Neighbours that the weights, and the modes, look at.
 N_NEIGHBORS = 10
@@ -179,9 +179,14 @@ def _without(partitions: dict[str, Ints], known: Sequence[Ints]) -> dict[str, In
 
 def _told_by(known: Ints, labels: Ints) -> float:
     """Return the share of rows that have the commonest label of their known part."""
-    table = np.zeros((known.max() + 1, labels.max() + 1))
-    np.add.at(table, (known, labels), 1.0)
-    return float(table.max(axis=1).sum() / len(labels))
+    return float(_in_common(known, labels).max(axis=1).sum() / len(labels))
+
+
+def _in_common(one: Ints, other: Ints) -> Floats:
+    """Return how many rows every two clusters of two partitions have in common."""
+    table = np.zeros((one.max() + 1, other.max() + 1))
+    np.add.at(table, (one, other), 1.0)
+    return table
 
 
 def nearest_others(Y: Floats) -> tuple[Floats, Ints]:
@@ -317,7 +322,7 @@ def count(partitions: dict[str, Ints], n_clusters: int, neighbours: Ints) -> Vot
     # A vote without a dissenter is no certainty either.
     doubt = max(doubt, 1.0 / (len(outcome) + 1.0))
     members = tuple(
-        Member(name, labels, float(c), float(w), float(adjusted_rand_score(outcome, labels)))
+        Member(name, labels, float(c), float(w), rand_index(_in_common(outcome, labels)))
         for (name, labels), c, w in zip(partitions.items(), cuts, weights, strict=True)
     )
     return Vote((1.0 - doubt) * shares + doubt / n_clusters, members, cut)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,11 @@ PLAUSIBLE = 0.3
 _SHUFFLED, _QUANTILE = 20, 0.95
 # Rows whose singular values are found directly; of more, by way of their products.
 _MOST_DECOMPOSED = 100_000
+
+#: What was found out about tables, the latest last: a grid search fits the same rows many times.
+_found: dict[Any, Any] = {}
+_MOST_REMEMBERED = 64
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -91,15 +97,25 @@ def examine(
     numbers = rows_to_look_at(group.n_rows)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
-    found = None
+    found = number = None
     if support or clusters:
         announce("looking for clusters at all")
-        found = structure_support(sample)
-    number = None
+        found = _once(structure_support, sample)
     if clusters and found is not None:
-        plausible = found.p_value <= PLAUSIBLE
-        number = choose_number(sample, plausible=plausible)
-    return Structure(found, number, choose_dimensions(sample) if dimensions else None)
+        number = _once(choose_number, sample, plausible=found.p_value <= PLAUSIBLE)
+    return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
+
+
+def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
+    """Return what there is to find out about a table; what was found out lately is remembered."""
+    digest = hashlib.sha256(sample.tobytes()).hexdigest()
+    key = (find.__name__, sample.shape, digest, *options.items())
+    if key not in _found:
+        if len(_found) >= _MOST_REMEMBERED:
+            _found.pop(next(iter(_found)), None)
+        _found[key] = find(sample, **options)
+    found: _R = _found[key]
+    return found
 
 
 def choose_dimensions(

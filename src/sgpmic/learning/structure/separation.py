@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
+from scipy.optimize import isotonic_regression
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import expit
 
@@ -36,17 +37,12 @@ LOGNORMAL_SHIFTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 def convex_minorant(x: Floats, y: Floats) -> Ints:
     """Return the places of the points that the greatest convex minorant touches; ``x`` rises."""
-    xs, ys = x.tolist(), y.tolist()
-    kept = [0]
-    for i in range(1, len(xs)):
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
-            # The slope may not fall from a–b to b–i.
-            if (ys[b] - ys[a]) * (xs[i] - xs[b]) < (ys[i] - ys[b]) * (xs[b] - xs[a]):
-                break
-            kept.pop()
-        kept.append(i)
-    return np.array(kept)
+    if len(x) < 2:
+        return np.arange(len(x))
+    steps = np.maximum(np.diff(x), 1e-300)  # radii to a high power can be equal
+    # Its slopes are those between neighbours, made to rise.
+    places: Ints = isotonic_regression(np.diff(y) / steps, weights=steps).blocks
+    return places
 
 
 def dip(values: Floats) -> float:
@@ -89,25 +85,28 @@ def dip(values: Floats) -> float:
 def halves(Z: Floats) -> Floats:
     """Return the direction between the two clusters of 2-means; the rows are centred."""
     n = len(Z)
-    first = Z[:, 0]
-    starts = [first > 0, first > first.std(), first < -first.std()]
+    first, spread = Z[:, 0], Z[:, 0].std()
+    starts = [first > 0, first > spread, first < -spread]
     if Z.shape[1] > 1:
         starts.append(Z[:, 1] > 0)
+    sides = np.array(starts)  # of all starts at once
     best, direction = -1.0, np.eye(Z.shape[1])[0]
-    for side in starts:
-        for _ in range(LLOYD_STEPS):
-            size = np.count_nonzero(side)
-            if size in (0, n):
-                break
-            total = side @ Z
-            a, b = total / size, -total / (n - size)
-            between = total @ total * (1.0 / size + 1.0 / (n - size))
-            moved = Z @ (a - b) > (a @ a - b @ b) / 2.0
-            if between > best:
-                best, direction = between, a - b
-            if np.array_equal(moved, side):
-                break
-            side = moved
+    for _ in range(LLOYD_STEPS):
+        size = np.count_nonzero(sides, axis=1)
+        two = (size > 0) & (size < n)
+        sides, size = sides[two], size[two]
+        if not len(sides):
+            break
+        # The means are total / size and −total / (n − size).
+        total = sides.astype(np.float64) @ Z
+        square = np.sum(total**2, axis=1)
+        here, there = 1.0 / size, 1.0 / (n - size)
+        between = square * (here + there)
+        top = between.argmax()
+        if between[top] > best:
+            best, direction = between[top], total[top] * (here + there)[top]
+        moved = total @ Z.T > (square * (here - there) / 2.0)[:, None]
+        sides = moved[np.any(moved != sides, axis=1)]
     return direction
 
 
@@ -177,20 +176,19 @@ def widest_gap(Z: Floats) -> float:
     n = len(Z)
     k = max(3, min(10, n // 20))
     smallest = max(5, int(SMALLEST_SHARE * n))
-    distances = squareform(pdist(Z))
-    core = np.partition(distances, k, axis=1)[:, k]
-    reach = np.maximum(np.maximum(distances, core[:, None]), core)
-    np.fill_diagonal(reach, 0.0)
-    tree = linkage(squareform(reach, checks=False), method="single")
+    distances = pdist(Z)
+    core = np.partition(squareform(distances), k, axis=1)[:, k]
+    one, other = np.triu_indices(n, 1)
+    tree = linkage(np.maximum(distances, np.maximum(core[one], core[other])), method="single")
     sizes = np.concatenate([np.ones(n), tree[:, 3]])
+    merged = tree[:, :2].astype(np.int64)
+    smaller = np.where(sizes[merged[:, 0]] < sizes[merged[:, 1]], merged[:, 0], merged[:, 1])
     # Equal rows have no distance: without a floor two of them would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
     best = 0.0
-    for a, b, height, _ in tree:
-        small = int(a if sizes[int(a)] < sizes[int(b)] else b)
-        if sizes[small] >= smallest:
-            inner = np.median(core[_members(tree, small)])
-            best = max(best, float(np.log((height + floor) / (inner + floor))))
+    for merge in np.flatnonzero(sizes[smaller] >= smallest):
+        inner = np.median(core[_members(tree, smaller[merge])])
+        best = max(best, float(np.log((tree[merge, 2] + floor) / (inner + floor))))
     return best
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import settings
 
 # Two virtual devices, so that code for several devices is exercised on every machine; loops fused
-# as our own programs have them, also in programs that tests compile (see _programs/compiling.py); programs
-# compiled in one piece, which takes less time in all than in pieces side by side. XLA reads the
-# variable once, when JAX first starts a backend.
+# as our own programs have them (_programs/compiling.py), also in programs that tests compile;
+# programs compiled in one piece, which takes less time in all than in pieces side by side. XLA
+# reads the variable once, when JAX first starts a backend.
 _FLAGS = {
     "xla_force_host_platform_device_count": "2",
     "xla_cpu_use_fusion_emitters": "false",
@@ -58,6 +58,21 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+#: What takes longest comes first, so that two processes end together; what waits for processes of
+#: its own beside what never waits.
+_FIRST = ("test_documentation", "parallel", "release", "cli", "estimator", "test_gallery")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by the places of their modules in ``_FIRST``; the others stay behind them."""
+
+    def place(item: pytest.Item) -> int:
+        parts = Path(item.nodeid.partition("::")[0]).with_suffix("").parts
+        return next((i for i, name in enumerate(_FIRST) if name in parts), len(_FIRST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled() -> Iterator[None]:
     """Let go of what was compiled, when a module ends and there is much of it.
@@ -85,13 +100,16 @@ def as_shipped() -> Iterator[None]:
     jax.clear_caches()
 
 
-@pytest.fixture(scope="module")
-def few_shapes() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def few_shapes(request: pytest.FixtureRequest) -> Iterator[None]:
     """Pad tables of up to sixteen features, in up to eight groups, to one shape.
 
-    For modules with tables of many kinds, which otherwise spend their time in the compiler: the
-    grid of shapes is tested elsewhere (estimator/test_programs.py).
+    Half of all the time would go into compiling the same programs for other shapes. Modules that
+    have ``SHAPES_AS_SHIPPED`` test the grid of shapes itself.
     """
+    if hasattr(request.module, "SHAPES_AS_SHIPPED"):
+        yield
+        return
     from sgpmic.model import rows
 
     on_the_grid = rows.round_up

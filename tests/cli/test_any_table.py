@@ -23,11 +23,9 @@ from sgpmic.tables.errors import TableError
 
 N = 24
 
-pytestmark = pytest.mark.usefixtures("few_shapes")
-
 
 def fit(path: Path, out: Path, *options: object) -> Any:
-    return here("fit", path, "-k", 2, "--rounds", 1, "--inducing", 8, "--out", out, *options)
+    return here("fit", path, "-k", 2, "--rounds", 1, "--inducing", 10, "--out", out, *options)
 
 
 def mixed_frame() -> pd.DataFrame:

@@ -186,9 +186,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def results(
-    few_shapes: None, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Path, Done, Done]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Done, Done]]:
     """Fit every table and predict it again, and return folders and what was said."""
     folder = tmp_path_factory.mktemp("awkward")
     found = {}
@@ -199,7 +197,7 @@ def results(
         else:
             table.write(path, {"height": list(map(float, HEIGHT))} | table.columns)
         run = folder / f"run{number}"
-        words = ("fit", path, "-k", 2, "--rounds", 1, "--inducing", 8, "--out", run)
+        words = ("fit", path, "-k", 2, "--rounds", 1, "--inducing", 10, "--out", run)
         fitted = sgpmic(*words, *table.options)
         found[name] = (run, fitted, sgpmic("predict", run, path, "--out", run / "new.csv"))
     return found
@@ -259,7 +257,7 @@ def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
         "colour": [["red", "green"][g] for g in GROUP],
     }
     write_parquet(tmp_path / "t.parquet", columns)
-    words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 8)
+    words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 10)
     done = started(*words, "--id", "name", "--processes", 2, "--out", tmp_path / "two")
     assert done.returncode == 0, said(done)
     alone = here(*words, "--id", "name", "--out", tmp_path / "one")

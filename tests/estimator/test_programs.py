@@ -19,6 +19,8 @@ from sgpmic.kernels import RBF
 from sgpmic.learning.em import Parameters, em_round
 from sgpmic.learning.prediction import projection
 
+SHAPES_AS_SHIPPED = True
+
 QUICK = {
     "committee": None,
     "n_inducing": 10,

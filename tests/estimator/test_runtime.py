@@ -25,10 +25,10 @@ Fit = Callable[..., SGPMIC]
 def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> None:
     em_round.clear_cache()
     quick_fit(table, max_iter=4, tol=0.0)
-    assert em_round._cache_size() == 1
+    assert len(em_round) == 1
     quick_fit(table, max_iter=2, start__n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, start__embedding="pca", tol=0.1)
-    assert em_round._cache_size() == 1
+    assert len(em_round) == 1
 
 
 def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
     em_round.clear_cache()
     quick_fit(table, max_iter=1)
     quick_fit(table, max_iter=1, n_inducing=9)
-    assert em_round._cache_size() == 2
+    assert len(em_round) == 2
     read = Path.read_text
 
     def scarce(path: Path, *arguments: Any, **options: Any) -> str:
@@ -57,7 +57,7 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
 
     monkeypatch.setattr(Path, "read_text", scarce)
     quick_fit(table, max_iter=1)
-    assert em_round._cache_size() == 1
+    assert len(em_round) == 1
 
 
 def run(code: str, timeout: float = 300.0) -> str:

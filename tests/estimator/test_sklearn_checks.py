@@ -23,14 +23,13 @@ FAILING = dict.fromkeys(
         SGPMIC(
             n_clusters=3,
             max_iter=2,
-            n_inducing=8,
+            n_inducing=10,
             em=EM(m_steps=3),
             committee=Committee(own_fits=False),
         )
     ],
     expected_failed_checks=lambda estimator: FAILING,
 )
-@pytest.mark.usefixtures("few_shapes")
 def test_sklearn_convention(estimator: SGPMIC, check: Callable[[SGPMIC], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -17,13 +17,15 @@ import typer
 
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.startup import prepare_process
+from sgpmic.parallel import Job, JobError, find_job, initialize, launch, supervised, together
+from sgpmic.parallel.runtime import divert_runtime_output
+from sgpmic.parallel.watchdog import REFUSED, is_loss
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
-    from sgpmic.parallel import Job
     from sgpmic.parallel.group import ProcessGroup
 
 _T = TypeVar("_T")
@@ -34,9 +36,6 @@ def join_job(processes: int) -> CommandJob:
 
     They run this command again; the process that started them ends with them.
     """
-    from sgpmic.parallel import JobError, find_job, initialize, launch
-    from sgpmic.parallel.runtime import divert_runtime_output
-
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
             start = "from sgpmic.cli.startup import main; main()"
@@ -69,9 +68,6 @@ class CommandJob:
 
         ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
-        from sgpmic.parallel import together
-        from sgpmic.parallel.watchdog import REFUSED, is_loss
-
         with together(self.share[1]):
             result: Any = None
             sentence = ""
@@ -115,8 +111,6 @@ class CommandJob:
     @contextmanager
     def watching(self, model: SGPMIC) -> Iterator[None]:
         """Let learning end where another process is lost or stuck."""
-        from sgpmic.parallel.watchdog import supervised
-
         with supervised(self.share[1]) as callbacks:
             model.set_params(em__callbacks=[*callbacks, *model.em.callbacks])
             yield

@@ -205,6 +205,11 @@ def _join(parts: list[Rows]) -> Rows:
     return Rows(values, [[text for part in reversed(column) for text in part] for column in texts])
 
 
+def row_place(start: int, row: int) -> str:
+    """Return the place of a row in a file without lines; ``start`` rows are in pieces before."""
+    return f"row {start + row + 1}"
+
+
 def check_unique(path: str, names: Sequence[str], place: str = "") -> None:
     """Raise if two columns share a name."""
     twice = [name for name, count in Counter(names).items() if count > 1]

@@ -198,14 +198,14 @@ def without_ending(path: str | os.PathLike[str]) -> str:
 # ------------------------------------------------------------------------------ formats
 
 
-def _first_bytes(path: str, count: int = 64) -> bytes:
+def _first_bytes(path: str) -> bytes:
     """Return how a file starts, after checking that it is there and can be read."""
     start = b""
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISREG(mode):  # a pipe can be read once only, and opening one may wait for ever
             with open(path, "rb") as file:
-                start = file.read(count)
+                start = file.read(64)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise TableError(f"{path}: there is no such file; check the path") from None
     except OSError as error:

@@ -91,9 +91,9 @@ def fit(
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
-    from sgpmic.storage.checkpoints import data_mark  # with JAX, which knows its device now
+    from sgpmic.storage.checkpoints import data_fingerprint  # with JAX, which knows its device now
 
-    fingerprint = job.do(lambda: data_mark(data.values, job.group))
+    fingerprint = job.do(lambda: data_fingerprint(data.values, job.group))
     if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
         wanted = parameters | {"as_published": as_published}
         job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)

@@ -39,7 +39,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     from sgpmic.cli.reading import read_again
     from sgpmic.cli.results import write_report
     from sgpmic.parallel.group import ProcessGroup
-    from sgpmic.storage.checkpoints import data_mark
+    from sgpmic.storage.checkpoints import data_fingerprint
 
     model, record = load_run(folder)
     place = table if table is not None else Path(record["table"])
@@ -49,7 +49,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
         )
     known = record["data"]
     data = read_again(place, known["features"], known["id"], known["label"], encoder=model.encoder_)
-    if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
+    if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
             f"{place} has changed since it was fitted; name the table as it was with --table, "
             "or run sgpmic fit again."

@@ -23,7 +23,7 @@ MOST_COLUMNS = 1_000_000
 _DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
-class Rows(NamedTuple):
+class Block(NamedTuple):
     """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
 
     values: Floats
@@ -81,15 +81,15 @@ class TableReader(ABC):
 
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
-    ) -> Iterator[Rows]:
+    ) -> Iterator[Block]:
         """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
         Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
         error as well.
         """
 
-        def cut(piece: Piece, i: int, end: int) -> Rows:
-            return Rows(piece.values[i:end], [column[i:end] for column in piece.texts])
+        def cut(piece: Piece, i: int, end: int) -> Block:
+            return Block(piece.values[i:end], [column[i:end] for column in piece.texts])
 
         pieces = self._checked_pieces(features, texts)
         sized = ((piece, len(piece.values)) for piece in pieces)
@@ -187,7 +187,7 @@ def _in_blocks(
         yield held
 
 
-def _join(parts: list[Rows]) -> Rows:
+def _join(parts: list[Block]) -> Block:
     """Return several parts as one, with an array of its own.
 
     The list is emptied on the way, so that memory never holds everything twice. It does
@@ -202,7 +202,7 @@ def _join(parts: list[Rows]) -> Rows:
         end -= len(part.values)
         for column, more in zip(texts, part.texts, strict=True):
             column.append(more)
-    return Rows(values, [[text for part in reversed(column) for text in part] for column in texts])
+    return Block(values, [[text for part in reversed(column) for text in part] for column in texts])
 
 
 def row_place(start: int, row: int) -> str:

@@ -13,14 +13,7 @@ import pyarrow.compute as pc
 
 from sgpmic._types import Floats, Ints
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.conversions import (
-    BadCells,
-    Codes,
-    cast_or_none,
-    plain,
-    text_of,
-    to_numbers,
-)
+from sgpmic.tables.conversions import BadCells, Codes, cast_or_none, plain, text_of, to_numbers
 from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
 
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}

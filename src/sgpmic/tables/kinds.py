@@ -121,24 +121,24 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
     decision = Decision(kind)
-    bad: Floats | BadCells | None = None
+    read: Floats | BadCells | None = None
     if kind in ("number", "whole"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
-        bad = cells.read_numbers(decision.decimal)
+        read = cells.read_numbers(decision.decimal)
     elif kind == "date":
         times = not isinstance(cells.read_times(), BadCells) and cells.holds != "empty"
         decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
-        bad = None if times else cells.read_dates(decision.day_first)
+        read = None if times else cells.read_dates(decision.day_first)
     elif kind == "yes_no":
-        bad = cells.read_yes_no()
+        read = cells.read_yes_no()
     elif kind == "ordered":
         decision = _declared_order(cells, order)
-    if isinstance(bad, np.ndarray):
-        decision = replace(decision, wrong=_too_large(bad))
-    if isinstance(bad, BadCells):
+    if isinstance(read, np.ndarray):
+        decision = replace(decision, wrong=_too_large(read))
+    if isinstance(read, BadCells):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
         named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
-        decision = replace(decision, wrong=_not_all(bad, f"is declared as {named}", word))
+        decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
 

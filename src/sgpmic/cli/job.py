@@ -59,6 +59,7 @@ class CommandJob:
     group: ProcessGroup  # who has which rows; known after `meet`
 
     def __init__(self, job: Job) -> None:
+        self._job = job
         self.share = (job.process, job.n_processes)
         self.is_alone = job.n_processes == 1
         self.is_first = job.process == 0
@@ -68,7 +69,7 @@ class CommandJob:
 
         ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
-        with together(self.share[1]):
+        with together(self._job.n_processes):
             result: Any = None
             sentence = ""
             try:
@@ -79,7 +80,7 @@ class CommandJob:
                 sentence = " ".join(str(error).split()) or type(error).__name__
             failed = self._gather(np.array([sentence != ""]))[:, 0]
             # One sentence is enough where all have the same complaint.
-            if sentence and np.argmax(failed) == self.share[0]:
+            if sentence and np.argmax(failed) == self._job.process:
                 fail(sentence)
             if failed.any():
                 self._gather(np.zeros(1))  # wait until it is said
@@ -111,15 +112,15 @@ class CommandJob:
     @contextmanager
     def watching(self, model: SGPMIC) -> Iterator[None]:
         """Let learning end where another process is lost or stuck."""
-        with supervised(self.share[1]) as callbacks:
+        with supervised(self._job.n_processes) as callbacks:
             model.set_params(em__callbacks=[*callbacks, *model.em.callbacks])
             yield
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
         name = folder.new.labels.with_name
-        parts = [name(f".labels-{number:06d}.part") for number in range(self.share[1])]
-        write_bytes(parts[self.share[0]], table_bytes(columns, header=self.is_first))
+        parts = [name(f".labels-{number:06d}.part") for number in range(self._job.n_processes)]
+        write_bytes(parts[self._job.process], table_bytes(columns, header=self.is_first))
         self.group.wait("labels are written")
         if self.is_first:
             _join(parts, folder.new.labels)

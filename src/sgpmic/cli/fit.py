@@ -66,9 +66,7 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
-    opt.name_device(device)
-    job = join_job(processes)
-    job.do(lambda: opt.check_device(device))
+    job = join_job(processes, device)
     parameters: dict[str, Any] = {
         "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
@@ -91,24 +89,20 @@ def fit(
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
-    from sgpmic.storage.checkpoints import data_fingerprint  # with JAX, which knows its device now
-
-    fingerprint = job.do(lambda: data_fingerprint(data.values, job.group))
+    options = {
+        "as_published": as_published,
+        "table": str(table.resolve()),
+        "device": device,
+        "fingerprint": _fingerprint(job, data),
+    }
     if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
-        wanted = parameters | {"as_published": as_published}
-        job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)
+        job.do(lambda: _say_finished(folder, parameters, options) if job.is_first else None)
     else:
         model = job.do(lambda: _make_model(parameters, as_published, job))
         model.set_params(
             computation__checkpoint=folder.checkpoint,
             computation__checkpoint_every=checkpoint_every,
         )
-        options = {
-            "as_published": as_published,
-            "table": str(table.resolve()),
-            "device": device,
-            "fingerprint": fingerprint,
-        }
         with _made_ready(job, folder, force=force, resume=resume):
             seconds = {"reading": time.perf_counter() - began}
             _run(Fit(job, folder, data, model, options, seconds, list(data.notes)))
@@ -132,6 +126,13 @@ def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> Enco
     return data
 
 
+def _fingerprint(job: CommandJob, data: EncodedTable) -> str:
+    """Return the data's fingerprint, the same however many processes have read them."""
+    from sgpmic.storage.checkpoints import data_fingerprint
+
+    return job.do(lambda: data_fingerprint(data.values, job.group))
+
+
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
     """Return the estimator, or raise for what would make it fail later."""
     import sgpmic
@@ -150,18 +151,18 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     return model
 
 
-def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) -> None:
+def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
     """Say that nothing is left to do, unless something else is asked for than was done."""
     folder.tidy()
     record = folder.read_record()
-    for name, value in asked.items():
+    for name, value in {**parameters, "as_published": options["as_published"]}.items():
         if record["settings"].get(name) != value:
             raise RunFolderError(
                 f"{folder.path} holds a finished run with other settings "
                 f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
                 "another folder with --out, or start again with --force."
             )
-    if record["data"]["fingerprint"] != fingerprint:
+    if record["data"]["fingerprint"] != options["fingerprint"]:
         raise RunFolderError(
             f"{folder.path} holds a finished run on other data; name another folder with --out."
         )

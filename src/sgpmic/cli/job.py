@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from sgpmic.cli.console import console, fail
+from sgpmic.cli.options import check_device, name_device
 from sgpmic.cli.startup import prepare_process
 from sgpmic.parallel import Job, JobError, find_job, initialize, launch, supervised, together
 from sgpmic.parallel.runtime import divert_runtime_output
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def join_job(processes: int) -> CommandJob:
+def join_job(processes: int, device: str) -> CommandJob:
     """Join the job this process was started in; or start as many processes as are asked for.
 
     They run this command again; the process that started them ends with them.
     """
+    name_device(device)
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
             start = "from sgpmic.cli.startup import main; main()"
@@ -50,6 +52,7 @@ def join_job(processes: int) -> CommandJob:
     except OSError as error:  # no place for the log, or the system starts no more processes
         raise fail(f"The processes cannot be started: {error.strerror or error}.") from None
     console.quiet = not job.is_first
+    job.do(lambda: check_device(device))
     return job
 
 

@@ -1,5 +1,9 @@
 """Warnings and errors of our own; everything else uses Python's and scikit-learn's."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 __all__ = [
@@ -41,3 +45,16 @@ class NoStructureWarning(SGPMICWarning):
 
 class StartWarning(SGPMICWarning):
     """Something about the starting embedding is out of the ordinary."""
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Collect warnings instead of showing them; at the end the list has those of this package.
+
+    Others say nothing about the data.
+    """
+    ours: list[warnings.WarningMessage] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield ours
+    ours += [w for w in caught if issubclass(w.category, SGPMICWarning | ConvergenceWarning)]

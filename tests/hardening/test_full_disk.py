@@ -32,5 +32,5 @@ def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
         mock.patch.object(checkpoints, "_DESCRIBED", ()),
         pytest.raises(OSError, match="No space"),
     ):
-        checkpoints.Checkpoint(tmp_path, ProcessGroup(60), {}).save(snapshot)
+        checkpoints.Checkpoint(tmp_path, ProcessGroup(60), {}, 1).save(snapshot)
     assert [path.name for path in tmp_path.iterdir()] == ["round-000000"]

@@ -1,4 +1,4 @@
-"""Finding the job in the environment, shares of files, marks of tables, the watchdog."""
+"""Finding the job in the environment, shares of files, fingerprints of tables, the watchdog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sgpmic.parallel.job import Job, JobError, find_job, first_host
 from sgpmic.parallel.launch import Ending, Place, environments, launch, most_telling, this_place
 from sgpmic.parallel.watchdog import REFUSED, TRY_AGAIN, Watchdog
 from sgpmic.parallel.workers import LocalWorkers, job_parameters, write_job
-from sgpmic.storage.checkpoints import table_mark
+from sgpmic.storage.checkpoints import table_fingerprint
 from sgpmic.tables.reader import TableError, read_table
 
 SLURM = {
@@ -129,8 +129,9 @@ def test_shares_make_up_the_table(tmp_path: Path, name: str, n_parts: int) -> No
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     np.testing.assert_array_equal(np.concatenate(parts), values)
     firsts = np.cumsum([0, *map(len, parts)])
-    marks = [table_mark(part, int(first)) for part, first in zip(parts, firsts, strict=False)]
-    assert sum(marks) % 2**64 == table_mark(values, 0)
+    pairs = zip(parts, firsts, strict=False)
+    total = sum(table_fingerprint(part, int(first)) for part, first in pairs)
+    assert total % 2**64 == table_fingerprint(values, 0)
 
 
 def test_a_share_reads_its_row_groups_only(tmp_path: Path) -> None:
@@ -150,15 +151,15 @@ def test_text_cannot_be_shared(tmp_path: Path) -> None:
         read_table(path, share=(0, 2))
 
 
-def test_a_table_s_mark_knows_values_and_places() -> None:
+def test_a_table_s_fingerprint_knows_values_and_places() -> None:
     values = np.random.RandomState(0).standard_normal((50, 3))
-    mark = table_mark(values, 0)
     swapped = values[[1, 0, *range(2, 50)]]
     changed = values.copy()
     changed[17, 2] = np.nextafter(changed[17, 2], 1.0)
-    assert len({mark, table_mark(swapped, 0), table_mark(changed, 0), table_mark(values, 1)}) == 4
+    variants = [(values, 0), (swapped, 0), (changed, 0), (values, 1)]
+    assert len({table_fingerprint(rows, first) for rows, first in variants}) == 4
     zero, negative = np.zeros((1, 1)), np.full((1, 1), -0.0)
-    assert table_mark(zero, 0) == table_mark(negative, 0)
+    assert table_fingerprint(zero, 0) == table_fingerprint(negative, 0)
 
 
 def test_the_watchdog_barks_only_when_nothing_moves() -> None:

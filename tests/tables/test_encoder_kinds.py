@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgpmic import TableEncoder
-from sgpmic.tables.column_cells import cells_of, read_dates, read_numbers
+from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import Column
 from sgpmic.tables.date_text import find_order, parse_date, parse_time
 from sgpmic.tables.errors import TableError
@@ -61,7 +61,7 @@ def test_numbers_as_people_write_them(texts: list[str], numbers: list[float]) ->
     decision = decision_of(texts)
     assert decision.kind in ("number", "whole")
     assert not decision.wrong
-    read = read_numbers(cells_of(pa.array(texts)), decision.decimal)
+    read = cells_of(pa.array(texts)).read_numbers(decision.decimal)
     assert isinstance(read, np.ndarray)
     np.testing.assert_array_equal(read, numbers)
 
@@ -152,7 +152,7 @@ def test_typed_dates_are_written_dates(moment: datetime) -> None:
     moment = moment.replace(microsecond=0)
     expected = (moment - datetime(1970, 1, 1)).total_seconds() / 86_400
     for column in (pa.array([moment]), pa.array([moment.isoformat()]), pa.array([f"{moment}"])):
-        days = read_dates(cells_of(column), False)
+        days = cells_of(column).read_dates(False)
         assert isinstance(days, np.ndarray)
         assert days[0] == pytest.approx(expected, abs=1e-9)
 

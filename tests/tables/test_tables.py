@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sgpmic.tables import chunks, layout
 from sgpmic.tables.reader import (
     TableError,
+    choose_features,
     open_table,
     read_table,
     without_ending,
@@ -138,7 +139,7 @@ def test_the_only_matrix_of_an_archive_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "feather", "arrow"])
 def test_content_decides_where_the_ending_is_unknown(tmp_path: Path, ending: str) -> None:
     path = write_example(tmp_path, ending, example(30)).rename(tmp_path / "table.dat")
-    np.testing.assert_array_equal(read_table(path, drop=["key"]).values, example(30))
+    np.testing.assert_array_equal(read_table(path, id_column="key").values, example(30))
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -445,10 +446,11 @@ def test_names_with_dots_and_spaces_in_parquet(tmp_path: Path) -> None:
 def test_columns_in_the_order_asked_for(tmp_path: Path) -> None:
     content = "a,b,c,d\n1,2,3,4\n"
     assert values_of(tmp_path, content, columns=["c", "a"]) == [[3.0, 1.0]]
-    assert values_of(tmp_path, content, drop=["a", "d"]) == [[2.0, 3.0]]
     assert values_of(tmp_path, content, id_column="b", label_column="a") == [[3.0, 4.0]]
-    assert values_of(tmp_path, "a,b\n1,x\n", drop=["b"]) == [[1.0]]
-    assert values_of(tmp_path, content, id_column="b", drop=["b"]) == [[1.0, 3.0, 4.0]]
+    assert values_of(tmp_path, "a,b\n1,x\n", columns=["a"]) == [[1.0]]
+    reader = open_table(write_text(tmp_path, content))
+    assert choose_features(reader, [], None, None, drop=["a", "d"]) == ["b", "c"]
+    assert choose_features(reader, [], "b", None, drop=["b"]) == ["a", "c", "d"]
 
 
 def test_names_without_their_endings() -> None:

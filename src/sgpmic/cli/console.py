@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from sgpmic.tables.columns import used_names
+
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
@@ -22,6 +24,11 @@ def fail(sentence: str, code: int = 2) -> typer.Exit:
     """Say what went wrong in one sentence; raise what this returns."""
     Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
     return typer.Exit(code)
+
+
+def note(sentence: str) -> None:
+    """Say what the user should know, though nothing went wrong."""
+    console.print(f"[yellow]Note:[/] {escape(sentence)}")
 
 
 @contextmanager
@@ -62,15 +69,10 @@ def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
     if model.encoder_ is None:
         names = [str(name) for name in getattr(model, "feature_names_in_", ())]
     else:
-        names = [column.name for column in model.encoder_.columns_ if column.features]
+        names = used_names(model.encoder_.columns_)
     if names != record["data"]["features"]:
         raise fail(
             f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
     return model, record
-
-
-def listed(values: list[str] | None) -> list[str]:
-    """Take options given several times and options with commas alike."""
-    return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]

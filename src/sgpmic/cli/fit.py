@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,15 @@ from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
+from sgpmic.cli.results import Fit, write_results
 from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
+from sgpmic.parallel.launch import terminated_as_interrupted
+from sgpmic.parallel.watchdog import is_loss
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     import sgpmic
-    from sgpmic.cli.results import Fit
 
 
 def fit(
@@ -63,9 +66,7 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
-    opt.name_device(device)
-    job = join_job(processes)
-    job.do(lambda: opt.check_device(device))
+    job = join_job(processes, device)
     parameters: dict[str, Any] = {
         "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
@@ -88,28 +89,23 @@ def fit(
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
-    fingerprint = job.do(lambda: _fingerprint(job, data))
+    options = {
+        "as_published": as_published,
+        "table": str(table.resolve()),
+        "device": device,
+        "fingerprint": _fingerprint(job, data),
+    }
     if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
-        wanted = parameters | {"as_published": as_published}
-        job.do(lambda: _say_finished(folder, fingerprint, wanted) if job.is_first else None)
+        job.do(lambda: _say_finished(folder, parameters, options) if job.is_first else None)
     else:
         model = job.do(lambda: _make_model(parameters, as_published, job))
         model.set_params(
             computation__checkpoint=folder.checkpoint,
             computation__checkpoint_every=checkpoint_every,
         )
-        job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
-        options = {
-            "as_published": as_published,
-            "table": str(table.resolve()),
-            "device": device,
-            "fingerprint": fingerprint,
-        }
-        try:
-            _run(job, folder, data, model, options, time.perf_counter() - began)
-        finally:
-            if job.is_first:
-                folder.leave()
+        with _made_ready(job, folder, force=force, resume=resume):
+            seconds = {"reading": time.perf_counter() - began}
+            _run(Fit(job, folder, data, model, options, seconds, list(data.notes)))
     job.group.wait("all is done")
 
 
@@ -132,9 +128,9 @@ def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> Enco
 
 def _fingerprint(job: CommandJob, data: EncodedTable) -> str:
     """Return the data's fingerprint, the same however many processes have read them."""
-    from sgpmic.storage.checkpoints import data_mark
+    from sgpmic.storage.checkpoints import data_fingerprint
 
-    return data_mark(data.values, job.group)
+    return job.do(lambda: data_fingerprint(data.values, job.group))
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
@@ -155,39 +151,40 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     return model
 
 
-def _say_finished(folder: RunFolder, fingerprint: str, asked: dict[str, Any]) -> None:
+def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
     """Say that nothing is left to do, unless something else is asked for than was done."""
     folder.tidy()
     record = folder.read_record()
-    for name, value in asked.items():
+    for name, value in {**parameters, "as_published": options["as_published"]}.items():
         if record["settings"].get(name) != value:
             raise RunFolderError(
                 f"{folder.path} holds a finished run with other settings "
                 f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
                 "another folder with --out, or start again with --force."
             )
-    if record["data"]["fingerprint"] != fingerprint:
+    if record["data"]["fingerprint"] != options["fingerprint"]:
         raise RunFolderError(
             f"{folder.path} holds a finished run on other data; name another folder with --out."
         )
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
-def _run(
-    job: CommandJob,
-    folder: RunFolder,
-    data: EncodedTable,
-    model: sgpmic.SGPMIC,
-    options: dict[str, Any],
-    read_seconds: float,
-) -> None:
-    """Learn, write the results and show them."""
-    from sgpmic.cli.results import Fit, write_results
-    from sgpmic.parallel.launch import terminated_as_interrupted
-
-    this = Fit(job, folder, data, model, options, {"reading": read_seconds}, list(data.notes))
+@contextmanager
+def _made_ready(job: CommandJob, folder: RunFolder, *, force: bool, resume: bool) -> Iterator[None]:
+    """Make a folder ready for a fit, and tidy it up however the fit ends."""
+    job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
     try:
-        with terminated_as_interrupted(), job.watching(model):
+        yield
+    finally:
+        if job.is_first:
+            folder.leave()
+
+
+def _run(this: Fit) -> None:
+    """Learn, write the results and show them."""
+    job, folder = this.job, this.folder
+    try:
+        with terminated_as_interrupted(), job.watching(this.model):
             _learn(this)
             with console.status("Judging densities, writing results"):
                 write_results(this)
@@ -207,20 +204,14 @@ def _run(
 
 def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
-    from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
+    from sgpmic.exceptions import collected_warnings
     from sgpmic.learning.progress import listening
     from sgpmic.parallel.group import SharedTable
-    from sgpmic.parallel.watchdog import is_loss
 
     job, model = this.job, this.model
     display = FitDisplay(model.max_iter, model.start.n_init)
     try:
-        with (
-            display,
-            listening(display.announce),
-            warnings.catch_warnings(record=True) as said,
-        ):
-            warnings.simplefilter("always")
+        with display, listening(display.announce), collected_warnings() as said:
             model.set_params(em__callbacks=[*model.em.callbacks, display.show])
             model.fit(SharedTable(this.data.values, job.group))
             display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
@@ -233,6 +224,4 @@ def _learn(this: Fit) -> None:
             raise
         raise fail(in_options(" ".join(str(error).split()))) from None
     model.set_params(em__callbacks=())
-    # Others say nothing about the data.
-    ours = (SGPMICWarning, ConvergenceWarning)
-    this.notes += [in_options(str(w.message)) for w in said if issubclass(w.category, ours)]
+    this.notes += [in_options(str(w.message)) for w in said]

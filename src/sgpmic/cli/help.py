@@ -7,24 +7,19 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 
-def _plainly(parameters: list[Any]) -> list[Any]:
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
-            parameter.metavar = ""
-    return parameters
+class _PlainFlags:
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags without a word for their value."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return parameters
 
 
-class PlainCommand(TyperCommand):
+class PlainCommand(_PlainFlags, TyperCommand):
     """A command whose flags, also ``--help``, are shown without a type."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, flags without a word for their value."""
-        return _plainly(super().get_params(ctx))
 
-
-class PlainGroup(TyperGroup):
+class PlainGroup(_PlainFlags, TyperGroup):
     """The same for a group of commands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, flags without a word for their value."""
-        return _plainly(super().get_params(ctx))

@@ -16,27 +16,28 @@ import numpy as np
 import typer
 
 from sgpmic.cli.console import console, fail
+from sgpmic.cli.options import check_device, name_device
 from sgpmic.cli.startup import prepare_process
+from sgpmic.parallel import Job, JobError, find_job, initialize, launch, supervised, together
+from sgpmic.parallel.runtime import divert_runtime_output
+from sgpmic.parallel.watchdog import REFUSED, is_loss
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
-    from sgpmic.parallel import Job
     from sgpmic.parallel.group import ProcessGroup
 
 _T = TypeVar("_T")
 
 
-def join_job(processes: int) -> CommandJob:
+def join_job(processes: int, device: str) -> CommandJob:
     """Join the job this process was started in; or start as many processes as are asked for.
 
     They run this command again; the process that started them ends with them.
     """
-    from sgpmic.parallel import JobError, find_job, initialize, launch
-    from sgpmic.parallel.runtime import divert_runtime_output
-
+    name_device(device)
     try:
         if processes > 1 and find_job(os.environ).n_processes == 1:
             start = "from sgpmic.cli.startup import main; main()"
@@ -51,6 +52,7 @@ def join_job(processes: int) -> CommandJob:
     except OSError as error:  # no place for the log, or the system starts no more processes
         raise fail(f"The processes cannot be started: {error.strerror or error}.") from None
     console.quiet = not job.is_first
+    job.do(lambda: check_device(device))
     return job
 
 
@@ -60,6 +62,7 @@ class CommandJob:
     group: ProcessGroup  # who has which rows; known after `meet`
 
     def __init__(self, job: Job) -> None:
+        self._job = job
         self.share = (job.process, job.n_processes)
         self.is_alone = job.n_processes == 1
         self.is_first = job.process == 0
@@ -69,10 +72,7 @@ class CommandJob:
 
         ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
-        from sgpmic.parallel import together
-        from sgpmic.parallel.watchdog import REFUSED, is_loss
-
-        with together(self.share[1]):
+        with together(self._job.n_processes):
             result: Any = None
             sentence = ""
             try:
@@ -83,7 +83,7 @@ class CommandJob:
                 sentence = " ".join(str(error).split()) or type(error).__name__
             failed = self._gather(np.array([sentence != ""]))[:, 0]
             # One sentence is enough where all have the same complaint.
-            if sentence and np.argmax(failed) == self.share[0]:
+            if sentence and np.argmax(failed) == self._job.process:
                 fail(sentence)
             if failed.any():
                 self._gather(np.zeros(1))  # wait until it is said
@@ -115,17 +115,15 @@ class CommandJob:
     @contextmanager
     def watching(self, model: SGPMIC) -> Iterator[None]:
         """Let learning end where another process is lost or stuck."""
-        from sgpmic.parallel.watchdog import supervised
-
-        with supervised(self.share[1]) as callbacks:
+        with supervised(self._job.n_processes) as callbacks:
             model.set_params(em__callbacks=[*callbacks, *model.em.callbacks])
             yield
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
         name = folder.new.labels.with_name
-        parts = [name(f".labels-{number:06d}.part") for number in range(self.share[1])]
-        write_bytes(parts[self.share[0]], table_bytes(columns, header=self.is_first))
+        parts = [name(f".labels-{number:06d}.part") for number in range(self._job.n_processes)]
+        write_bytes(parts[self._job.process], table_bytes(columns, header=self.is_first))
         self.group.wait("labels are written")
         if self.is_first:
             _join(parts, folder.new.labels)

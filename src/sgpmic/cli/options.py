@@ -34,49 +34,38 @@ Dimensions = Annotated[
 ]
 OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]
 # Options that name columns may be given several times, or once with commas.
+_Names = list[str] | None
 _columns = partial(typer.Option, metavar="COLUMNS")
+_column = partial(typer.Option, metavar="COLUMN")
 _number = partial(typer.Option, metavar="NUMBER", min=1)
 _word = partial(typer.Option, metavar="WORD")
 Columns = Annotated[
-    list[str] | None,
-    _columns("--columns", help="Features to use, with commas; all columns by default."),
+    _Names, _columns("--columns", help="Features to use, with commas; all columns by default.")
 ]
-Drop = Annotated[list[str] | None, _columns("--drop", help="Columns to leave out, with commas.")]
+Drop = Annotated[_Names, _columns("--drop", help="Columns to leave out, with commas.")]
 IdColumns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--id",
-        metavar="COLUMN",
-        help="Column that names the rows; of several the first. Not fitted to.",
-    ),
+    _Names, _column("--id", help="Column that names the rows; of several the first. Not fitted to.")
 ]
 Number = Annotated[
-    list[str] | None,
-    _columns("--number", help="Columns that are numbers, as they are, with commas."),
+    _Names, _columns("--number", help="Columns that are numbers, as they are, with commas.")
 ]
 Category = Annotated[
-    list[str] | None,
-    _columns("--category", help="Columns that are categories, also if they hold numbers."),
+    _Names, _columns("--category", help="Columns that are categories, also if they hold numbers.")
 ]
 Ordered = Annotated[
-    list[str] | None,
+    _Names,
     _columns(
         "--ordered", help="Columns with levels in an order; the order too: 'size=small<mid<large'."
     ),
 ]
-Date = Annotated[
-    list[str] | None, _columns("--date", help="Columns that are dates or times, with commas.")
-]
+Date = Annotated[_Names, _columns("--date", help="Columns that are dates or times, with commas.")]
 Log = Annotated[
-    list[str] | None,
-    _columns("--log", help="Columns of which the logarithm is taken, with commas."),
+    _Names, _columns("--log", help="Columns of which the logarithm is taken, with commas.")
 ]
 LabelColumn = Annotated[
     str | None,
-    typer.Option(
-        "--label",
-        metavar="COLUMN",
-        help="Column with known groups: shown beside the clusters, never fitted to.",
+    _column(
+        "--label", help="Column with known groups: shown beside the clusters, never fitted to."
     ),
 ]
 Scale = Annotated[

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, listed, one_sentence
+from sgpmic.cli.console import console, fail, one_sentence
 from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.startup import interruptible
 
@@ -153,7 +153,7 @@ def figures(
 def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[str]:
     """Return the full names, in the known order, of things named in any case; all for none."""
     by_name = {name.lower(): name for name in known}
-    asked = listed(wanted)
+    asked = [part.strip() for value in wanted or () for part in value.split(",") if part.strip()]
     unknown = [name for name in asked if name.lower() not in by_name]
     if unknown:
         raise fail(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")

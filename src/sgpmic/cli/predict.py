@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,17 +11,21 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, load_run, one_sentence
+from sgpmic._types import Floats
+from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.cli.reading import encode_rows, refuse_empty_rows, typed_columns
 from sgpmic.cli.results import model_columns, row_names
 from sgpmic.cli.startup import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names
+from sgpmic.tables.reader import column_words, open_table, without_ending
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.tables.base import TableReader
+    from sgpmic.tables.encoder import TableEncoder
 
 _BLOCK = 16_384
 
@@ -51,31 +54,25 @@ def predict(
     file, and files of any size go through in blocks.
     """
     choose_device(device)
-    from sgpmic.tables.reader import open_table, without_ending
-
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
+    notes: set[str] = set()
     try:
         with interruptible(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
             present = _present(reader, record["data"]["features"])
-            if folder.would_overwrite(target) or _is_same(target, table):
-                raise RunFolderError(
-                    f"{target} is read here and would be overwritten; name another file with --out."
-                )
-            if target.exists() and not force:
-                raise RunFolderError(
-                    f"{target} exists; name another file with --out, or add --force."
-                )
+            _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
             model, record = load_run(folder)
-            rows = _NewRows(model, reader, record["data"]["features"], present)
-            total, flagged = _write(target, rows, _id_name(reader, record, id_column))
+            id_name = _id_name(reader, record, id_column)
+            blocks = _blocks(model.encoder_, reader, record["data"]["features"], present, id_name)
+            answers = _answers(model, reader.path, blocks, id_name, notes)
+            total, flagged = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
-    for note in sorted(rows.notes):
-        console.print(f"[yellow]Note:[/] {escape(note)}")
+    for sentence in sorted(notes):
+        note(sentence)
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -83,6 +80,16 @@ def predict(
             f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
             "unusual): their clusters mean little."
         )
+
+
+def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
+    """Raise where writing to the target would cost the user another file."""
+    if folder.would_overwrite(target) or _is_same(target, table):
+        raise RunFolderError(
+            f"{target} is read here and would be overwritten; name another file with --out."
+        )
+    if target.exists() and not force:
+        raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -100,9 +107,9 @@ def _present(reader: TableReader, features: list[str]) -> list[str]:
     if not present:
         reader.require(features)
     if absent:
-        console.print(
-            f"[yellow]Note:[/] {escape(reader.path)} has no column {escape(list_names(absent))}: "
-            f"taken as missing in all rows. Its columns are {escape(list_names(reader.names))}."
+        note(
+            f"{reader.path} has no column {list_names(absent)}: taken as missing in all rows. Its "
+            f"columns are {list_names(reader.names)}."
         )
     return present
 
@@ -125,71 +132,59 @@ def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None)
     return name if name in reader.names else None
 
 
-class _NewRows:
-    """New rows, read and encoded in blocks.
+def _blocks(
+    encoder: TableEncoder | None,
+    reader: TableReader,
+    features: list[str],
+    present: list[str],
+    id_name: str | None,
+) -> Iterator[tuple[Any, Floats, list[str] | None]]:
+    """Yield new rows in blocks: as the model takes them, as numbers, and what they are called.
 
     The model was fitted on the columns ``features``; the table has those that are ``present``.
     """
+    texts = [] if id_name is None else [id_name]
+    if encoder is None:
+        places = [features.index(name) for name in present]
+        for block in reader.blocks(present, texts, _BLOCK):
+            values = np.full((len(block.values), len(features)), np.nan)
+            values[:, places] = block.values
+            yield values, values, next(iter(block.texts), None)
+        return
+    for table in reader.raw_blocks(list(dict.fromkeys([*present, *texts])), _BLOCK):
+        columns = table.select(present)
+        values, _ = encode_rows(encoder, columns, reader.path)
+        ids = None if id_name is None else column_words(table.column(id_name))
+        yield typed_columns(encoder, columns), values, ids
 
-    def __init__(
-        self, model: SGPMIC, reader: TableReader, features: list[str], present: list[str]
-    ) -> None:
-        self.model = model
-        self.n_rows = reader.n_rows
-        self.notes: set[str] = set()
-        self._done = 0
-        self._reader = reader
-        self._features = features
-        self._present = present
 
-    def blocks(self, texts: list[str]) -> Iterator[tuple[dict[str, Any], list[list[str]]]]:
-        """Yield what the model says of some rows, and their columns of text."""
-        if self.model.encoder_ is None:
-            places = [self._features.index(name) for name in self._present]
-            for block in self._reader.blocks(self._present, texts, _BLOCK):
-                values = np.full((len(block.values), len(self._features)), np.nan)
-                values[:, places] = block.values
-                yield self._answers(values, values), block.texts
-            return
-        from sgpmic.tables.reader import column_words
+def _answers(
+    model: SGPMIC,
+    path: str,
+    blocks: Iterable[tuple[Any, Floats, list[str] | None]],
+    id_name: str | None,
+    notes: set[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield what is written about every block; what the model warns of is added to ``notes``."""
+    from sgpmic.exceptions import collected_warnings
 
-        names = list(dict.fromkeys([*self._present, *texts]))
-        for table in self._reader.raw_blocks(names, _BLOCK):
-            words = [column_words(table.column(name)) for name in texts]
-            yield self._answers(*self._encoded(table.select(self._present))), words
-
-    def _encoded(self, table: Any) -> tuple[Any, Any]:
-        """Return columns as the model takes them, and what its encoder makes of them."""
-        from sgpmic.cli.reading import encode_rows, typed_columns
-
-        encoder = self.model.encoder_
-        assert encoder is not None
-        return typed_columns(encoder, table), encode_rows(encoder, table, self._reader.path)[0]
-
-    def _answers(self, rows: Any, values: Any) -> dict[str, Any]:
-        """Return what the model says of new rows, of which ``values`` are the numbers."""
-        from sgpmic.cli.reading import refuse_empty_rows
-        from sgpmic.exceptions import SGPMICWarning
-
-        refuse_empty_rows(self._reader.path, values, None, self._done)
-        self._done += len(values)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            found = self.model.assess(rows)
+    n_done = 0
+    for rows, values, ids in blocks:
+        refuse_empty_rows(path, values, None, n_done)
+        with collected_warnings() as said:
+            found = model.assess(rows)
         # Columns were matched by name already, and said to be missing.
-        self.notes |= {
-            str(w.message)
-            for w in said
-            if issubclass(w.category, SGPMICWarning) and "has no column" not in str(w.message)
-        }
-        return {
+        notes |= {str(w.message) for w in said if "has no column" not in str(w.message)}
+        yield {
+            **row_names(ids, id_name, len(values), n_done),
             **model_columns(found.labels, found.memberships, found.embedding),
             "log_density": found.log_density,
             "unusual": found.unusual.astype(int),
         }
+        n_done += len(values)
 
 
-def _write(target: Path, rows: _NewRows, id_name: str | None) -> tuple[int, int]:
+def _write(target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None) -> tuple[int, int]:
     """Write the answers, block by block, and return the numbers of rows and of unusual ones."""
     total = flagged = 0
     bar = Progress(
@@ -200,12 +195,10 @@ def _write(target: Path, rows: _NewRows, id_name: str | None) -> tuple[int, int]
         console=console,
     )
     with replacing(target) as file, bar:
-        task = bar.add_task("", total=rows.n_rows)
-        for answers, texts in rows.blocks([] if id_name is None else [id_name]):
-            n_rows = len(answers["cluster"])
-            names = row_names(next(iter(texts), None), id_name, n_rows, total)
-            file.write(table_bytes({**names, **answers}, header=total == 0))
-            flagged += int(answers["unusual"].sum())
-            total += n_rows
+        task = bar.add_task("", total=n_rows)
+        for block in answers:
+            file.write(table_bytes(block, header=total == 0))
+            flagged += int(block["unusual"].sum())
+            total += len(block["unusual"])
             bar.update(task, completed=total)
     return total, flagged

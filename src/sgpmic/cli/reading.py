@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from sgpmic._types import Floats
 from sgpmic.tables.base import TableReader
+from sgpmic.tables.columns import Column, used_names
+from sgpmic.tables.conversions import with_plain_numbers
+from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.reader import (
     Table,
@@ -31,12 +34,8 @@ from sgpmic.tables.reader import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sgpmic.cli.job import CommandJob
-    from sgpmic.tables.columns import Column
     from sgpmic.tables.encoder import TableEncoder
-
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
@@ -109,7 +108,7 @@ def choose(reader: TableReader, asked: Asked) -> Choice:
         raise TableError(
             f"{reader.path}: two things are asked of {list_names(sorted(set(clashes)))}; choose one"
         )
-    features = choose_features(reader, columns, [*drop, *ids[1:]], id_column, asked.label)
+    features = choose_features(reader, columns, id_column, asked.label, [*drop, *ids[1:]])
     missing = [name for name in (*kinds, *log) if name not in features]
     if missing:
         raise TableError(
@@ -171,9 +170,7 @@ def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
 
 def _fit_encoder(path: str, table: pa.Table, choice: Choice) -> TableEncoder:
     """Return an encoder fitted to raw columns, or raise for all of those that are wrong."""
-    from sgpmic.tables.conversions import with_plain_numbers
     from sgpmic.tables.encoder import TableEncoder
-    from sgpmic.tables.encodings import NumberEncoding
 
     words = [name for name, kind in choice.kinds.items() if kind != "number"]
     table = with_plain_numbers(table, words)
@@ -226,13 +223,13 @@ def _encode(
     values, notes = encode_rows(encoder, raw.columns, path)
     return EncodedTable(
         values,
-        tuple(column.name for column in encoder.columns_ if column.features),
+        tuple(used_names(encoder.columns_)),
         raw.ids,
         choice.id_column,
         raw.labels,
         choice.label_column,
         columns=_listing(reader, choice, encoder.columns_),
-        judged_by=None if job.is_alone else _judges(encoder),
+        judged_by=_judged_by(job, encoder),
         encoder=encoder,
         notes=tuple(notes),
     )
@@ -254,24 +251,20 @@ def read_again(
     return Table(values, tuple(features), raw.ids, id_column, raw.labels, label_column)
 
 
-def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Any, list[str]]:
+def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Floats, list[str]]:
     """Return rows as numbers, and what was strange about their cells."""
-    from sgpmic.exceptions import SGPMICWarning
+    from sgpmic.exceptions import collected_warnings
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with collected_warnings() as said:
         try:
             values = encoder.transform(typed_columns(encoder, columns))
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
-    return values, [str(w.message) for w in said if issubclass(w.category, SGPMICWarning)]
+    return values, [str(w.message) for w in said]
 
 
 def typed_columns(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
     """Return columns with plain numbers as numbers, but for those that are read as words."""
-    from sgpmic.tables.conversions import with_plain_numbers
-    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
-
     words = [
         column.name
         for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
@@ -296,9 +289,8 @@ def refuse_empty_rows(path: str, values: Floats, ids: list[str] | None, first: i
 
 def _is_plain(encoder: TableEncoder) -> bool:
     """Return whether encoded columns are the numbers of the file."""
-    from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
 
-    def is_plain(encoding: Any) -> bool:
+    def is_plain(encoding: Encoding) -> bool:
         if isinstance(encoding, NumberEncoding):
             return not encoding.sentinels and encoding.shift is None and encoding.divisor == 1
         return isinstance(encoding, YesNoEncoding) and encoding.divisor == 1
@@ -314,44 +306,48 @@ def _read_plain(
     selection: dict[str, Any],
 ) -> EncodedTable:
     """Return rows of plain numbers, which no encoder is needed for."""
-    first = encoder.columns_
-    used = [column.name for column in first if column.features]
-    if not job.is_alone or first[0].n_rows < SAMPLE_ROWS:
-        data = read_table(reader.path, columns=used, **selection)
-        judged_by = None if job.is_alone else _judges(encoder)
-        columns = _listing(reader, choice, first)
-        return EncodedTable(**vars(data), columns=columns, judged_by=judged_by)
+    columns = encoder.columns_
+    if job.is_alone and columns[0].n_rows >= SAMPLE_ROWS:
+        data, columns = _judge_again(reader.path, choice, encoder, selection)
+        judged_by: int | None = min(SAMPLE_ROWS, len(data.values))
+    else:
+        data = read_table(reader.path, columns=used_names(columns), **selection)
+        judged_by = _judged_by(job, encoder)
+    return EncodedTable(
+        **vars(data), columns=_listing(reader, choice, columns), judged_by=judged_by
+    )
+
+
+def _judged_by(job: CommandJob, encoder: TableEncoder) -> int | None:
+    """Return the number of rows that columns were judged by, None for all."""
+    n_rows = encoder.columns_[0].n_rows
+    return None if job.is_alone or n_rows < SAMPLE_ROWS else n_rows
+
+
+def _judge_again(
+    path: str, choice: Choice, encoder: TableEncoder, selection: dict[str, Any]
+) -> tuple[Table, list[Column]]:
+    """Return a table of plain numbers, and its columns judged by rows from all over it.
+
+    So far an encoder has judged them by the first rows.
+    """
     # What was constant, or a copy, in the first rows only, is looked at again.
     again = ("constant", "copy", "empty")
-    names = [column.name for column in first if column.features or column.kind in again]
-    data = read_table(reader.path, columns=names, **selection)
-    encoder = _judge_values(reader.path, data, _with_ids(choice, encoder))
-    if not _is_plain(encoder):
+    names = [column.name for column in encoder.columns_ if column.features or column.kind in again]
+    data = read_table(path, columns=names, **selection)
+    rows = np.unique(np.linspace(0, len(data.values) - 1, SAMPLE_ROWS).astype(np.int64))
+    sample = {name: data.values[rows, place] for place, name in enumerate(names)}
+    kinds = _with_ids(choice, encoder).kinds
+    known = {name: kind for name, kind in kinds.items() if name in sample}
+    spread = _fit_encoder(path, pa.table(sample), replace(choice, kinds=known))
+    if not _is_plain(spread):
         raise TableError("columns are more than plain numbers after all")
-    kept = [place for place, column in enumerate(encoder.columns_) if column.features]
-    found = {column.name: column for column in (*first, *_measured(encoder, data))}
+    found = {column.name: column for column in (*encoder.columns_, *_measured(spread, data))}
+    kept = [place for place, column in enumerate(spread.columns_) if column.features]
     if len(kept) < len(names):
         values = np.ascontiguousarray(data.values[:, kept])
         data = replace(data, values=values, names=tuple(names[place] for place in kept))
-    columns = _listing(reader, choice, list(found.values()))
-    judged_by = min(SAMPLE_ROWS, len(data.values))
-    return EncodedTable(**vars(data), columns=columns, judged_by=judged_by)
-
-
-def _judges(encoder: TableEncoder) -> int | None:
-    """Return the number of rows that columns were judged by, None for all."""
-    n_rows = encoder.columns_[0].n_rows
-    return n_rows if n_rows >= SAMPLE_ROWS else None
-
-
-def _judge_values(path: str, data: Table, choice: Choice) -> TableEncoder:
-    """Return an encoder fitted to rows from all over a table of numbers."""
-    import pyarrow as pa
-
-    rows = np.unique(np.linspace(0, len(data.values) - 1, SAMPLE_ROWS).astype(np.int64))
-    sample = {name: data.values[rows, place] for place, name in enumerate(data.names)}
-    kinds = {name: kind for name, kind in choice.kinds.items() if name in sample}
-    return _fit_encoder(path, pa.table(sample), replace(choice, kinds=kinds))
+    return data, list(found.values())
 
 
 def _measured(encoder: TableEncoder, data: Table) -> list[Column]:
@@ -371,8 +367,6 @@ def _listing(
     reader: TableReader, choice: Choice, columns: Sequence[Column]
 ) -> list[dict[str, Any]]:
     """Return every column of the file and what becomes of it, for ``run.json``."""
-    from sgpmic.tables.columns import Column
-
     known = {column.name: asdict(column) for column in columns}
     n_rows = columns[0].n_rows
     for name, (kind, because) in choice.others.items():

@@ -12,6 +12,7 @@ from rich.table import Table as ScreenTable
 from sgpmic.cli.console import console, load_model, load_run, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
+from sgpmic.tables.columns import used_names
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -38,7 +39,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     from sgpmic.cli.reading import read_again
     from sgpmic.cli.results import write_report
     from sgpmic.parallel.group import ProcessGroup
-    from sgpmic.storage.checkpoints import data_mark
+    from sgpmic.storage.checkpoints import data_fingerprint
 
     model, record = load_run(folder)
     place = table if table is not None else Path(record["table"])
@@ -48,7 +49,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
         )
     known = record["data"]
     data = read_again(place, known["features"], known["id"], known["label"], encoder=model.encoder_)
-    if data_mark(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
+    if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
             f"{place} has changed since it was fitted; name the table as it was with --table, "
             "or run sgpmic fit again."
@@ -82,9 +83,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     columns = {}
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
-        columns["columns"] = _listed(
-            [column.name for column in model.encoder_.columns_ if column.features]
-        )
+        columns["columns"] = _listed(used_names(model.encoder_.columns_))
     settled = "settled" if model.converged_ else "had not settled"
     return {
         "rows fitted": str(len(model.labels_)),

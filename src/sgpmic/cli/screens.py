@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console
+from sgpmic.cli.console import console, note
 from sgpmic.tables.description import kind_words
 from sgpmic.tables.errors import shortened
 
@@ -42,10 +42,7 @@ def show_columns(data: EncodedTable) -> None:
         console.print(f"Columns were judged by {data.judged_by} rows from all over the table.")
     warned = [column for column in data.columns if column["warning"]]
     for column in warned[:_MOST_WARNINGS]:
-        console.print(
-            f"[yellow]Note:[/] column {escape(_short(column['name']))}: "
-            f"{escape(column['warning'])}."
-        )
+        note(f"column {_short(column['name'])}: {column['warning']}.")
     if len(warned) > _MOST_WARNINGS:
         console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
 
@@ -81,7 +78,7 @@ def show_summary(fit: Fit) -> None:
         screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
     console.print(screen)
     support = "" if model.support_ is None else model.support_.sentence()
-    if support and not any(note.startswith(support) for note in fit.notes):  # once is enough
+    if support and not any(known.startswith(support) for known in fit.notes):  # once is enough
         console.print(support)
     if model.number_of_clusters_ is not None and model.n_clusters_ > 1:
         console.print(_how_many(model.number_of_clusters_))
@@ -90,8 +87,8 @@ def show_summary(fit: Fit) -> None:
         console.print(explain_choice(model.starts_, model.start.selection))
     if fit.comparison is not None and job.is_alone:
         _show_comparison(fit.comparison)
-    for note in fit.notes:
-        console.print(f"[yellow]Note:[/] {escape(note)}")
+    for sentence in fit.notes:
+        note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
 

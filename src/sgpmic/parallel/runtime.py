@@ -117,9 +117,5 @@ def _moved(stream: TextIO, descriptor: int) -> TextIO:
         return stream
     stream.flush()
     return os.fdopen(
-        os.dup(descriptor),
-        "w",
-        buffering=1,
-        encoding=stream.encoding,
-        errors=stream.errors,
+        os.dup(descriptor), "w", buffering=1, encoding=stream.encoding, errors=stream.errors
     )

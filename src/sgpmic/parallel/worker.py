@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,8 @@ def main(folder: Path) -> None:
 
 def _fit(folder: Path, job: parallel.Job, callbacks: list[Callable[[object], None]]) -> SharedTable:
     """Fit the rows of this process, and leave the results in the folder."""
-    from sgpmic import SGPMIC, exceptions
+    from sgpmic import SGPMIC
+    from sgpmic.exceptions import collected_warnings
     from sgpmic.storage.settings_file import read_settings
 
     task = json.loads((folder / JOB).read_text())
@@ -58,19 +58,13 @@ def _fit(folder: Path, job: parallel.Job, callbacks: list[Callable[[object], Non
     )
     values, names = _read_rows(folder, task["table"], task["columns"], job)
     table = parallel.share(values)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with collected_warnings() as said:
         model.fit(table)
     for name in BY_ROW:
         np.save(folder / f"{name}.npy", getattr(model, f"{name}_"))
     if job.process == 0:
-        ours = (exceptions.SGPMICWarning, exceptions.ConvergenceWarning)
-        said = [
-            (warning.category.__name__, str(warning.message))
-            for warning in caught
-            if issubclass(warning.category, ours)
-        ]
-        (folder / WARNINGS).write_text(json.dumps(said))
+        pairs = [(warning.category.__name__, str(warning.message)) for warning in said]
+        (folder / WARNINGS).write_text(json.dumps(pairs))
         if names:
             model.feature_names_in_ = np.array(names, dtype=object)
         model.save(folder / MODEL)

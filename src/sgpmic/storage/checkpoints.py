@@ -41,10 +41,10 @@ _REST = "rest.sgpmic"
 class Checkpoint:
     """Keeps snapshots in a folder (:class:`sgpmic.learning.snapshots.CheckpointWriter`).
 
-    All processes can read and write it. It belongs to the data, the settings and the program that
-    are marked (:func:`open_checkpoint`): learning resumes only where all of them are the same, or
-    the result would be nobody's. There are ``every`` rounds between two snapshots; the end of a
-    start is always kept.
+    All processes can read and write it. It belongs to the data, the settings and the program whose
+    fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the
+    same, or the result would be nobody's. There are ``every`` rounds between two snapshots; the end
+    of a start is always kept.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Checkpoint:
         path: str | os.PathLike[str],
         group: ProcessGroup,
         belongs_to: Mapping[str, str],
-        every: int = 1,
+        every: int,
     ) -> None:
         self.path = Path(path)
         self._group = group
@@ -167,7 +167,7 @@ class Checkpoint:
         return Snapshot(list(header["seeds"]), outcomes)
 
     def _check_belongs(self, found: Mapping[str, str]) -> None:
-        others = [what for what, mark in self._belongs_to.items() if found.get(what) != mark]
+        others = [what for what, known in self._belongs_to.items() if found.get(what) != known]
         if others:
             raise ModelFileError(
                 f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
@@ -203,14 +203,7 @@ _DESCRIBED = ("bound", "converged", "history", "notes", "broke_off", "ended")
 
 
 #: Parameters that do not change what is learned.
-_WITHOUT_EFFECT = (
-    "checkpoint",
-    "checkpoint_every",
-    "verbose",
-    "callbacks",
-    "warm_start",
-    "device",
-)
+_WITHOUT_EFFECT = ("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device")
 
 
 def open_checkpoint(
@@ -218,16 +211,16 @@ def open_checkpoint(
 ) -> Checkpoint | None:
     """Return the checkpoint of a fit, however many processes there are; None without a folder.
 
-    A seed that is no number has no mark: the checkpoint holds the seeds that were drawn.
+    A seed that is no number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
     if computation.checkpoint is None:
         return None
-    marks = {"data": data_mark(own, group), **_settings_marks(parameters)}
-    return Checkpoint(computation.checkpoint, group, marks, int(computation.checkpoint_every))
+    belongs_to = {"data": data_fingerprint(own, group), **_settings_fingerprints(parameters)}
+    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
 
 
-def _settings_marks(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return marks of what decides the result of a fit besides the data."""
+def _settings_fingerprints(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return fingerprints of what decides the result of a fit besides the data."""
     settings = hashlib.sha256()
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
@@ -248,13 +241,13 @@ def _bytes_of(value: Any) -> bytes:
     return f"{array.shape}".encode() + array.tobytes()
 
 
-def data_mark(own: np.ndarray, group: ProcessGroup) -> str:
-    """Return a mark of the whole table, the same however it is spread."""
-    mark = group.total(np.array([table_mark(own, group.first)], dtype=np.uint64))[0]
-    return f"{group.n_rows} x {own.shape[1]}, {int(mark):016x}"
+def data_fingerprint(own: np.ndarray, group: ProcessGroup) -> str:
+    """Return a fingerprint of the whole table, the same however it is spread."""
+    bits = group.total(np.array([table_fingerprint(own, group.first)], dtype=np.uint64))[0]
+    return f"{group.n_rows} x {own.shape[1]}, {int(bits):016x}"
 
 
-def table_mark(rows: np.ndarray, first: int) -> int:
+def table_fingerprint(rows: np.ndarray, first: int) -> int:
     """Return 64 bits that stand for rows at their places; those of parts of a table add up."""
     rng = np.random.RandomState(0)
     factors = rng.randint(0, 2**63, size=rows.shape[1], dtype=np.int64).astype(np.uint64) * 2 + 1

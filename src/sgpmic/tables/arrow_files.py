@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sgpmic.tables.base import Piece, TableReader, check_unique
+from sgpmic.tables.base import Piece, TableReader, check_unique, row_place
 from sgpmic.tables.conversions import to_texts, unsupported
 from sgpmic.tables.errors import TableError, decoding, list_names, quote
 
@@ -39,7 +40,11 @@ class ArrowReader(TableReader):
         self._check_types(features)
         start = self._first_row
         for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
-            yield self._piece(batch, start, features, texts)
+            place = partial(row_place, start)
+            with decoding(self.path, self.kind):
+                values = self._numbers({name: batch.column(name) for name in features}, place)
+                words = [to_texts(batch.column(name)) for name in texts]
+            yield Piece(values, words, place)
             start += len(batch)
 
     def _check_types(self, features: Sequence[str]) -> None:
@@ -71,17 +76,6 @@ class ArrowReader(TableReader):
                 batch.validate(full=True)
             for start in range(0, len(batch), _ROWS):
                 yield batch.slice(start, _ROWS)
-
-    def _piece(
-        self, batch: pa.RecordBatch, start: int, features: Sequence[str], texts: Sequence[str]
-    ) -> Piece:
-        def place(row: int) -> str:
-            return f"row {start + row + 1}"
-
-        with decoding(self.path, self.kind):
-            values = self._numbers({name: batch.column(name) for name in features}, place)
-            words = [to_texts(batch.column(name)) for name in texts]
-        return Piece(values, words, place)
 
 
 class ParquetReader(ArrowReader):

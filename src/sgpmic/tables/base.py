@@ -6,6 +6,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ MOST_COLUMNS = 1_000_000
 _DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
-class Rows(NamedTuple):
+class Block(NamedTuple):
     """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
 
     values: Floats
@@ -71,44 +72,56 @@ class TableReader(ABC):
         `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
-        empty = True
         sized = ((piece, len(piece)) for piece in self.raw_pieces(names))
-        for parts in _in_blocks(sized, block_rows, lambda piece, i, end: piece.slice(i, end - i)):
-            empty = False
-            yield pa.concat_tables(parts)
-        if empty:
-            raise self._no_rows()
+        parts = self._in_blocks(sized, block_rows, lambda piece, i, end: piece.slice(i, end - i))
+        yield from map(pa.concat_tables, parts)
 
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
-    ) -> Iterator[Rows]:
+    ) -> Iterator[Block]:
         """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
         Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
         error as well.
         """
 
-        def cut(piece: Piece, i: int, end: int) -> Rows:
-            return Rows(piece.values[i:end], [column[i:end] for column in piece.texts])
+        def cut(piece: Piece, i: int, end: int) -> Block:
+            return Block(piece.values[i:end], [column[i:end] for column in piece.texts])
 
-        pieces = self._checked_pieces(features, texts)
-        sized = ((piece, len(piece.values)) for piece in pieces)
-        for parts in _in_blocks(sized, block_rows, cut):
-            yield _join(parts)
-
-    def _checked_pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
-        """Yield all rows, at least one; numbers are finite, or NaN where missing."""
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
-        empty = True
-        for piece in self.pieces(features, texts):
-            if np.isinf(piece.values).any():
-                raise self._infinite(features, piece)
-            empty = empty and not len(piece.values)
-            yield piece
-        if empty:
-            raise self._no_rows()
+        pieces = map(partial(self._finite, features), self.pieces(features, texts))
+        sized = ((piece, len(piece.values)) for piece in pieces)
+        yield from map(_join, self._in_blocks(sized, block_rows, cut))
+
+    def _in_blocks(
+        self,
+        pieces: Iterable[tuple[_P, int]],
+        block_rows: int | None,
+        cut: Callable[[_P, int, int], _R],
+    ) -> Iterator[list[_R]]:
+        """Yield the parts of every block, of pieces and their numbers of rows; there must be rows.
+
+        ``cut`` returns the rows of a piece from one number to another.
+        """
+        held: list[_R] = []
+        n_held = n_all = 0
+        for piece, n_rows in pieces:
+            n_all += n_rows
+            done = 0
+            while done < n_rows:
+                end = n_rows if block_rows is None else min(done + block_rows - n_held, n_rows)
+                held.append(cut(piece, done, end))
+                n_held += end - done
+                done = end
+                if n_held == block_rows:
+                    yield held
+                    held, n_held = [], 0
+        if held:
+            yield held
+        if not n_all:
+            raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
 
     def _numbers(
         self,
@@ -136,9 +149,6 @@ class TableReader(ABC):
         others = f" (nor is text in {list_names(also)})" if also else ""
         raise TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
-    def _no_rows(self) -> TableError:
-        return TableError(f"{self.path} has columns but no rows; add at least one row of values")
-
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
         known = set(self.names)
@@ -154,40 +164,22 @@ class TableReader(ABC):
         plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
-    def _infinite(self, features: Sequence[str], piece: Piece) -> TableError:
-        """Return the error for infinite values, which names all columns that have some."""
+    def _finite(self, features: Sequence[str], piece: Piece) -> Piece:
+        """Return rows, or raise for infinite values; the error names all columns with some."""
         infinite = np.isinf(piece.values)
+        if not infinite.any():
+            return piece
         row, column = np.argwhere(infinite)[0]
         where = f"{self.path}, {piece.place(int(row))}, column {quote(features[column])}"
         also = [features[int(j)] for j in np.flatnonzero(infinite.any(axis=0)) if j != column]
         others = f" (so are values of {list_names(also)})" if also else ""
-        return TableError(
+        raise TableError(
             f"{where}: the value is infinite or too large for a number{others}; correct it or "
             "remove the row"
         )
 
 
-def _in_blocks(
-    pieces: Iterable[tuple[_P, int]], block_rows: int | None, cut: Callable[[_P, int, int], _R]
-) -> Iterator[list[_R]]:
-    """Yield the parts of every block, of pieces and their numbers of rows."""
-    held: list[_R] = []
-    n_held = 0
-    for piece, n_rows in pieces:
-        done = 0
-        while done < n_rows:
-            end = n_rows if block_rows is None else min(done + block_rows - n_held, n_rows)
-            held.append(cut(piece, done, end))
-            n_held += end - done
-            done = end
-            if n_held == block_rows:
-                yield held
-                held, n_held = [], 0
-    if held:
-        yield held
-
-
-def _join(parts: list[Rows]) -> Rows:
+def _join(parts: list[Block]) -> Block:
     """Return several parts as one, with an array of its own.
 
     The list is emptied on the way, so that memory never holds everything twice. It does
@@ -202,7 +194,12 @@ def _join(parts: list[Rows]) -> Rows:
         end -= len(part.values)
         for column, more in zip(texts, part.texts, strict=True):
             column.append(more)
-    return Rows(values, [[text for part in reversed(column) for text in part] for column in texts])
+    return Block(values, [[text for part in reversed(column) for text in part] for column in texts])
+
+
+def row_place(start: int, row: int) -> str:
+    """Return the place of a row in a file without lines; ``start`` rows are in pieces before."""
+    return f"row {start + row + 1}"
 
 
 def check_unique(path: str, names: Sequence[str], place: str = "") -> None:

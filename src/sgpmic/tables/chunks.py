@@ -103,7 +103,7 @@ def read_start(path: str, zipped: bool, least: int) -> bytes:
     return held
 
 
-def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int = 1) -> Iterator[Chunk]:
+def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
     """Yield a text file's records; blank lines at its end are left out.
 
     ``delimiters`` may separate fields, which says where a quote opens a quoted field; chunks have

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sgpmic._types import Floats, Ints
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.conversions import BadCells, Codes, plain, text_of, to_numbers
+from sgpmic.tables.conversions import BadCells, Codes, cast_or_none, plain, text_of, to_numbers
 from sgpmic.tables.levels import MISSING, MISSING_IN_NUMBERS, truth_of
 
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
@@ -34,6 +34,95 @@ class Cells:
     order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
     #: What was read already: reading text takes long, and is asked for several times.
     memo: dict[Any, Floats | BadCells] = field(default_factory=dict, compare=False, repr=False)
+
+    def read_numbers(self, decimal: str = ".") -> Floats | BadCells:
+        """Return numbers, NaN where missing, or the cells that are not numbers."""
+        if self.holds in ("number", "bool", "empty"):
+            return self.values
+        how = ("number", decimal)
+        if self.holds == "text" and decimal == "." and how not in self.memo:
+            plain = cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
+            if plain is not None:
+                numbers = plain.to_numpy(zero_copy_only=False)
+                self.memo[how] = np.append(numbers, np.nan)[self.codes]
+        return self._read(how, partial(number_text.parse_number, decimal=decimal))
+
+    def read_dates(self, day_first: bool) -> Floats | BadCells:
+        """Return days since 1970, NaN where missing, or the cells that are not dates."""
+        if self.holds in ("date", "empty"):
+            return self.values
+
+        def parse(text: str) -> float | None:
+            days = date_text.parse_date(text, day_first)
+            if days is None:
+                value = number_text.parse_number(text)
+                days = None if value is None else date_text.number_as_date(value)
+            return days
+
+        if self.holds == "number":
+            # None becomes NaN.
+            days = np.asarray([date_text.number_as_date(x) for x in self.values.tolist()], float)
+            bad = np.flatnonzero(np.isnan(days) & ~np.isnan(self.values))
+            return days if not len(bad) else self._bad_values(bad)
+        return self._read(("date", day_first), parse)
+
+    def read_times(self) -> Floats | BadCells:
+        """Return times as shares of the day, NaN where missing, or the cells that are none."""
+        if self.holds in ("time", "empty"):
+            return self.values
+        return self._read(("time",), date_text.parse_time)
+
+    def read_levels(self, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
+        """Return the different levels as text, and every cell's index there, -1 where missing.
+
+        ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere
+        they do.
+        """
+        if self.holds == "text":
+            words = MISSING.difference(kept)
+            missing = np.asarray([text.lower() in words for text in self.texts] + [True])
+            return self.texts, np.where(missing[self.codes], -1, self.codes)
+        present = ~np.isnan(self.values)
+        found, inverse = np.unique(self.values[present], return_inverse=True)
+        codes = np.full(len(self.values), -1)
+        codes[present] = inverse
+        return tuple(_value_text(self.holds, value) for value in found.tolist()), codes
+
+    def read_yes_no(self) -> Floats | BadCells:
+        """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
+        if self.holds in ("number", "bool", "empty"):
+            bad = np.flatnonzero(~np.isin(self.values, (0.0, 1.0)) & ~np.isnan(self.values))
+            return self.values if not len(bad) else self._bad_values(bad)
+        return self._read(("yes_no",), truth_of)
+
+    def _read(
+        self, how: tuple[Any, ...], parse: Callable[[str], float | None]
+    ) -> Floats | BadCells:
+        """Return the parsed cells of a column of text; those of other columns are bad, if any."""
+        if self.holds != "text":
+            rows = np.flatnonzero(~np.isnan(self.values))
+            return self._bad_values(rows) if len(rows) else self.values
+        if how not in self.memo:
+            self.memo[how] = self._parsed(parse)
+        return self.memo[how]
+
+    def _parsed(self, parse: Callable[[str], float | None]) -> Floats | BadCells:
+        values = np.full(len(self.texts) + 1, np.nan)  # the last one is of empty cells
+        bad = np.zeros(len(values), bool)
+        for i, text in enumerate(self.texts):
+            value = parse(text)
+            if value is not None:
+                values[i] = value
+            else:
+                bad[i] = text.lower() not in MISSING_IN_NUMBERS
+        rows = np.flatnonzero(bad[self.codes])
+        if len(rows):
+            return BadCells(int(rows[0]), self.texts[self.codes[rows[0]]], len(rows))
+        return values[self.codes]
+
+    def _bad_values(self, rows: Ints) -> BadCells:
+        first = float(self.values[rows[0]])
+        return BadCells(int(rows[0]), _value_text(self.holds, first), len(rows))
 
 
 def cells_of(column: pa.Array) -> Cells:
@@ -85,118 +174,6 @@ def _days(column: pa.Array) -> Floats:
         return _numbers(pc.cast(column, pa.int32()))
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     return _numbers(pc.cast(column, pa.int64())) / _PER_DAY[unit]
-
-
-# ------------------------------------------------------------------------------- readings
-
-
-def read_numbers(cells: Cells, decimal: str = ".") -> Floats | BadCells:
-    """Return cells as numbers, NaN where missing, or the cells that are not numbers."""
-    if cells.holds in ("number", "bool", "empty"):
-        return cells.values
-    how = ("number", decimal)
-    if cells.holds == "text" and decimal == "." and how not in cells.memo:
-        fast = _cast(cells)
-        if fast is not None:
-            cells.memo[how] = fast
-    return _read(cells, how, partial(number_text.parse_number, decimal=decimal))
-
-
-def _cast(cells: Cells) -> Floats | None:
-    """Return plain numbers fast, None where there are others."""
-    missing = [text.lower() in MISSING_IN_NUMBERS for text in cells.texts]
-    words = [None if gap else text for text, gap in zip(cells.texts, missing, strict=True)]
-    try:
-        values = pc.cast(pa.array(words, pa.string()), pa.float64())
-    except pa.ArrowInvalid:
-        return None
-    return np.append(values.to_numpy(zero_copy_only=False), np.nan)[cells.codes]
-
-
-def read_dates(cells: Cells, day_first: bool) -> Floats | BadCells:
-    """Return cells as days since 1970, NaN where missing, or the cells that are not dates."""
-    if cells.holds in ("date", "empty"):
-        return cells.values
-
-    def parse(text: str) -> float | None:
-        days = date_text.parse_date(text, day_first)
-        if days is None:
-            value = number_text.parse_number(text)
-            days = None if value is None else date_text.number_as_date(value)
-        return days
-
-    if cells.holds == "number":
-        # None becomes NaN.
-        days = np.asarray([date_text.number_as_date(x) for x in cells.values.tolist()], float)
-        bad = np.flatnonzero(np.isnan(days) & ~np.isnan(cells.values))
-        return days if not len(bad) else _bad_values(cells, bad)
-    return _read(cells, ("date", day_first), parse)
-
-
-def read_times(cells: Cells) -> Floats | BadCells:
-    """Return times as shares of the day, NaN where missing, or the cells that are not times."""
-    if cells.holds in ("time", "empty"):
-        return cells.values
-    return _read(cells, ("time",), date_text.parse_time)
-
-
-def read_levels(cells: Cells, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
-    """Return the different levels as text, and every cell's index among them, -1 where missing.
-
-    ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere they do.
-    """
-    if cells.holds == "text":
-        words = MISSING.difference(kept)
-        missing = np.asarray([text.lower() in words for text in cells.texts] + [True])
-        return cells.texts, np.where(missing[cells.codes], -1, cells.codes)
-    present = ~np.isnan(cells.values)
-    found, inverse = np.unique(cells.values[present], return_inverse=True)
-    codes = np.full(len(cells.values), -1)
-    codes[present] = inverse
-    return tuple(_value_text(cells.holds, value) for value in found.tolist()), codes
-
-
-def read_yes_no(cells: Cells) -> Floats | BadCells:
-    """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
-    if cells.holds in ("number", "bool", "empty"):
-        bad = np.flatnonzero(~np.isin(cells.values, (0.0, 1.0)) & ~np.isnan(cells.values))
-        return cells.values if not len(bad) else _bad_values(cells, bad)
-    return _read(cells, ("yes_no",), truth_of)
-
-
-def _read(
-    cells: Cells, how: tuple[Any, ...], parse: Callable[[str], float | None]
-) -> Floats | BadCells:
-    """Return the parsed cells of a column of text; those of other columns are bad, if any."""
-    if how not in cells.memo:
-        cells.memo[how] = _parsed(cells, parse) if cells.holds == "text" else _not_text(cells)
-    return cells.memo[how]
-
-
-def _parsed(cells: Cells, parse: Callable[[str], float | None]) -> Floats | BadCells:
-    values = np.full(len(cells.texts) + 1, np.nan)  # the last one is of empty cells
-    bad = np.zeros(len(values), bool)
-    for i, text in enumerate(cells.texts):
-        value = parse(text)
-        if value is not None:
-            values[i] = value
-        else:
-            bad[i] = text.lower() not in MISSING_IN_NUMBERS
-    rows = np.flatnonzero(bad[cells.codes])
-    if len(rows):
-        return BadCells(int(rows[0]), cells.texts[cells.codes[rows[0]]], len(rows))
-    return values[cells.codes]
-
-
-def _not_text(cells: Cells) -> Floats | BadCells:
-    """Return cells of another type: bad, unless all are missing."""
-    rows = np.flatnonzero(~np.isnan(cells.values))
-    return _bad_values(cells, rows) if len(rows) else cells.values
-
-
-def _bad_values(cells: Cells, rows: Ints) -> BadCells:
-    first = float(cells.values[rows[0]])
-    return BadCells(int(rows[0]), _value_text(cells.holds, first), len(rows))
 
 
 def _value_text(holds: str, value: float) -> str:

@@ -81,6 +81,11 @@ def describe_columns(
     return columns
 
 
+def used_names(columns: Sequence[Column]) -> list[str]:
+    """Return the names of the columns that become features."""
+    return [column.name for column in columns if column.features]
+
+
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
     """Return the names of all features, which are different; ``names`` are the columns'."""
     taken: set[str] = set()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -94,6 +94,15 @@ def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
     return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
 
 
+def cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
+    """Return text as numbers fast, null for words in ``missing``; None if others are no number."""
+    gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
+    try:
+        return pc.cast(pc.if_else(gaps, None, texts), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+
+
 def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadCells:
     """Return the numbers of a column of text, NaN where missing, or the first that is not one."""
     values = np.empty(len(texts))
@@ -172,20 +181,11 @@ def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return numbers, null where missing; None if a cell is anything else, or none is there."""
     texts = pc.utf8_trim_whitespace(column)
     # Few cells decide about most columns of words.
-    if _cast(texts.slice(0, 100)) is None:
+    if cast_or_none(texts.slice(0, 100), MISSING_WORDS) is None:
         return None
-    numbers = _cast(texts)
+    numbers = cast_or_none(texts, MISSING_WORDS)
     if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
         return None
-    return numbers if numbers.null_count < len(numbers) else None
-
-
-def _cast(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    missing = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))
-    try:
-        numbers = pc.cast(pc.if_else(missing, None, texts), pa.float64())
-    except pa.ArrowInvalid:
-        return None
     # Infinite values and others that only look like numbers are for those to judge who see text.
-    finite = np.isfinite(numbers.drop_null().to_numpy())
-    return numbers if finite.all() else None
+    present = numbers.drop_null().to_numpy()
+    return numbers if len(present) and np.isfinite(present).all() else None

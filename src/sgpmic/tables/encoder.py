@@ -17,7 +17,13 @@ from sgpmic._types import Floats
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.storage.json_kinds import check_kinds
 from sgpmic.tables.column_cells import cells_of
-from sgpmic.tables.columns import Column, column_from_dict, describe_columns, feature_names
+from sgpmic.tables.columns import (
+    Column,
+    column_from_dict,
+    describe_columns,
+    feature_names,
+    used_names,
+)
 from sgpmic.tables.conversions import BadCells
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
@@ -69,6 +75,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Every column of the table: its kind, range or levels, missing cells, and what became of it.
     source_ : ndarray of shape (n_features_out,)
         The index of the user's column of every feature.
+    encodings_ : tuple of Encoding or None
+        How the cells of every column become numbers; None for columns that are left out.
     has_categories_ : bool
         Whether the table was brought to one unit.
     n_features_in_ : int
@@ -193,7 +201,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self, frame: Frame, columns: list[Column], encodings: Sequence[Encoding | None]
     ) -> None:
         self.columns_ = columns
-        self._encodings = tuple(encodings)
+        self.encodings_ = tuple(encodings)
         self.n_features_in_ = len(columns)
         if frame.named:
             self.feature_names_in_ = np.asarray(frame.names, dtype=object)
@@ -228,7 +236,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         encoded = np.full((frame.n_rows, len(self.source_)), np.nan)
         wrong, notes = [], []
         for j, column in enumerate(columns):
-            encoding, name = self._encodings[j], self.columns_[j].name
+            encoding, name = self.encodings_[j], self.columns_[j].name
             if encoding is None or column is None:
                 continue
             result = encoding.encode(cells_of(column))
@@ -257,7 +265,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 )
             return list(frame.columns)
         by_name = dict(zip(frame.names, frame.columns, strict=True))
-        used = [column.name for column in self.columns_ if column.features]
+        used = used_names(self.columns_)
         absent = [name for name in used if name not in by_name]
         if len(absent) == len(used):
             raise TableError(
@@ -296,15 +304,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return {
             column.name: encoding.decode(rows[:, self.source_ == j])
-            for j, (column, encoding) in enumerate(zip(self.columns_, self._encodings, strict=True))
+            for j, (column, encoding) in enumerate(zip(self.columns_, self.encodings_, strict=True))
             if encoding is not None
         }
-
-    @property
-    def encodings_(self) -> tuple[Encoding | None, ...]:
-        """How the cells of every column become numbers; None for columns that are left out."""
-        check_is_fitted(self)
-        return self._encodings
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the features: a column's, or ``column=level``.
@@ -326,7 +328,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     f" got {len(given)}"
                 )
             names = given
-        return np.asarray(feature_names(names, self._encodings), dtype=object)
+        return np.asarray(feature_names(names, self.encodings_), dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -360,7 +362,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     "features": list(column.features),
                     "encoding": None if encoding is None else encoding.to_dict(),
                 }
-                for column, encoding in zip(self.columns_, self._encodings, strict=True)
+                for column, encoding in zip(self.columns_, self.encodings_, strict=True)
             ],
         }
 

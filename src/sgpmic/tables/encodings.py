@@ -20,14 +20,7 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import (
-    Cells,
-    read_dates,
-    read_levels,
-    read_numbers,
-    read_times,
-    read_yes_no,
-)
+from sgpmic.tables.column_cells import Cells
 from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.levels import key, truth_of
 
@@ -128,7 +121,7 @@ class NumberEncoding(Encoding):
         return "number, as it is" if self.shift is None else "number, its logarithm"
 
     def encode(self, cells: Cells) -> Encoded | BadCells:
-        values = read_numbers(cells, self.decimal)
+        values = cells.read_numbers(self.decimal)
         if isinstance(values, BadCells):
             return values
         infinite = np.flatnonzero(np.isinf(values))
@@ -182,7 +175,7 @@ class DateEncoding(Encoding):
         return f"number, {' and '.join(parts)}"
 
     def encode(self, cells: Cells) -> Encoded | BadCells:
-        days = read_times(cells) if self.time_only else read_dates(cells, self.day_first)
+        days = cells.read_times() if self.time_only else cells.read_dates(self.day_first)
         if isinstance(days, BadCells):
             return days
         parts = [] if self.time_only else [(days / self.divisor)[:, None]]
@@ -241,7 +234,7 @@ def _look_up(
     cells: Cells, place_of: Callable[[str], float | None], kept: tuple[str, ...] = ()
 ) -> tuple[Floats, tuple[str, ...]]:
     """Return the places of cells, NaN where missing, and the levels that have none."""
-    levels, codes = read_levels(cells, kept)
+    levels, codes = cells.read_levels(kept)
     # None becomes NaN; the last is of empty cells.
     table = np.asarray([*map(place_of, levels), None], np.float64)
     present = np.unique(codes[codes >= 0])
@@ -267,7 +260,7 @@ class YesNoEncoding(WordEncoding):
         if cells.holds == "text":
             values, unseen = _look_up(cells, truth_of)
             return Encoded((values / self.divisor)[:, None], unseen)
-        found = read_yes_no(cells)
+        found = cells.read_yes_no()
         return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
 
     def places(self, features: Floats) -> Floats:

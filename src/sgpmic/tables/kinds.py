@@ -33,14 +33,7 @@ import numpy as np
 
 from sgpmic._types import Floats
 from sgpmic.tables import date_text, number_text
-from sgpmic.tables.column_cells import (
-    Cells,
-    read_dates,
-    read_levels,
-    read_numbers,
-    read_times,
-    read_yes_no,
-)
+from sgpmic.tables.column_cells import Cells
 from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
@@ -128,35 +121,35 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
     decision = Decision(kind)
-    bad: Floats | BadCells | None = None
+    read: Floats | BadCells | None = None
     if kind in ("number", "whole"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
-        bad = read_numbers(cells, decision.decimal)
+        read = cells.read_numbers(decision.decimal)
     elif kind == "date":
-        times = not isinstance(read_times(cells), BadCells) and cells.holds != "empty"
+        times = not isinstance(cells.read_times(), BadCells) and cells.holds != "empty"
         decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
-        bad = None if times else read_dates(cells, decision.day_first)
+        read = None if times else cells.read_dates(decision.day_first)
     elif kind == "yes_no":
-        bad = read_yes_no(cells)
+        read = cells.read_yes_no()
     elif kind == "ordered":
         decision = _declared_order(cells, order)
-    if isinstance(bad, np.ndarray):
-        decision = replace(decision, wrong=_too_large(bad))
-    if isinstance(bad, BadCells):
+    if isinstance(read, np.ndarray):
+        decision = replace(decision, wrong=_too_large(read))
+    if isinstance(read, BadCells):
         word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
         named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
-        decision = replace(decision, wrong=_not_all(bad, f"is declared as {named}", word))
+        decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
 
 def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
-    levels, codes = read_levels(cells, tuple(map(key, order)))
+    levels, codes = cells.read_levels(tuple(map(key, order)))
     used = [levels[i] for i in np.unique(codes[codes >= 0])]
     if not order and cells.order:
         order = cells.order
     if not order and (scale := find_scale([key(level) for level in used])):
         order = scale
-    if not order and not isinstance(read_numbers(cells), BadCells):
+    if not order and not isinstance(cells.read_numbers(), BadCells):
         order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
@@ -180,7 +173,7 @@ def _texts(cells: Cells) -> list[str]:
 
 
 def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
-    levels, codes = read_levels(cells)
+    levels, codes = cells.read_levels()
     if cells.order is not None:
         return Decision("ordered", order=cells.order)
     if len(cells.texts) <= _MOST_LEVELS:
@@ -209,7 +202,7 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     ):
         return None
     decimal, open_question = number_text.find_decimal(texts)
-    numbers = read_numbers(cells, decimal)
+    numbers = cells.read_numbers(decimal)
     if isinstance(numbers, BadCells):
         n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
@@ -219,7 +212,7 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
         return Decision("number", decimal=decimal, wrong=wrong)
     typed = Cells("number", numbers, (), cells.codes)
     decision = replace(_decide_number(name, typed), decimal=decimal)
-    if decision.kind == "yes_no" and isinstance(read_yes_no(cells), BadCells):
+    if decision.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
         decision = replace(decision, kind="whole")  # such as 0 % and 1 %
     if open_question:
         decision = decision.warn("the commas are read as thousands separators")
@@ -232,10 +225,10 @@ def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
         texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
     ):
         return None
-    if not isinstance(read_times(cells), BadCells):
+    if not isinstance(cells.read_times(), BadCells):
         return Decision("date", time_only=True)
     day_first, open_question = date_text.find_order(texts)
-    days = read_dates(cells, day_first)
+    days = cells.read_dates(day_first)
     # Bare numbers are dates only where somebody says so.
     if isinstance(days, BadCells) or any(
         number_text.parse_number(text) is not None for text in texts
@@ -404,7 +397,7 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
         different = np.unique(values[~np.isnan(values)])
         same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
     else:
-        levels, codes = read_levels(cells, tuple(map(key, decision.order)))
+        levels, codes = cells.read_levels(tuple(map(key, decision.order)))
         different = np.unique(codes[codes >= 0])
         same = len({key(levels[i]) for i in different}) < 2
     if not len(different):
@@ -415,10 +408,10 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
 def values_of(cells: Cells, decision: Decision) -> Floats | BadCells:
     """Return the cells of a column of numbers, dates, or yes and no, NaN where missing."""
     if decision.kind == "date":
-        return read_times(cells) if decision.time_only else read_dates(cells, decision.day_first)
+        return cells.read_times() if decision.time_only else cells.read_dates(decision.day_first)
     if decision.kind == "yes_no":
-        return read_yes_no(cells)
-    numbers = read_numbers(cells, decision.decimal)
+        return cells.read_yes_no()
+    numbers = cells.read_numbers(decision.decimal)
     if isinstance(numbers, BadCells) or not decision.sentinels:
         return numbers
     return np.where(np.isin(numbers, decision.sentinels), np.nan, numbers)
@@ -435,6 +428,6 @@ def _target_warning(name: str, cells: Cells, decision: Decision) -> str:
         return ""
     if not _words(name) & _TARGET_WORDS:
         return ""
-    _, codes = read_levels(cells)
+    _, codes = cells.read_levels()
     n_levels = len(np.unique(codes[codes >= 0]))
     return "named like a target: leave it out if it is one" if n_levels <= _MOST_CLASSES else ""

@@ -46,9 +46,8 @@ class Layout:
 def find_layout(start: bytes) -> Layout:
     """Return the layout of a file that starts with these bytes, among them a whole record."""
     delimiter = _find_delimiter(start)
-    cells = split_record(_records(start, delimiter, 1)[0], delimiter)
-    decimals = ".," if delimiter != b"," else "."
-    numbers = [_as_number(cell, decimals) for cell in cells]
+    cells = _split_record(_records(start, delimiter, 1)[0], delimiter)
+    numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
     # Years and codes may be names of columns, but hardly ever 5.1.
     if words and not any(_has_fraction(number) for number in numbers):
@@ -61,7 +60,7 @@ def _has_fraction(number: float | None) -> bool:
     return number is not None and math.isfinite(number) and not number.is_integer()
 
 
-def split_record(record: bytes, delimiter: bytes) -> list[str]:
+def _split_record(record: bytes, delimiter: bytes) -> list[str]:
     """Return the fields of a record, without their quotes."""
     if delimiter == WHITE:
         record, delimiter = squeeze_white(record), b"\t"
@@ -99,13 +98,12 @@ def _fit(start: bytes, delimiter: bytes) -> _Fit:
     In the main it is the share of lines of equal length plus the share of cells that are numbers.
     """
     records = _records(start, delimiter, _SAMPLE_RECORDS)
-    rows = [split_record(record, delimiter) for record in records]
+    rows = [_split_record(record, delimiter) for record in records]
     length, count = Counter(len(row) for row in rows).most_common(1)[0]
     if length < 2:
         return _Fit(0.0, False, False)
-    decimals = ".," if delimiter != b"," else "."
     cells = [cell for row in rows[1:] or rows for cell in row]
-    numbers = sum(_as_number(cell, decimals) is not None for cell in cells)
+    numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
     score = count / len(rows) + numbers / len(cells)
     # Without exception weighs more than almost; and words in a text column are no columns.
     regular = count == len(rows)
@@ -113,7 +111,8 @@ def _fit(start: bytes, delimiter: bytes) -> _Fit:
     return _Fit(score, regular, numbers == len(cells))
 
 
-def _as_number(cell: str, decimals: str) -> float | None:
+def _as_number(cell: str, delimiter: bytes) -> float | None:
+    decimals = "." if delimiter == b"," else ".,"
     numbers = (parse_plain_number(cell, decimal) for decimal in decimals)
     return next((number for number in numbers if number is not None), None)
 

@@ -19,15 +19,13 @@ _WRITTEN = re.compile(
     rf"(?P<sign2>[+\-−]?)(?P<digits>[0-9.,'’{_SPACES}]*[0-9.])(?P<exponent>[eE][+-]?[0-9]+)?"
     rf"[{_SPACES}]*(?P<after>{_UNIT})?(?P<close>\))?"
 )
+# Digits by their decimal sign, perhaps in groups of three.
 _PLAIN = {
-    ".": re.compile(
-        rf"(?:[1-9][0-9]{{0,2}}(?:(?P<g>[,'’{_SPACES}])[0-9]{{3}})(?:(?P=g)[0-9]{{3}})*"
-        r"|[0-9]*)(?:\.[0-9]*)?"
-    ),
-    ",": re.compile(
-        rf"(?:[1-9][0-9]{{0,2}}(?:(?P<g>[.'’{_SPACES}])[0-9]{{3}})(?:(?P=g)[0-9]{{3}})*"
-        r"|[0-9]*)(?:,[0-9]*)?"
-    ),
+    decimal: re.compile(
+        rf"(?:[1-9][0-9]{{0,2}}(?P<g>[{grouping}'’{_SPACES}])[0-9]{{3}}(?:(?P=g)[0-9]{{3}})*"
+        rf"|[0-9]*)(?:[{decimal}][0-9]*)?"
+    )
+    for decimal, grouping in ((".", ","), (",", "."))
 }
 _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 #: Whole numbers with a leading zero are codes: of regions, telephones, articles.

@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sgpmic.tables.base import Piece, TableReader, check_count, check_unique, numbered_names
+from sgpmic.tables.base import (
+    Piece,
+    TableReader,
+    check_count,
+    check_unique,
+    numbered_names,
+    row_place,
+)
 from sgpmic.tables.conversions import text_of
 from sgpmic.tables.errors import TableError, decoding, list_names
 
@@ -47,7 +54,7 @@ class ArrayReader(TableReader):
             with np.errstate(over="ignore"):
                 values = np.ascontiguousarray(rows[:, chosen], np.float64)
             words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
-            yield Piece(values, words, partial(self._place, start))
+            yield Piece(values, words, partial(row_place, self._first_row + start))
 
     def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of numbers."""
@@ -55,9 +62,6 @@ class ArrayReader(TableReader):
             yield pa.table(
                 {name: np.ascontiguousarray(piece.values[:, j]) for j, name in enumerate(names)}
             )
-
-    def _place(self, start: int, row: int) -> str:
-        return f"row {self._first_row + start + row + 1}"
 
 
 def open_npy(path: str) -> ArrayReader:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.tables.column_cells import Cells, read_levels
+from sgpmic.tables.column_cells import Cells
 from sgpmic.tables.conversions import BadCells, Codes
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
@@ -94,7 +94,7 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
             codes = np.where(np.isnan(read), -1, 0)
             return Plan(name, cells, decision, declared, read, (), codes)
         values = read
-    levels, codes = read_levels(cells, order)
+    levels, codes = cells.read_levels(order)
     if decision.kind in ("text", "id"):
         return Plan(name, cells, decision, declared, values, levels, codes)
     levels, codes = _merge_spellings(levels, codes)
@@ -177,17 +177,16 @@ def choose_encodings(
         elif plan.has_levels and _is_rare(plan, min_frequency):
             found[j] = plan.as_almost_constant()
     mixed = any(plan.has_levels or _has_seasons(plan) for plan in found)
-    unit = _deviation_of if mixed else _one
     for j, plan in enumerate(found):
         if not plan.is_kept or plan.kind == "category":
             continue
         if plan.kind == "date":
-            encodings[j] = _encode_date(plan, unit)
+            encodings[j] = _encode_date(plan, mixed)
         elif mixed and _is_rare(plan, min_frequency):
             found[j] = plan.as_almost_constant()
         else:
             rule = _log_rule(plan, log)
-            encodings[j] = _encode_values(plan, rule, unit)
+            encodings[j] = _encode_values(plan, rule, mixed)
             if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
                 offer = "has a long tail, and zeros; its logarithm may serve better"
                 found[j] = replace(plan, decision=plan.decision.warn(offer))
@@ -197,7 +196,7 @@ def choose_encodings(
 
 
 def _has_seasons(plan: Plan) -> bool:
-    return plan.is_kept and plan.kind == "date" and _encode_date(plan, _one).n_features > 1
+    return plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
@@ -252,7 +251,7 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
     return bool(n_rarer < least_count(len(present), min_frequency))
 
 
-def _encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
+def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     """Return the encoding of a date.
 
     The place in the year is told where the dates span two years or more, that in the day where
@@ -269,7 +268,7 @@ def _encode_date(plan: Plan, unit: Callable[[Floats], float]) -> DateEncoding:
             year = _circle_size(days, YEAR)
         if span >= 2 and (days != np.round(days)).any():
             day = _circle_size(days, 1.0)
-    return DateEncoding(plan.decision.day_first, time_only, unit(days), year, day)
+    return DateEncoding(plan.decision.day_first, time_only, _unit(days, mixed), year, day)
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
@@ -308,34 +307,32 @@ def _skewness(values: Floats) -> float:
     return float(np.mean((centred / deviation) ** 3)) if deviation > 1e-12 else 0.0
 
 
-def _deviation_of(values: Floats) -> float:
-    """Return the standard deviation of values that are there, 1 where they do not vary."""
-    present = values[~np.isnan(values)]
-    size = float(np.abs(present).max()) if len(present) else 0.0
+def _unit(values: Floats, mixed: bool) -> float:
+    """Return what values are divided by: their standard deviation, in a table of one unit.
+
+    It is 1 in other tables, and for values that do not vary.
+    """
+    size = float(np.abs(values).max()) if mixed and len(values) else 0.0
     if size == 0:
         return 1.0
-    deviation = float((present / size).std())  # squares of large numbers overflow
+    deviation = float((values / size).std())  # squares of large numbers overflow
     return deviation * size if deviation > 1e-12 else 1.0
 
 
-def _one(values: Floats) -> float:
-    """Return 1: values are left in the units that they have."""
-    return 1.0
-
-
 def _encode_values(
-    plan: Plan, log_rule: str, unit: Callable[[Floats], float]
+    plan: Plan, log_rule: str, mixed: bool
 ) -> NumberEncoding | YesNoEncoding | OrderEncoding:
     """Return the encoding of a number, of yes and no, or of levels in an order."""
     present = plan.present
     if plan.kind == "yes_no":
-        return YesNoEncoding(unit(present))
+        return YesNoEncoding(_unit(present, mixed))
     if plan.kind == "ordered":
-        return OrderEncoding(plan.decision.order, unit(present))
+        return OrderEncoding(plan.decision.order, _unit(present, mixed))
     shift = _log_shift(present, log_rule)
     if shift is not None:
         present = np.log(present + shift)
-    return NumberEncoding(plan.decision.decimal, plan.decision.sentinels, shift, unit(present))
+    decimal, sentinels = plan.decision.decimal, plan.decision.sentinels
+    return NumberEncoding(decimal, sentinels, shift, _unit(present, mixed))
 
 
 def _check_logarithms(

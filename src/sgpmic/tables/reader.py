@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -101,7 +101,6 @@ def read_table(
     path: str | os.PathLike[str],
     *,
     columns: Sequence[str] = (),
-    drop: Sequence[str] = (),
     id_column: str | None = None,
     label_column: str | None = None,
     share: tuple[int, int] = (0, 1),
@@ -114,8 +113,6 @@ def read_table(
         The file; see `open_table`.
     columns : sequence of str
         The feature columns, in the order wanted; all but the others named here if empty.
-    drop : sequence of str
-        Columns that are no features.
     id_column, label_column : str, optional
         Columns of any type to read as text; they are no features.
     share : tuple of two ints
@@ -128,10 +125,10 @@ def read_table(
         feature value is infinite or no number.
     """
     reader = open_table(path)
-    features = choose_features(reader, columns, drop, id_column, label_column)
+    features = choose_features(reader, columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
     values, words = next(_share(reader, share).blocks(features, texts))
-    ids, labels = _ids_and_labels(dict(zip(texts, words, strict=True)), id_column, label_column)
+    ids, labels = _ids_and_labels(words, id_column, label_column)
     return Table(values, tuple(features), ids, id_column, labels, label_column)
 
 
@@ -139,17 +136,16 @@ def read_columns(
     path: str | os.PathLike[str],
     *,
     columns: Sequence[str] = (),
-    drop: Sequence[str] = (),
     id_column: str | None = None,
     label_column: str | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> RawTable:
     """Read columns of any type as the file has them; all else is as in `read_table`."""
     reader = open_table(path)
-    features = choose_features(reader, columns, drop, id_column, label_column)
+    features = choose_features(reader, columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
     table = next(_share(reader, share).raw_blocks([*features, *texts]))
-    words = {name: column_words(table.column(name)) for name in texts}
+    words = [column_words(table.column(name)) for name in texts]
     return RawTable(table.select(features), *_ids_and_labels(words, id_column, label_column))
 
 
@@ -182,13 +178,13 @@ def column_words(column: pa.ChunkedArray) -> list[str]:
 
 
 def _ids_and_labels(
-    words: Mapping[str, list[str]], id_column: str | None, label_column: str | None
+    words: list[list[str]], id_column: str | None, label_column: str | None
 ) -> tuple[list[str] | None, list[str] | None]:
     """Return the texts of the id column and of the label column, of those that were read."""
-    ids = None if id_column is None else words[id_column]
+    ids = None if id_column is None else words[0]
     if label_column is None:
         return ids, None
-    return ids, ["" if is_missing(word) else word for word in words[label_column]]
+    return ids, ["" if is_missing(word) else word for word in words[-1]]
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
@@ -202,23 +198,22 @@ def without_ending(path: str | os.PathLike[str]) -> str:
 # ------------------------------------------------------------------------------ formats
 
 
-def _first_bytes(path: str, count: int = 64) -> bytes:
+def _first_bytes(path: str) -> bytes:
     """Return how a file starts, after checking that it is there and can be read."""
+    start = b""
     try:
         mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise TableError(f"{path} is a folder; name a table in it")
-        if not stat.S_ISREG(mode):
-            # A pipe can be read once only, and opening one may wait for ever.
-            raise TableError(f"{path} is not a regular file; save the table to a file first")
-        with open(path, "rb") as file:
-            start = file.read(count)
-    except TableError:
-        raise
+        if stat.S_ISREG(mode):  # a pipe can be read once only, and opening one may wait for ever
+            with open(path, "rb") as file:
+                start = file.read(64)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise TableError(f"{path}: there is no such file; check the path") from None
     except OSError as error:
         raise unreadable(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise TableError(f"{path} is a folder; name a table in it")
+    if not stat.S_ISREG(mode):
+        raise TableError(f"{path} is not a regular file; save the table to a file first")
     if not start:
         raise TableError(f"{path} is empty; export the table again")
     return start
@@ -269,11 +264,14 @@ def _is_workbook(path: str) -> bool:
 def choose_features(
     reader: TableReader,
     columns: Sequence[str],
-    drop: Sequence[str],
     id_column: str | None,
     label_column: str | None,
+    drop: Sequence[str] = (),
 ) -> list[str]:
-    """Return the feature columns, after checking that every column has one part to play."""
+    """Return the feature columns, after checking that every column has one part to play.
+
+    They are ``columns``, or all but the others named here if there are none.
+    """
     roles = {"id": id_column, "label": label_column}
     others = [name for name in roles.values() if name is not None]
     reader.require([*columns, *drop, *others])

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable
 
-import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sgpmic import EM, SGPMIC, Committee

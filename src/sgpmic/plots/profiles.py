@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from sgpmic._types import Floats, Ints
 from sgpmic.plots.base import Display
+from sgpmic.plots.texts import plain
 from sgpmic.report.content import describe_rows
-from sgpmic.report.statistics import cluster_profiles, level_shares
+from sgpmic.report.statistics import cluster_profiles, level_shares, strongest_first
 from sgpmic.report.words import signed
 from sgpmic.tables.description import Description
 
@@ -98,8 +99,7 @@ class ProfilesDisplay(Display):
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
         """Draw the ``n_features`` that set clusters apart most, on the axes given or new ones."""
         n_clusters = len(self.effects)
-        strongest = np.abs(self.effects).max(axis=0, initial=0.0)
-        shown = np.argsort(-strongest, kind="stable")[:n_features]
+        shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
         named = n_clusters <= _MOST_NAMED
         width = 2.6 + (0.75 if named else 0.42) * n_clusters
@@ -116,7 +116,7 @@ class ProfilesDisplay(Display):
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)
         ax.set_xlabel("" if named else "cluster")
-        ax.set_yticks(range(len(shown)), [self.feature_names[i].replace("$", r"\$") for i in shown])
+        ax.set_yticks(range(len(shown)), [plain(self.feature_names[i]) for i in shown])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
         return self

@@ -16,8 +16,8 @@ from sklearn.utils.extmath import svd_flip
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
-from sgpmic.paper.methods.autoencoder import minibatches, minimise
 from sgpmic.paper.methods.base import Clustering, Method, Problem, k_means
+from sgpmic.paper.methods.training import minibatches, minimise
 
 N_EPOCHS = 50
 BATCH_SIZE = 128

@@ -20,7 +20,10 @@ LAYERS = {
     "learning": ("sgpmic.learning", "sgpmic.fuzzy"),
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
-    "estimator": ("sgpmic.estimator", "sgpmic._input_rows", "sgpmic._plots", "sgpmic.anndata"),
+    "estimator": (
+        *("sgpmic.estimator", "sgpmic._predictions", "sgpmic._model_files", "sgpmic._plots"),
+        *("sgpmic._input_rows", "sgpmic.anndata"),
+    ),
     "report": ("sgpmic.report", "sgpmic.colours"),
     "plots": ("sgpmic.plots",),
     "paper": ("sgpmic.paper",),

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._input_rows import read_rows
+from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
+from sgpmic._predictions import PredictionsMixin
 from sgpmic._programs import release_programs
-from sgpmic._runtime import on_chosen_device, on_device
-from sgpmic._types import Bools, Floats, Ints
+from sgpmic._runtime import on_chosen_device
+from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.advice import advice
 from sgpmic.learning.constraints import (
@@ -38,10 +34,8 @@ from sgpmic.learning.constraints import (
 from sgpmic.learning.em import State
 from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.prediction.imputation import Imputation
-from sgpmic.learning.prediction.predictor import Assessment, Predictor
-from sgpmic.learning.preparation.gaps import refuse_empty_rows
-from sgpmic.learning.preparation.sparse import Reduction, dense_rows, fit_reduction, restored_rows
+from sgpmic.learning.prediction.predictor import Predictor
+from sgpmic.learning.preparation.sparse import dense_rows, fit_reduction
 from sgpmic.learning.preparation.units import SCALES
 from sgpmic.learning.result import Result
 from sgpmic.learning.run import run
@@ -50,32 +44,14 @@ from sgpmic.learning.start.initial_states import can_continue
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.parallel.group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
-from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
-
-if TYPE_CHECKING:
-    from sgpmic.tables.encoder import TableEncoder
-
 
 MAPPINGS = ("shared", "per_cluster")
 
 #: What ``tol='auto'`` stands for.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
-#: What a model file keeps besides the predictor.
-_STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
-_STORED_RECORDS = (
-    "history",
-    "starts",
-    "committee",
-    "support",
-    "number_of_clusters",
-    "number_of_dimensions",
-)
 
-
-class SGPMIC(
-    PlotsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
-):
+class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     """Clustering and non-linear dimensionality reduction, learned together.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; a mixture of
@@ -392,12 +368,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         settings = self.check_settings()
-        self.encoder_: TableEncoder | None = None
+        self.encoder_ = None
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         Y = read_rows(self, table, ensure_min_samples=least)
-        self._reduction: Reduction | None = None
+        self._reduction = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
                 raise ValueError(
@@ -504,285 +480,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return self.fit(X).embedding_.copy()
 
-    def _check_rows(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self)
-        if self.encoder_ is not None:
-            X = self.encoder_.transform(X)
-        rows = dense_rows(read_rows(self, X, reset=False), self._reduction)
-        Y = self._predictor.known_features(rows)
-        refuse_empty_rows(Y)
-        return Y
-
-    @on_chosen_device
-    def transform(self, X: ArrayLike) -> Floats:
-        """Return the latent points of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        embedding : ndarray of shape (n_samples, n_components_)
-        """
-        Y = self._check_rows(X)
-        return self._predictor.place(Y)[0]
-
-    @on_chosen_device
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the probability of every cluster for every row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        memberships : ndarray of shape (n_samples, n_clusters)
-        """
-        Y = self._check_rows(X)
-        return self._predictor.place(Y)[1]
-
-    def predict(self, X: ArrayLike) -> Ints:
-        """Return the most probable cluster of every row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-        """
-        return self.predict_proba(X).argmax(axis=1)
-
-    @on_chosen_device
-    def assess(self, X: ArrayLike) -> Assessment:
-        """Return labels, memberships, latent points and log densities of rows at once.
-
-        The same as ``predict``, ``predict_proba``, ``transform``, ``score_samples`` and
-        ``unusual``, for the cost of the last.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        assessment : Assessment
-            A tuple with the fields ``labels``, ``memberships``, ``embedding``, ``log_density`` and
-            ``unusual``.
-        """
-        Y = self._check_rows(X)
-        return self._predictor.assess(Y)
-
-    @on_chosen_device
-    def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Return the rows that latent points stand for.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components_)
-            Latent points.
-
-        Returns
-        -------
-        rows : ndarray of shape (n_samples, n_features_in_)
-            Expected rows, in the units of the data.
-        """
-        check_is_fitted(self)
-        points = check_array(X, dtype=np.float64, input_name="X")
-        if points.shape[1] != self.n_components_:
-            raise ValueError(
-                f"X has {points.shape[1]} columns, but the latent space has "
-                f"{self.n_components_} dimensions."
-            )
-        return restored_rows(self._predictor.decode(points), self._reduction)
-
-    @on_chosen_device
-    def score_samples(self, X: ArrayLike) -> Floats:
-        """Return the log density of every row under the model.
-
-        A mixture of what the mapping says, with the latent point integrated out by Laplace's
-        approximation, and of normal distributions of the clusters' rows; how much each counts is
-        learned from training rows that are left out
-        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark rows that are unlike
-        anything seen in fit.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        log_density : ndarray of shape (n_samples,)
-        """
-        Y = self._check_rows(X)
-        return self._predictor.log_density(Y)
-
-    @on_chosen_device
-    def unusual(self, X: ArrayLike) -> Bools:
-        """Return which rows are unlike anything seen in fit.
-
-        Those whose log density is below :attr:`unusual_below_`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        unusual : ndarray of bool, shape (n_samples,)
-        """
-        return self.score_samples(X) < self.unusual_below_
-
-    @property
-    def unusual_below_(self) -> float:
-        """The log density under which a row counts as unusual; computed when first asked for.
-
-        It is that of the half per cent of the training rows that fit worst, each under the model
-        of all the others.
-        """
-        check_is_fitted(self)
-        with on_device(self.computation.device):
-            return self._predictor.unusual_below
-
-    def __dir__(self) -> list[str]:
-        """Return the names there are, without ``unusual_below_`` until it was computed.
-
-        scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
-        listed; that one takes seconds or more.
-        """
-        names = set(object.__dir__(self))
-        if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
-            names.remove("unusual_below_")
-        return [name for name in names if hasattr(self, name)]
-
-    def score(self, X: ArrayLike, y: object = None) -> float:
-        """Return the mean log density of rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : Ignored
-
-        Returns
-        -------
-        score : float
-        """
-        return float(self.score_samples(X).mean())
-
-    @on_chosen_device
-    def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
-        """Draw rows from the model.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features_in_)
-        labels : ndarray of shape (n_samples,)
-            The cluster each was drawn from; rows are sorted by it.
-        """
-        check_is_fitted(self)
-        WholeNumber(1).check("n_samples", n_samples)
-        rng = check_random_state(self.random_state)
-        rows, labels = self._predictor.draw(int(n_samples), rng)
-        return restored_rows(rows, self._reduction), labels
-
-    @on_chosen_device
-    def impute(self, X: ArrayLike) -> Imputation:
-        """Return rows with the expectations of their missing values, and how sure they are.
-
-        From what the mapping says at a row's latent point, what the row's other values say through
-        the table's correlations, and what similar rows have
-        (:mod:`sgpmic.learning.prediction.imputation`).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN for missing values.
-
-        Returns
-        -------
-        imputation : Imputation
-            A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
-            deviation of every value, 0 for those that were there. Of a feature that no row had in
-            ``fit`` nothing is known: both are NaN.
-        """
-        return self._predictor.impute(self._check_rows(X))
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_predictor")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file that :meth:`load` reads.
-
-        The file holds arrays and JSON only (safetensors); loading never runs code from it. It
-        contains the training rows (20 000 of them, drawn at random, where there are more) and
-        fingerprints of all: mind who may read it.
-
-        Parameters
-        ----------
-        path : str or path-like
-        """
-        check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        stored = StoredModel(
-            predictor=self._predictor,
-            parameters=self.get_params(deep=False),
-            attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
-            feature_names=None if names is None else [str(name) for name in names],
-            **{name: getattr(self, f"{name}_") for name in _STORED_RECORDS},
-            encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
-            reduction=self._reduction,
-        )
-        save_model(path, stored)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a model that :meth:`save` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-
-        Returns
-        -------
-        model : SGPMIC
-        """
-        stored = load_model(path)
-        try:
-            model = cls(**stored.parameters)
-            for name in _STORED_ATTRIBUTES:
-                setattr(model, name, stored.attributes[name])
-            model.check_settings()
-            model._reduction = stored.reduction
-            model.encoder_ = None
-            if stored.encoder is not None:
-                from sgpmic.tables.encoder import TableEncoder
-
-                model.encoder_ = TableEncoder.from_dict(stored.encoder)
-                if len(model.encoder_.source_) != model.n_features_in_:
-                    raise ValueError("its table encoder has another number of features")
-        except (KeyError, TypeError, ValueError) as error:
-            raise unreadable(path, error) from error
-        predictor = stored.predictor
-        model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)
-        if stored.feature_names is not None:
-            model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
-        for name in _STORED_RECORDS:
-            setattr(model, f"{name}_", getattr(stored, name))
-        return model

@@ -82,9 +82,8 @@ class Kernel:
                     f"got {value!r}."
                 )
             may_be_zero = name in ("bias", "white")
-            if not np.all(np.isfinite(array)) or not np.all(
-                (array > 0) | (may_be_zero & (array == 0))
-            ):
+            allowed = array >= 0 if may_be_zero else array > 0
+            if not np.all(allowed & np.isfinite(array)):
                 least = "at least 0" if may_be_zero else "positive"
                 raise ValueError(
                     f"{type(self).__name__}: {name} must be {least} and finite, got {value!r}."
@@ -154,10 +153,9 @@ class Kernel:
 
 
 def _like(kernel: _K, **values: Any) -> _K:
-    """Make a kernel without checking its values (they may be tracers, logarithms, gradients)."""
+    """Return the kernel with other values, unchecked: tracers, logarithms, gradients."""
     new = object.__new__(type(kernel))
-    for f in fields(kernel):
-        object.__setattr__(new, f.name, values.get(f.name, getattr(kernel, f.name)))
+    vars(new).update(vars(kernel) | values)
     return new
 
 
@@ -407,12 +405,8 @@ class Linear(Kernel):
         d_variance = jnp.sum(A * dK_B, axis=0)
         if jnp.ndim(self.variance) == 0:
             d_variance = jnp.sum(d_variance)
-        gradient = _like(
-            self,
-            variance=d_variance,
-            bias=jnp.sum(dK),
-            white=jnp.zeros_like(dK, shape=()),
-        )
+        zero = jnp.zeros_like(dK, shape=())
+        gradient = _like(self, variance=d_variance, bias=jnp.sum(dK), white=zero)
         return gradient, dK_B * self.variance, (dK.T @ A) * self.variance
 
     def diagonal(self, X: Array) -> Array:
@@ -426,17 +420,14 @@ KERNELS: dict[str, type[Kernel]] = {
 
 
 def _register(kernel_type: type[Kernel]) -> None:
-    names = [f.name for f in fields(kernel_type) if f.name != "ard"]
+    pattern = kernel_type()
+    names = list(pattern.parameters())
 
     def flatten_with_keys(kernel: Kernel) -> tuple[list[tuple[Any, Any]], bool]:
         return [(jax.tree_util.GetAttrKey(n), getattr(kernel, n)) for n in names], kernel.ard
 
     def unflatten(ard: bool, leaves: Iterable[Any]) -> Kernel:
-        kernel = object.__new__(kernel_type)  # leaves may be anything JAX puts into a tree
-        for n, leaf in zip(names, leaves, strict=True):
-            object.__setattr__(kernel, n, leaf)
-        object.__setattr__(kernel, "ard", ard)
-        return kernel
+        return _like(pattern, ard=ard, **dict(zip(names, leaves, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(kernel_type, flatten_with_keys, unflatten)
 

@@ -159,3 +159,16 @@ def test_profiles_are_of_components(fitted: SGPMIC) -> None:
     for given in (None, counts()[0]):
         axes = fitted.plot_profiles(given, n_features=3).ax_
         assert axes.get_yticklabels()[0].get_text().startswith("component ")
+
+
+def test_components_have_no_name_of_a_column() -> None:
+    """A data frame of sparse columns has names, but they are not those of what is drawn."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    columns = [f"word {j}" for j in range(400)]
+    table = pandas.DataFrame.sparse.from_spmatrix(counts()[0], columns=columns)
+    model = make().fit(table)
+    assert model.plot_profiles().feature_names[:2] == ["component 0", "component 1"]
+    page = model.plot_interactive(table).page
+    assert "component 1" in page
+    assert "word 1" not in page

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.hardening import fuzz
+from tests.hardening.random_attacks import Rng
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +29,14 @@ def test_random_attacks(base: Path, kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_judge_sees_what_is_wrong(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def writes_elsewhere(box: Path, rng: fuzz.Rng) -> tuple[object, ...]:
+    def writes_elsewhere(box: Path, rng: Rng) -> tuple[object, ...]:
         return ("predict", box / "run", box / "t.csv", "--out", box / "elsewhere.csv")
 
     monkeypatch.setitem(fuzz.ATTACKS, "words", writes_elsewhere)
     with pytest.raises(fuzz.Found, match="elsewhere"):
         fuzz.judge(base, "words", 0)
 
-    def breaks(box: Path, rng: fuzz.Rng) -> tuple[object, ...]:
+    def breaks(box: Path, rng: Rng) -> tuple[object, ...]:
         monkeypatch.setattr("sgpmic.cli.report.load_model", lambda path: 1 / 0)
         return ("info", box / "run")
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sgpmic._runtime import double_precision
 from sgpmic.paper.datasets import load
-from sgpmic.paper.methods import autoencoder, deepc, get_method, sdc, vae_fcm
+from sgpmic.paper.methods import autoencoder, deepc, get_method, sdc, training, vae_fcm
 from sgpmic.paper.methods.base import Problem, k_means
 
 every_method = pytest.mark.parametrize("name", ["AE-FCM", "VAE-FCM", "DEEPC", "SDC"])
@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
     run = get_method(name).run
     problem = Problem(blobs()[0], n_clusters=3, n_components=2)
     first = run(problem, 3)
-    compiled = autoencoder._adam_steps._cache_size()
+    compiled = training._adam_steps._cache_size()
     second = run(problem, 3)
     with double_precision():
         third = run(problem, 3)
@@ -73,7 +73,7 @@ def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
         np.testing.assert_array_equal(first.labels, other.labels)
         np.testing.assert_array_equal(first.embedding, other.embedding)
     assert not np.array_equal(first.embedding, run(problem, 4).embedding)
-    assert autoencoder._adam_steps._cache_size() == compiled, "another seed compiles nothing"
+    assert training._adam_steps._cache_size() == compiled, "another seed compiles nothing"
 
 
 @every_method
@@ -98,7 +98,7 @@ def test_adam_follows_its_published_formulas() -> None:
     rows = np.array([1.0, -2.0, 0.5])
     batches = np.array([[0, 1], [2, 0], [1, 2], [0, 2]], np.int32)
     with double_precision():
-        found = autoencoder.minimise(
+        found = training.minimise(
             _quadratic, jnp.asarray(start), jnp.asarray(rows), batches, learning_rate=rate
         )
     value, first, second = start, 0.0, 0.0
@@ -118,7 +118,7 @@ def _quadratic(parameter: jax.Array, rows: jax.Array, _: None) -> jax.Array:
 
 @pytest.mark.parametrize(("n_rows", "batch_size"), [(10, 4), (7, 7), (5, 64)])
 def test_batches_are_full_and_use_all_rows_equally(n_rows: int, batch_size: int) -> None:
-    batches = autoencoder.minibatches(n_rows, batch_size, 6, np.random.RandomState(0))
+    batches = training.minibatches(n_rows, batch_size, 6, np.random.RandomState(0))
     size = min(n_rows, batch_size)
     assert batches.shape == (6 * n_rows // size, size)
     uses = np.bincount(batches.ravel(), minlength=n_rows)
@@ -142,7 +142,7 @@ def test_the_autoencoder_beats_principal_components_on_a_curve() -> None:
     rng = np.random.RandomState(0)
     place = rng.uniform(-1.5, 1.5, 200)
     Y = np.stack([np.sin(2.0 * place), np.cos(2.0 * place), place**2], axis=1)
-    points = autoencoder.one_unit(Y)
+    points = training.one_unit(Y)
     network = autoencoder.trained_autoencoder(points, 1, rng)
     ours = float(autoencoder.reconstruction_loss(network, jnp.asarray(points), None))
     linear = PCA(1).fit(points)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from sgpmic._runtime import double_precision
-from sgpmic.paper.methods import autoencoder, unca
+from sgpmic.paper.methods import training, unca
 from sgpmic.paper.methods.base import Problem
 
 METHOD = unca.METHODS["UNCA"]
@@ -99,10 +99,10 @@ def test_the_grid_is_compiled_once() -> None:
     Y = np.random.RandomState(0).standard_normal((40, 4))
     problem = Problem(Y, n_clusters=3, n_components=2)
     METHOD.run(problem, 0, **METHOD.settings[0])
-    compiled = autoencoder._adam_steps._cache_size()
+    compiled = training._adam_steps._cache_size()
     for setting in METHOD.settings[1:]:
         METHOD.run(problem, 1, **setting)
-    assert autoencoder._adam_steps._cache_size() == compiled
+    assert training._adam_steps._cache_size() == compiled
     assert [setting["penalty"] for setting in METHOD.settings] == pytest.approx(
         [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]
     )

@@ -177,13 +177,12 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number (Holm 1979)."""
-    order = np.argsort(p_values)
-    adjusted = np.empty(len(p_values))
-    largest = 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, (len(p_values) - place) * p_values[index])
-        adjusted[index] = min(1.0, largest)
-    return [float(p) for p in adjusted]
+    given = np.asarray(p_values)
+    order = np.argsort(given)
+    factors = np.arange(len(given), 0, -1)
+    adjusted = np.empty(len(given))
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * given[order]), 1.0)
+    return adjusted.tolist()
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -14,8 +14,8 @@ from sgpmic.colours import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.points import view_axes
 from sgpmic.plots.base import MOST_INSIDE, Display, add_legend, finish, ink, is_dark, legend_width
 from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
-from sgpmic.plots.texts import write_number, write_texts
-from sgpmic.report.latent_map import OUTLINE_SHARE, outline
+from sgpmic.plots.texts import plain, write_number, write_texts
+from sgpmic.report.latent_map import interval, outline
 from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ or None
                 areas[mine],
                 facecolors=to_rgba_array([colour] * int(mine.sum()), alpha[mine]),
                 marker=marker,
-                label=_plain(name) if mine.any() else None,
+                label=plain(name) if mine.any() else None,
             )
         self._draw_grey(hue.codes == -2, places, areas, f"{hue.n_others} others", ".")
         self._draw_grey(hue.codes == -1, places, areas, "missing", "x")
@@ -278,7 +278,7 @@ or None
                 vmin=low,
                 vmax=high,
             )
-            self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=_plain(hue.name))
+            self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
     def _draw_grey(self, mine: Any, places: Floats, areas: Floats, name: str, marker: str) -> None:
         """Draw what is missing, or left over, as marks without a colour."""
@@ -304,8 +304,8 @@ or None
             if self.points.shape[1] == 1:
                 if not len(rows):
                     continue
-                radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
-                line = np.array([[mean[0] - radius, m - 0.4], [mean[0] + radius, m - 0.4]])
+                ends = interval(rows[:, 0], mean[0], covariance[0, 0])
+                line = np.column_stack([ends, np.full(2, m - 0.4)])
             else:
                 line = outline(rows, mean, covariance)
             colour = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
@@ -382,8 +382,3 @@ def _scale(dark: bool) -> Colormap:
 
     low, high = (0.2, 1.0) if dark else (0.0, 0.92)
     return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(low, high, 256)))
-
-
-def _plain(words: str) -> str:
-    """Return words of the data for matplotlib, which takes dollar signs for mathematics."""
-    return words.replace("$", r"\$")

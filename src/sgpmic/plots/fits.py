@@ -55,7 +55,7 @@ class CommitteeDisplay(Display):
         self.bars_: BarContainer = ax.barh(
             places, weights, height=0.62, color=blue, label="weight of its vote (all add up to 1)"
         )
-        (self.marks_,) = ax.plot(
+        self.marks_: Line2D = ax.plot(
             agreement,
             places,
             "D",
@@ -64,8 +64,7 @@ class CommitteeDisplay(Display):
             markeredgewidth=0.6,
             clip_on=False,
             label="agreement with the committee’s clusters (adjusted Rand index)",
-        )
-        marks: Line2D = self.marks_
+        )[0]
         ax.set_yticks(places, [str(member["name"]) for member in self.members])
         ax.set_ylim(len(places) - 0.5, -0.5)  # the weightiest on top
         ax.set_xlim(min(0.0, float(agreement.min()) - 0.02), 1.0)
@@ -73,7 +72,7 @@ class CommitteeDisplay(Display):
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
         ax.legend(
-            handles=[self.bars_, marks],
+            handles=[self.bars_, self.marks_],
             frameon=False,
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),

@@ -51,19 +51,19 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
             f"color_by has shape {array.shape}, but there are {n_rows} rows: give one entry for "
             "each."
         )
-    if categories is None and array.dtype.kind == "f":
-        return Numbers(name, np.asarray(array, dtype=np.float64))
-    if categories is None and array.dtype.kind in "iu" and len(np.unique(array)) > MOST_CODES:
-        return Numbers(name, array.astype(np.float64))
-    if categories is None and array.dtype == object:
-        numbers = _as_numbers(array)
-        if numbers is not None:
-            return Numbers(name, numbers)
-    return _group(array, name, None if categories is None else list(categories))
+    if categories is not None:
+        return _group(array, name, list(categories))
+    numbers = _as_numbers(array)
+    return _group(array, name, None) if numbers is None else Numbers(name, numbers)
 
 
 def _as_numbers(array: NDArray[Any]) -> Floats | None:
-    """Return objects as numbers where all that is there are fractions or many whole numbers."""
+    """Return entries as numbers where all that is there are fractions or many whole numbers."""
+    kind = array.dtype.kind
+    if kind == "f" or (kind in "iu" and len(np.unique(array)) > MOST_CODES):
+        return np.asarray(array, dtype=np.float64)
+    if kind != "O":
+        return None
     there = [one for one in array if not is_missing(one)]
     numeric = all(isinstance(one, (int, float, np.number)) for one in there)
     if not there or not numeric or any(isinstance(one, (bool, np.bool_)) for one in there):

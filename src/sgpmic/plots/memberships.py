@@ -87,7 +87,8 @@ class MembershipsDisplay(Display):
         step = -(-n_rows // MOST_BARS)
         left = np.arange(0, n_rows, step)
         self.rows_: Ints = self.order[left]
-        bottoms, heights = _stacked(self.memberships[self.rows_])
+        heights = self.memberships[self.rows_]
+        bottoms = _bottoms(heights)
         right = np.minimum(left + step, n_rows)
         colours = distinct_colours(min(n_clusters, N_COLOURS), dark=is_dark(ax))
         sizes = np.bincount(self.memberships.argmax(axis=1), minlength=n_clusters)
@@ -124,8 +125,8 @@ class MembershipsDisplay(Display):
         return self
 
 
-def _stacked(memberships: Floats) -> tuple[Floats, Floats]:
-    """Return bottoms and heights of all parts: the largest lowest, then by cluster."""
+def _bottoms(memberships: Floats) -> Floats:
+    """Return where the parts of bars begin: the largest is lowest, then they go by cluster."""
     n_clusters = memberships.shape[1]
     first = memberships.argmax(axis=1)
     order = np.argsort(
@@ -133,5 +134,4 @@ def _stacked(memberships: Floats) -> tuple[Floats, Floats]:
     )
     heights = np.take_along_axis(memberships, order, axis=1)
     bottoms = np.cumsum(heights, axis=1) - heights
-    places = np.argsort(order, axis=1)
-    return np.take_along_axis(bottoms, places, axis=1), memberships
+    return np.take_along_axis(bottoms, np.argsort(order, axis=1), axis=1)

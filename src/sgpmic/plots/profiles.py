@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
 from sgpmic.plots.base import Display
-from sgpmic.report.statistics import cluster_profiles, level_shares
+from sgpmic.plots.texts import plain
+from sgpmic.report.content import describe_rows
+from sgpmic.report.statistics import cluster_profiles, level_shares, strongest_first
 from sgpmic.report.words import signed
-from sgpmic.tables.description import describe
+from sgpmic.tables.description import Description
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
-
-    from sgpmic.tables.encoder import TableEncoder
 
 # More clusters than this have their number alone below their column.
 _MOST_NAMED = 8
@@ -55,18 +54,10 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        check_is_fitted(estimator)
-        if X is None:
-            reference = estimator._predictor.reference
-            values, labels = reference.rows, estimator.labels_[reference.lookup(reference.rows)]
-        else:
-            values, labels = estimator._check_rows(X), estimator.predict(X)
-        names = getattr(estimator, "feature_names_in_", None)
-        if names is None:
-            what = "feature" if estimator._reduction is None else "component"
-            names = [f"{what} {i}" for i in range(values.shape[1])]
-        table = _effects(estimator.encoder_, values, labels, names, estimator.n_clusters_)
-        return cls(*table).plot(n_features=n_features, ax=ax)
+        drawn = estimator._rows_to_draw(X)
+        described, labels = describe_rows(estimator, drawn.values), drawn.memberships.argmax(axis=1)
+        effects, names = _effects(described, labels, estimator.n_clusters_)
+        return cls(effects, names).plot(n_features=n_features, ax=ax)
 
     @classmethod
     def from_predictions(
@@ -108,8 +99,7 @@ class ProfilesDisplay(Display):
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
         """Draw the ``n_features`` that set clusters apart most, on the axes given or new ones."""
         n_clusters = len(self.effects)
-        strongest = np.abs(self.effects).max(axis=0, initial=0.0)
-        shown = np.argsort(-strongest, kind="stable")[:n_features]
+        shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
         named = n_clusters <= _MOST_NAMED
         width = 2.6 + (0.75 if named else 0.42) * n_clusters
@@ -126,30 +116,20 @@ class ProfilesDisplay(Display):
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)
         ax.set_xlabel("" if named else "cluster")
-        ax.set_yticks(range(len(shown)), [self.feature_names[i].replace("$", r"\$") for i in shown])
+        ax.set_yticks(range(len(shown)), [plain(self.feature_names[i]) for i in shown])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
         return self
 
 
-def _effects(
-    encoder: TableEncoder | None,
-    values: Floats,
-    labels: Ints,
-    names: Sequence[str],
-    n_clusters: int,
-) -> tuple[Floats, list[str]]:
+def _effects(described: Description, labels: Ints, n_clusters: int) -> tuple[Floats, list[str]]:
     """Return effect sizes of numbers and levels, (n_clusters, number of them), and their names."""
-    if encoder is None:
-        effects = cluster_profiles(values, labels, n_clusters).effects
-        return effects, [str(name) for name in names]
-    described = describe(encoder, values)
     tables = [cluster_profiles(described.numbers, labels, n_clusters).effects]
-    found = list(described.names)
+    names = list(described.names)
     for column in described.categories:
         shares = level_shares(column.codes, len(column.levels), labels, n_clusters)
         # Of two levels one says it all.
         first = 1 if len(column.levels) == 2 else 0
         tables.append(shares.effects[:, first:])
-        found += [f"{column.name}: {level}" for level in column.levels[first:]]
-    return np.concatenate(tables, axis=1), found
+        names += [f"{column.name}: {level}" for level in column.levels[first:]]
+    return np.concatenate(tables, axis=1), names

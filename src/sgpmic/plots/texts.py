@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 _MOST_TRIED = 2_000
 _LETTER, _LINE = 0.62, 1.35
 
+# Of texts at points, in points.
+_SIZE = 8.0
 
-def write_texts(ax: Axes, places: Floats, labels: Any, size: float = 8.0) -> list[Text]:
+
+def plain(words: str) -> str:
+    """Return words of the data for matplotlib, which takes dollar signs for mathematics."""
+    return words.replace("$", r"\$")
+
+
+def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     """Write texts at the places of rows, (n_rows, 2), on axes that have their limits already.
 
     Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
@@ -39,8 +47,8 @@ def write_texts(ax: Axes, places: Floats, labels: Any, size: float = 8.0) -> lis
                 "each (None for no text), or a dict from row numbers to texts."
             )
         filled = [(row, str(text)) for row, text in enumerate(labels) if not is_missing(text)]
-        chosen = _apart(ax, places, filled[:_MOST_TRIED], size)
-    return [_write(ax, places[row], text, size, (4, 4)) for row, text in chosen]
+        chosen = _apart(ax, places, filled[:_MOST_TRIED])
+    return [_write(ax, places[row], text, _SIZE, (4, 4)) for row, text in chosen]
 
 
 def write_number(ax: Axes, place: Floats, text: str) -> Text:
@@ -63,12 +71,10 @@ def _write(ax: Axes, place: Floats, text: str, size: float, offset: tuple[int, i
     return written
 
 
-def _apart(
-    ax: Axes, places: Floats, texts: list[tuple[int, str]], size: float
-) -> list[tuple[int, str]]:
+def _apart(ax: Axes, places: Floats, texts: list[tuple[int, str]]) -> list[tuple[int, str]]:
     """Return the texts that do not lie over those before them."""
     figure: Any = ax.figure
-    unit = size * figure.dpi / 72.0
+    unit = _SIZE * figure.dpi / 72.0
     taken = np.empty((0, 4))
     kept = []
     for row, text in texts:

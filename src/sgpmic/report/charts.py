@@ -139,9 +139,9 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
-def certainty_chart(certainty: Floats, n_bins: int = 20) -> dict[str, Any]:
+def certainty_chart(certainty: Floats) -> dict[str, Any]:
     """Return the histogram of certainty, from 0 to 1."""
-    counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=n_bins, range=(0.0, 1.0))
+    counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=20, range=(0.0, 1.0))
     top = max(int(counts.max()), 1)
     y = _scale(0.0, 1.05 * top, HEIGHT - _BOTTOM, _TOP)
     ticks = [t for t in nice_ticks(0, 1.05 * top, 4) if float(t).is_integer()]

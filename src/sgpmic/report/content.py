@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.start.starts import explain_choice
-from sgpmic.tables.description import Levels, describe
+from sgpmic.tables.description import Description, Levels, describe
 
 
 class Principal(NamedTuple):
@@ -120,19 +120,11 @@ def content_from_model(
     """Gather the content of a report from a fitted :class:`sgpmic.SGPMIC`.
 
     ``values`` are what it was fitted on; where it has an encoder, what that made of the table. By
-    default ``feature_names`` are those the model has seen, or "feature 0", …. ``more`` are other
-    fields of :class:`RunContent`: ids, given_labels, warnings, times, …
+    default ``feature_names`` are those of :func:`describe_rows`. ``more`` are other fields of
+    :class:`RunContent`: ids, given_labels, warnings, times, …
     """
     values = np.asarray(values, dtype=np.float64)
-    principal = principal_components(values, model.units_)
-    if model.encoder_ is not None:
-        described = describe(model.encoder_, values)
-        feature_names, values = described.names, described.numbers
-        more = {"categories": described.categories, "dates": described.dates} | more
-    if feature_names is None:
-        seen = getattr(model, "feature_names_in_", None)
-        seen = [f"feature {j}" for j in range(values.shape[1])] if seen is None else seen
-        feature_names = tuple(map(str, seen))
+    described = describe_rows(model, values)
     plain = {
         k: v for k, v in model.get_params(deep=False).items() if isinstance(v, str | int | float)
     }
@@ -143,7 +135,9 @@ def content_from_model(
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
-        "principal": principal,
+        "principal": principal_components(values, model.units_),
+        "categories": described.categories,
+        "dates": described.dates,
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
         "choice": explain_choice(model.starts_, model.start.selection),
@@ -152,7 +146,24 @@ def content_from_model(
         "number_of_clusters": model.number_of_clusters_,
         "settings": plain,
     }
-    return RunContent(title=title, feature_names=feature_names, values=values, **(found | more))
+    return RunContent(
+        title=title,
+        feature_names=feature_names or described.names,
+        values=described.numbers,
+        **(found | more),
+    )
+
+
+def describe_rows(model: Any, values: Floats) -> Description:
+    """Return rows as a fitted model takes them in the words of the table they come from."""
+    if model.encoder_ is not None:
+        return describe(model.encoder_, values)
+    n = values.shape[1]
+    names = getattr(model, "feature_names_in_", ())
+    if len(names) != n:
+        what = "feature" if n == model.n_features_in_ else "component"  # of a sparse matrix
+        names = [f"{what} {j}" for j in range(n)]
+    return Description(tuple(map(str, names)), values, (), ())
 
 
 def principal_components(values: Floats, units: Any) -> Principal | None:

@@ -100,7 +100,12 @@ def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
 
 def _map_line(content: RunContent) -> LatentMap:
     x = content.embedding[:, 0]
-    ends = np.stack([_bar(x[content.labels == m], content, m) for m in range(content.n_clusters)])
+    ends = np.stack(
+        [
+            interval(x[content.labels == m], content.means[m, 0], content.covariances[m, 0, 0])
+            for m in range(content.n_clusters)
+        ]
+    )
     present = np.unique(content.labels)
     low, high = min(x.min(), ends[present].min()), max(x.max(), ends[present].max())
     home_x = _with_margin(np.array([low]), np.array([high]))
@@ -134,10 +139,10 @@ def _map_line(content: RunContent) -> LatentMap:
     )
 
 
-def _with_margin(low: Floats, high: Floats, margin: float = 0.05) -> Floats:
+def _with_margin(low: Floats, high: Floats) -> Floats:
     """Return x0, x1, y0, y1 (or x0, x1) of a box with a margin; never of size 0."""
     span = high - low
-    pad = margin * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
+    pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
     return np.stack([low - pad, high + pad], axis=1).ravel()
 
 
@@ -215,7 +220,7 @@ def _edge_crossings(X: Floats, Y: Floats, joint: Floats, winner: Ints, axis: int
     return places
 
 
-def outline(rows: Floats, mean: Floats, covariance: Floats, n_points: int = 100) -> Floats:
+def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return a line around 90 % of a cluster's rows, of the shape of its Gaussian.
 
     Learning draws the rows of a cluster closer together than its Gaussian says, so that the
@@ -227,15 +232,14 @@ def outline(rows: Floats, mean: Floats, covariance: Floats, n_points: int = 100)
     if len(rows):
         distances = np.linalg.norm(solve_triangular(root, (rows - mean).T, lower=True), axis=0)
         radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
-    angle = np.linspace(0.0, 2.0 * np.pi, n_points)
+    angle = np.linspace(0.0, 2.0 * np.pi, 100)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return mean + radius * circle @ root.T
 
 
-def _bar(rows: Floats, content: RunContent, m: int) -> Floats:
+def interval(rows: Floats, mean: float, variance: float) -> Floats:
     """Return the ends of :func:`outline` in one dimension."""
-    mean, deviation = content.means[m, 0], np.sqrt(content.covariances[m, 0, 0])
-    radius = deviation * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
+    radius = np.sqrt(variance) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
     if len(rows):
         radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
     return mean + radius * np.array([-1.0, 1.0])

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._types import Floats
 from sgpmic.learning.points import view_axes
-from sgpmic.report.content import RunContent, content_from_model
+from sgpmic.report.content import content_from_model
 from sgpmic.report.page import render_report
 
 
@@ -55,28 +53,18 @@ def interactive_picture(
     height: int,
 ) -> InteractivePicture:
     """Return the picture of rows; :meth:`sgpmic.SGPMIC.plot_interactive` says of what."""
-    check_is_fitted(model)
-    values, embedding, memberships = _rows(model, X)
+    drawn = model._rows_to_draw(X)
     words = None if labels is None else [str(label) for label in labels]
-    if words is not None and len(words) != len(values):
-        raise ValueError(f"There are {len(words)} labels for {len(values)} rows.")
-    content: RunContent = content_from_model(
+    if words is not None and len(words) != len(drawn.values):
+        raise ValueError(f"There are {len(words)} labels for {len(drawn.values)} rows.")
+    content = content_from_model(
         model,
-        values,
+        drawn.values,
         title=title,
-        embedding=embedding @ view_axes(model.embedding_),
-        memberships=memberships,
+        embedding=drawn.embedding @ view_axes(model.embedding_),
+        memberships=drawn.memberships,
         given_labels=words,
         label_name="label",
         cluster_names=list(names),
     )
     return InteractivePicture(render_report(content, only_picture=True), height)
-
-
-def _rows(model: Any, X: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-    """Return values, latent points and memberships of rows; of None, of the training rows."""
-    if X is not None:
-        return model._check_rows(X), model.transform(X), model.predict_proba(X)
-    reference = model._predictor.reference
-    rows = reference.lookup(reference.rows)
-    return reference.rows, model.embedding_[rows], model.memberships_[rows]

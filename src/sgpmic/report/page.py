@@ -38,6 +38,7 @@ from sgpmic.report.statistics import (
     continuous_labels,
     doubtful_rows,
     number_by_cluster,
+    strongest_first,
     typical_rows,
 )
 from sgpmic.report.words import (
@@ -159,19 +160,14 @@ def _environment() -> Environment:
 
 
 def _resource(name: str) -> str:
-    return (
-        files("sgpmic.report").joinpath("templates", *name.split("/")).read_text(encoding="utf-8")
-    )
+    return files("sgpmic.report").joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
 def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, tuple[str, ...]]:
     # Labels and levels share the colours; beyond a dozen they are grey, so no more are needed.
     words = [len(compared.names) if compared else 0, *(len(c.levels) for c in content.categories)]
     count = max(content.n_clusters, min(max(words), 12))
-    return {
-        "light": distinct_colours(count),
-        "dark": distinct_colours(count, dark=True),
-    }
+    return {"light": distinct_colours(count), "dark": distinct_colours(count, dark=True)}
 
 
 def _row_name(content: RunContent, row: int, longest: int = 60) -> str:
@@ -202,14 +198,11 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
             f"{plural(empty, 'more cluster')} that the model could use {verb} no rows."
         )
     doubtful = int((content.certainty < _DOUBT).sum())
-    rows = (
-        "no row is"
-        if not doubtful
-        else plural(doubtful, "row") + (" is" if doubtful == 1 else " are")
-    )
+    rows = plural(doubtful, "row") if doubtful else "no row"
+    verb = "are" if doubtful > 1 else "is"
     sentences.append(
         f"On average the model gives a row’s cluster a probability of "
-        f"{percent(float(content.certainty.mean()))}; {rows} below {100 * _DOUBT:.0f} %."
+        f"{percent(float(content.certainty.mean()))}; {rows} {verb} below {100 * _DOUBT:.0f} %."
     )
     if content.kept_start is not None:
         sentences.append(_ending(content.starts[content.kept_start], len(content.starts)))
@@ -324,8 +317,7 @@ def _certain_words(content: RunContent) -> str:
 
 def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict[str, Any]:
     """Return the most doubtful rows with their two most probable clusters and some features."""
-    strongest = abs(profiles.effects).max(axis=0, initial=0.0)
-    features = np.argsort(-strongest, kind="stable")[:_DOUBTFUL_FEATURES]
+    features = strongest_first(profiles.effects)[:_DOUBTFUL_FEATURES]
     categories = content.categories[: _DOUBTFUL_FEATURES - len(features) + 2]
     lines = []
     for row in rows:

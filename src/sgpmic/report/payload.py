@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
 from sgpmic.report.latent_map import MAX_DIMENSIONS, LatentMap, latent_maps
-from sgpmic.report.statistics import Profiles, code_labels, continuous_labels
+from sgpmic.report.statistics import Profiles, code_labels, continuous_labels, strongest_first
 from sgpmic.report.words import shorten
 
 #: More rows than this are drawn as a random sample of this many.
@@ -76,8 +76,7 @@ def choose_shown(content: RunContent, profiles: Profiles, must: Ints, limit: int
     most = max(1, MAX_BYTES // len(rows))
     features = np.arange(p)
     if p > most:
-        strongest = abs(profiles.effects).max(axis=0)
-        features = np.sort(np.argsort(-strongest, kind="stable")[:most])
+        features = np.sort(strongest_first(profiles.effects)[:most])
     numbers = len(rows) * len(features)
     size = abs(content.values[np.ix_(rows, features)])
     size = size[size > 0]  # neither 0 nor missing

@@ -45,7 +45,6 @@ class Profiles(NamedTuple):
     means: Floats  # NaN for clusters without values
     outside: Floats  # mean of all other rows; NaN where there are none
     effects: Floats  # Cohen's d, always finite
-    order: Ints  # features by falling |d|
 
 
 def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
@@ -62,16 +61,15 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
         _profile_columns(values[:, first : first + width], labels, n_clusters)
         for first in range(0, p, width)
     ]
-    empty = np.zeros((n_clusters, 0))
-    means, outside, effects = (
-        np.concatenate([part[k] for part in parts], axis=1) if parts else empty for k in range(3)
-    )
-    return Profiles(means, outside, effects, np.argsort(-abs(effects), axis=1, kind="stable"))
+    return Profiles(*np.concatenate([np.zeros((3, n_clusters, 0)), *parts], axis=2))
 
 
-def _profile_columns(
-    values: Floats, labels: Ints, n_clusters: int
-) -> tuple[Floats, Floats, Floats]:
+def strongest_first(effects: Floats) -> Ints:
+    """Return the features, those that set any cluster apart most first."""
+    return np.argsort(-abs(effects).max(axis=0, initial=0.0), kind="stable")
+
+
+def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     """Return means inside, means outside and effect sizes for a few columns."""
     # d does not depend on units. Columns are mapped to [0, 1], by halves so that no range
     # overflows, which makes constant columns exactly 0 and rounding errors comparable.
@@ -81,7 +79,7 @@ def _profile_columns(
     span = np.where(seen, half, -np.inf).max(axis=0) - low
     low, span = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, span))
     scaled = np.where(seen, half - low, 0.0) / np.where(span > 0, span, 1.0)
-    inside = _indicators(labels, n_clusters)
+    inside = np.eye(n_clusters)[labels]
     counts = inside.T @ seen
     rest = counts.sum(axis=0) - counts
     # Moments about the column's mean: its size must not drown its spread.
@@ -101,17 +99,8 @@ def _profile_columns(
     def in_units(means: Floats, counts: Floats) -> Floats:
         return np.where(counts > 0, 2.0 * (low + span * (means + centre)), np.nan)
 
-    return (
-        in_units(mean_in, counts),
-        in_units(mean_out, rest),
-        np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT),
-    )
-
-
-def _indicators(labels: Ints, n_clusters: int) -> Floats:
-    inside = np.zeros((len(labels), n_clusters))
-    inside[np.arange(len(labels)), labels] = 1.0
-    return inside
+    effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
+    return np.stack([in_units(mean_in, counts), in_units(mean_out, rest), effects])
 
 
 class Shares(NamedTuple):
@@ -136,7 +125,7 @@ def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> S
 def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Shares:
     """Compare how often cells are missing in clusters and in all other rows, column by column."""
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    return _compare_shares(_indicators(labels, n_clusters).T @ missing, sizes[:, None])
+    return _compare_shares(np.eye(n_clusters)[labels].T @ missing, sizes[:, None])
 
 
 def _compare_shares(counts: Floats, sizes: Floats) -> Shares:

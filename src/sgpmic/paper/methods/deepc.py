@@ -11,15 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.autoencoder import (
-    Perceptron,
-    as_given,
-    batch_steps,
-    encode,
-    minimise,
-    trained_autoencoder,
-)
+from sgpmic.paper.methods.autoencoder import Perceptron, encode, trained_autoencoder
 from sgpmic.paper.methods.base import Clustering, Method, Problem, k_means
+from sgpmic.paper.methods.training import as_given, batch_steps, minimise
 
 BATCH_SIZE = 256
 # 20 steps between refreshes of the targets are clearly too few for the paper's Iris; 60 and 140

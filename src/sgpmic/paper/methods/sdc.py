@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.distance import pdist
+from sklearn.utils.extmath import svd_flip
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
-from sgpmic.paper.methods.autoencoder import minibatches, minimise
 from sgpmic.paper.methods.base import Clustering, Method, Problem, k_means
+from sgpmic.paper.methods.training import minibatches, minimise
 
 N_EPOCHS = 50
 BATCH_SIZE = 128
@@ -58,11 +59,10 @@ def similarity_loss(
 
 def principal_directions(centred: Floats, n_components: int) -> Floats:
     """Return the first principal directions as columns, each with its largest entry positive."""
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    kept = directions[:n_components].T
+    u, _, directions = np.linalg.svd(centred, full_matrices=False)
     # The SVD leaves the signs open; LAPACK's choice may differ between machines.
-    largest = kept[np.abs(kept).argmax(axis=0), np.arange(kept.shape[1])]
-    return kept * np.where(largest < 0.0, -1.0, 1.0)
+    _, directions = svd_flip(u, directions, u_based_decision=False)
+    return directions[:n_components].T
 
 
 @with_numerics

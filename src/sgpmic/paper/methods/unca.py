@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.autoencoder import batch_steps, minimise, one_unit
 from sgpmic.paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
+from sgpmic.paper.methods.training import batch_steps, minimise, one_unit
 
 N_ROUNDS = 10
 # A step costs batch × N distances, not N²; 300 of them take half a second for 2310 rows.

@@ -15,14 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from sgpmic._runtime import with_numerics
-from sgpmic.paper.methods.autoencoder import (
-    Autoencoder,
-    encode,
-    minibatches,
-    minimise,
-    one_unit,
-)
+from sgpmic.paper.methods.autoencoder import Autoencoder, encode
 from sgpmic.paper.methods.base import Clustering, Method, Problem, cluster_embedding
+from sgpmic.paper.methods.training import minibatches, minimise, one_unit
 
 N_EPOCHS = 100
 # With the slips also the weight of the divergence, and so chosen by the paper's table: with 64

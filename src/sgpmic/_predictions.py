@@ -1,0 +1,272 @@
+"""What a fitted model says about rows, new ones and those it was fitted to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from sgpmic._input_rows import read_rows
+from sgpmic._runtime import on_chosen_device, on_device
+from sgpmic._types import Bools, Floats, Ints
+from sgpmic.learning.constraints import WholeNumber
+from sgpmic.learning.prediction.imputation import Imputation
+from sgpmic.learning.prediction.predictor import Assessment, Predictor
+from sgpmic.learning.preparation.gaps import refuse_empty_rows
+from sgpmic.learning.preparation.sparse import Reduction, dense_rows, restored_rows
+
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
+
+
+class DrawnRows(NamedTuple):
+    """Rows as pictures show them."""
+
+    values: Floats  # as the model takes them: encoded, reduced
+    embedding: Floats
+    memberships: Floats
+
+
+class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """The methods of :class:`sgpmic.SGPMIC` that need a fitted model.
+
+    They ask its predictor; rows go through the same steps as in ``fit``.
+    """
+
+    _predictor: Predictor
+    _reduction: Reduction | None
+    encoder_: TableEncoder | None
+    n_components_: int
+
+    def _check_rows(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        if self.encoder_ is not None:
+            X = self.encoder_.transform(X)
+        rows = dense_rows(read_rows(self, X, reset=False), self._reduction)
+        Y = self._predictor.known_features(rows)
+        refuse_empty_rows(Y)
+        return Y
+
+    @on_chosen_device
+    def transform(self, X: ArrayLike) -> Floats:
+        """Return the latent points of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        embedding : ndarray of shape (n_samples, n_components_)
+        """
+        Y = self._check_rows(X)
+        return self._predictor.place(Y)[0]
+
+    @on_chosen_device
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the probability of every cluster for every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        memberships : ndarray of shape (n_samples, n_clusters)
+        """
+        Y = self._check_rows(X)
+        return self._predictor.place(Y)[1]
+
+    def predict(self, X: ArrayLike) -> Ints:
+        """Return the most probable cluster of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        return self.predict_proba(X).argmax(axis=1)
+
+    @on_chosen_device
+    def assess(self, X: ArrayLike) -> Assessment:
+        """Return labels, memberships, latent points and log densities of rows at once.
+
+        The same as ``predict``, ``predict_proba``, ``transform``, ``score_samples`` and
+        ``unusual``, for the cost of the last.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        assessment : Assessment
+            A tuple with the fields ``labels``, ``memberships``, ``embedding``, ``log_density`` and
+            ``unusual``.
+        """
+        Y = self._check_rows(X)
+        return self._predictor.assess(Y)
+
+    @on_chosen_device
+    def inverse_transform(self, X: ArrayLike) -> Floats:
+        """Return the rows that latent points stand for.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components_)
+            Latent points.
+
+        Returns
+        -------
+        rows : ndarray of shape (n_samples, n_features_in_)
+            Expected rows, in the units of the data.
+        """
+        check_is_fitted(self)
+        points = check_array(X, dtype=np.float64, input_name="X")
+        if points.shape[1] != self.n_components_:
+            raise ValueError(
+                f"X has {points.shape[1]} columns, but the latent space has "
+                f"{self.n_components_} dimensions."
+            )
+        return restored_rows(self._predictor.decode(points), self._reduction)
+
+    @on_chosen_device
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """Return the log density of every row under the model.
+
+        A mixture of what the mapping says, with the latent point integrated out by Laplace's
+        approximation, and of normal distributions of the clusters' rows; how much each counts is
+        learned from training rows that are left out
+        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark rows that are unlike
+        anything seen in fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        log_density : ndarray of shape (n_samples,)
+        """
+        Y = self._check_rows(X)
+        return self._predictor.log_density(Y)
+
+    def unusual(self, X: ArrayLike) -> Bools:
+        """Return which rows are unlike anything seen in fit.
+
+        Those whose log density is below :attr:`unusual_below_`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        unusual : ndarray of bool, shape (n_samples,)
+        """
+        return self.score_samples(X) < self.unusual_below_
+
+    @property
+    def unusual_below_(self) -> float:
+        """The log density under which a row counts as unusual; computed when first asked for.
+
+        It is that of the half per cent of the training rows that fit worst, each under the model
+        of all the others.
+        """
+        check_is_fitted(self)
+        with on_device(self.computation.device):
+            return self._predictor.unusual_below
+
+    def __dir__(self) -> list[str]:
+        """Return the names there are, without ``unusual_below_`` until it was computed.
+
+        scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
+        listed; that one takes seconds or more.
+        """
+        names = set(object.__dir__(self))
+        if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
+            names.remove("unusual_below_")
+        return [name for name in names if hasattr(self, name)]
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Return the mean log density of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : Ignored
+
+        Returns
+        -------
+        score : float
+        """
+        return float(self.score_samples(X).mean())
+
+    @on_chosen_device
+    def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features_in_)
+        labels : ndarray of shape (n_samples,)
+            The cluster each was drawn from; rows are sorted by it.
+        """
+        check_is_fitted(self)
+        WholeNumber(1).check("n_samples", n_samples)
+        rng = check_random_state(self.random_state)
+        rows, labels = self._predictor.draw(int(n_samples), rng)
+        return restored_rows(rows, self._reduction), labels
+
+    @on_chosen_device
+    def impute(self, X: ArrayLike) -> Imputation:
+        """Return rows with the expectations of their missing values, and how sure they are.
+
+        From what the mapping says at a row's latent point, what the row's other values say through
+        the table's correlations, and what similar rows have
+        (:mod:`sgpmic.learning.prediction.imputation`).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN for missing values.
+
+        Returns
+        -------
+        imputation : Imputation
+            A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
+            deviation of every value, 0 for those that were there. Of a feature that no row had in
+            ``fit`` nothing is known: both are NaN.
+        """
+        return self._predictor.impute(self._check_rows(X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_predictor")
+
+    @on_chosen_device
+    def _rows_to_draw(self, X: ArrayLike | None) -> DrawnRows:
+        """Return rows as pictures show them; of None, the training rows, or a sample of them."""
+        check_is_fitted(self)
+        if X is None:
+            reference = self._predictor.reference
+            values, rows = reference.rows, reference.lookup(reference.rows)
+            embedding, memberships = self.embedding_[rows], self.memberships_[rows]
+        else:
+            values = self._check_rows(X)
+            embedding, memberships = self._predictor.place(values)
+        return DrawnRows(values, embedding, memberships)

@@ -101,15 +101,12 @@ def as_shipped() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_shapes(request: pytest.FixtureRequest) -> Iterator[None]:
+def few_shapes() -> Iterator[None]:
     """Pad tables of up to sixteen features, in up to eight groups, to one shape.
 
-    Half of all the time would go into compiling the same programs for other shapes. Modules that
-    have ``SHAPES_AS_SHIPPED`` test the grid of shapes itself.
+    Otherwise much time would go into compiling the same programs for other shapes. Where shapes
+    are what is tested, a fixture of this name does nothing.
     """
-    if hasattr(request.module, "SHAPES_AS_SHIPPED"):
-        yield
-        return
     from sgpmic.model import rows
 
     on_the_grid = rows.round_up

@@ -24,6 +24,11 @@ from sgpmic.model.rows import Rows, make_rows
 Floats = NDArray[np.float64]
 
 
+@pytest.fixture(scope="module")
+def few_shapes() -> None:
+    """Leave features without padding, to compare posteriors."""
+
+
 @pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
 def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
     model = SGPMIC(3, mapping=mapping).set_params(**QUICK).fit(table)

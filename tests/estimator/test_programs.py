@@ -19,8 +19,6 @@ from sgpmic.kernels import RBF
 from sgpmic.learning.em import Parameters, em_round
 from sgpmic.learning.prediction import projection
 
-SHAPES_AS_SHIPPED = True
-
 QUICK = {
     "committee": None,
     "n_inducing": 10,
@@ -28,6 +26,11 @@ QUICK = {
     "em": EM(m_steps=2),
     "random_state": 0,
 }
+
+
+@pytest.fixture(scope="module")
+def few_shapes() -> None:
+    """Leave the grid of shapes as users have it."""
 
 
 def digits(n_rows: int) -> np.ndarray:

@@ -101,7 +101,7 @@ def is_running(pid: int) -> bool:
     """Return whether a process is there; what only waits to be collected is not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

@@ -13,3 +13,8 @@ from sgpmic._runtime import numerics
 def _numerics() -> Iterator[None]:
     with numerics():
         yield
+
+
+@pytest.fixture(scope="module")
+def few_shapes() -> None:
+    """Leave rows in the shapes that these tests give them."""

@@ -24,7 +24,6 @@ from sgpmic.model.rows import Rows, block_shape, make_rows, padded_clusters, pad
 from support.dense import KINDS
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
-SHAPES_AS_SHIPPED = True
 SIZES = Sizes(N=13, P=4, Q=2, M=2, U=4)  # four features: no padding
 TOLERANCE = 1e-11
 #: Size of a block and the padding that follows from 13 rows.

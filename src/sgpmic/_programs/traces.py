@@ -38,7 +38,10 @@ class Trace(NamedTuple):
 
 
 def find_or_trace(function: Callable[..., Any], args: Any, kwargs: Any, folder: Path) -> Trace:
-    """Return the trace of a function for such arguments, from the folder if it is there."""
+    """Return the trace of a function for such arguments on a processor.
+
+    It comes from the folder if it is there.
+    """
     from jax import export
 
     path = folder / f"traced_{function.__name__}-{_key(function, args, kwargs)}"
@@ -58,7 +61,8 @@ def find_or_trace(function: Callable[..., Any], args: Any, kwargs: Any, folder: 
         results.append(_describe(result))
         return jax.tree.leaves(result)
 
-    exported = export.export(jax.jit(on_arrays))(*arrays_of((args, kwargs)))
+    # For a processor, also where JAX would rather compute on a GPU.
+    exported = export.export(jax.jit(on_arrays), platforms=["cpu"])(*arrays_of((args, kwargs)))
     with suppress(OSError):  # a full disk
         body = bytes(exported.serialize())
         _write(path, json.dumps([_digest(body), results[0]]).encode() + b"\n" + body)
@@ -151,5 +155,8 @@ def _class(name: str) -> Any:
 def _write(path: Path, content: bytes) -> None:
     """Write a file in one piece, also where several processes write it at once."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_bytes(content)
-    os.replace(beside, path)
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 from sklearn.datasets import load_digits
 
 from sgpmic import EM, SGPMIC
@@ -165,6 +166,20 @@ def test_only_what_has_our_own_classes_is_traced_for_good(own_folder: Path) -> N
         assert (float(scaled.variance), float(scaled.gamma)) == (2.0 * times, 3.0 * times)
         assert (type(scaled), nothing) == (RBF, None)
     assert len(list(own_folder.glob("traced_scale-*"))) == len(scale) == 2
+
+
+def test_what_is_spread_over_devices_is_traced_by_jax(own_folder: Path) -> None:
+    @compiled()
+    def double(x: jax.Array) -> jax.Array:
+        return 2.0 * x
+
+    mesh = jax.make_mesh((2,), ("rows",))
+    spread = jax.device_put(np.ones(4), NamedSharding(mesh, PartitionSpec("rows")))
+    for x, n_devices in ((np.ones(4), 1), (spread, 2), (np.ones(4), 1)):
+        found = double(x)
+        assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
+    assert len(double) == 2
+    assert len(list(own_folder.glob("traced_double-*"))) == 1
 
 
 def test_a_damaged_trace_is_made_again(own_folder: Path) -> None:

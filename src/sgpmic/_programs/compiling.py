@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 import jax
 
 from sgpmic._programs.folder import cache_folder, forget, kept_programs
-from sgpmic._programs.traces import CannotBeKeptError, arrays_of, find_or_trace
+from sgpmic._programs.traces import (
+    CannotBeKeptError,
+    arrays_of,
+    count_devices,
+    find_or_trace,
+    is_array,
+)
 from sgpmic._runtime import default_device
 
 _R = TypeVar("_R")
@@ -133,7 +139,8 @@ def _signature(args: Any, kwargs: Any) -> Any:
     """Return what decides whether a call has to be compiled."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     kinds = tuple(
-        (leaf.shape, str(leaf.dtype)) if hasattr(leaf, "shape") else leaf for leaf in leaves
+        (leaf.shape, str(leaf.dtype), count_devices(leaf)) if is_array(leaf) else leaf
+        for leaf in leaves
     )
     return structure, kinds, default_device()
 

@@ -27,7 +27,7 @@ _ARRAY = "array"
 
 
 class CannotBeKeptError(Exception):
-    """An argument or a result is of a class that is not ours, and may change without a sign."""
+    """A trace that is not for one device, or of classes that may change without a sign."""
 
 
 class Trace(NamedTuple):
@@ -79,6 +79,11 @@ def is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape")
 
 
+def count_devices(leaf: Any) -> int:
+    """Return over how many devices a leaf is spread."""
+    return len(leaf.sharding.device_set) if isinstance(leaf, jax.Array) else 1
+
+
 def _trace(function: Callable[..., Any], exported: Any, results: Any) -> Trace:
     def on_arrays(*arrays: jax.Array) -> Any:
         return exported.call(*arrays)
@@ -88,6 +93,8 @@ def _trace(function: Callable[..., Any], exported: Any, results: Any) -> Trace:
 
 
 def _key(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
+    if any(count_devices(leaf) > 1 for leaf in arrays_of((args, kwargs))):
+        raise CannotBeKeptError("several devices")
     settings = [str(getattr(jax.config, name)) for name in _SETTINGS]
     arguments = [_describe(args), sorted((k, _describe(v)) for k, v in kwargs.items())]
     arrays = [

@@ -13,7 +13,12 @@ from sgpmic._types import Floats, Ints
 from sgpmic.learning.committee.voting import Vote
 from sgpmic.learning.em import State, last_e_step
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.prediction.reference import answer_alike, make_reference, sample_numbers
+from sgpmic.learning.prediction.reference import (
+    answer_alike,
+    fingerprints,
+    make_reference,
+    sample_numbers,
+)
 from sgpmic.learning.preparation.arrangement import Arrangement
 from sgpmic.learning.preparation.gaps import features_seen
 from sgpmic.learning.progress import announce
@@ -168,7 +173,8 @@ def finish(
     if log_spread is not None:
         log_spread = np.array(group.own_rows(log_spread)[places])
     state = sort.state(state, X, group.own_rows(state.S)[places], log_spread)
-    points, S = answer_alike(Y, X, np.array(group.own_rows(last.S)[places][:, order]))
+    keys = fingerprints(Y)
+    points, S = answer_alike(keys, X, np.array(group.own_rows(last.S)[places][:, order]))
     learned.partitions = [partition[places] for partition in learned.partitions]
     votes = np.ones_like(S)
     if vote is not None:
@@ -179,6 +185,7 @@ def finish(
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
+        keys = fingerprints(known[0])
     known_Y, known_X, known_S, known_votes, known_spread = known
     units, strength = arrangement.units(initial.units), loop.rows.strength
     predictor = Predictor(
@@ -186,7 +193,7 @@ def finish(
         arrangement.posterior(sort.posterior(posterior, Y.shape[1])),
         known_X,
         known_S,
-        make_reference(known_Y, known_X, known_votes, units.scale, random_state),
+        make_reference(known_Y, keys, known_X, known_votes, units.scale, random_state),
         sort.mappings(last.A_inverse),
         float(last.jitter),
         1.0 if strength is None else float(strength),

@@ -91,12 +91,11 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-def answer_alike(Y: Floats, *by_row: Floats) -> list[Floats]:
-    """Return what is said of rows with equal rows' entries replaced by their mean.
+def answer_alike(keys: NDArray[np.uint64], *by_row: Floats) -> list[Floats]:
+    """Return what is said of rows with these fingerprints, the mean for those that are equal.
 
     Rows that are equal get one answer, in ``fit`` and later.
     """
-    keys = fingerprints(Y)
     _, first, place, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
@@ -122,10 +121,14 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
 
 
 def make_reference(
-    Y: Floats, X: Floats, votes: Floats, scale: Floats, random_state: np.random.RandomState
+    Y: Floats,
+    keys: NDArray[np.uint64],
+    X: Floats,
+    votes: Floats,
+    scale: Floats,
+    random_state: np.random.RandomState,
 ) -> Reference:
-    """Remember training rows ``Y`` with latent points ``X`` and a committee's votes."""
-    keys = fingerprints(Y)
+    """Remember training rows, their fingerprints, latent points and a committee's votes."""
     order = np.argsort(keys, kind="stable").astype(np.int64)
     rows, points, said = Y, X, votes
     if len(Y) > MOST_REFERENCE_ROWS:

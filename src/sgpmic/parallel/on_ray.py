@@ -1,8 +1,4 @@
-"""A fit on a Ray cluster, started again when a worker is lost.
-
-Ray places the workers and notices when one is lost. The processes meet each other without Ray, and
-keep their checkpoint in a folder that all machines share.
-"""
+"""A fit on a Ray cluster, which places the workers, and another start when one is lost."""
 
 from __future__ import annotations
 
@@ -110,7 +106,6 @@ def fit_on_ray(
 
 def _import_ray() -> Any:
     try:
-        import ray
         import ray.exceptions  # without Ray, a folder named ray passes for the package
     except ImportError as error:
         raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic import SGPMIC
+from sgpmic import SGPMIC, Committee
 from sgpmic.learning.em import em_round
 from support.processes import of_one_device
 
@@ -123,15 +123,24 @@ def test_fits_on_two_cores_end() -> None:
     assert time.perf_counter() - began < 180.0
 
 
-def test_blas_threads_are_given_back(table: Floats, quick_fit: Fit) -> None:
+def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
+    table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from threadpoolctl import threadpool_info
 
     def threads() -> list[int]:
         return [pool["num_threads"] for pool in threadpool_info()]
 
-    before = threads()
-    quick_fit(table)
+    def blas_threads() -> list[int]:
+        return [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]
+
+    before, meanwhile = threads(), []
+    # Called while nothing is computed by JAX; without a vote there is no committee.
+    monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: meanwhile.append(blas_threads()))
+    quick_fit(table, committee=Committee(own_fits=False))
     assert threads() == before
+    assert meanwhile
+    assert all(number == 1 for numbers in meanwhile for number in numbers)
 
 
 def test_ctrl_c_gets_through(table: Floats, quick_fit: Fit) -> None:

@@ -172,3 +172,10 @@ def test_prominence_of_known_hills() -> None:
 def test_asking_for_more_hills_than_there_are() -> None:
     Y, _ = blobs()
     assert len(np.unique(cluster_by_modes(Y, *neighbours_of(Y), 150))) < 150
+
+
+def test_agreement_is_the_adjusted_rand_index() -> None:
+    vote = vote_on(scale(load_wine().data), 3)
+    expected = [adjusted_rand_score(vote.labels, member.labels) for member in vote.members]
+    assert [member.agreement for member in vote.members] == pytest.approx(expected, rel=1e-12)
+    assert len(set(expected)) > 3, "members differ"

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.preparation.units import measure_units
-from sgpmic.learning.structure import how_many
+from sgpmic.learning.structure import examination, how_many
 from sgpmic.learning.structure.examination import Structure, choose_dimensions, examine
 from sgpmic.learning.structure.how_many import choose_number, count_modes, gather_evidence
 from sgpmic.parallel.group import ProcessGroup
@@ -103,3 +103,24 @@ def test_view_is_a_rotation_to_the_principal_axes() -> None:
     spread = (points @ axes).var(axis=0)
     assert (np.diff(spread) < 0).all()
     np.testing.assert_array_equal(view_axes(points[:, :2]), np.eye(2))
+
+
+def test_what_was_found_out_about_a_table_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def count(sample: Floats, *, plausible: bool) -> int:
+        asked.append(sample)
+        return len(asked)
+
+    monkeypatch.setattr(examination, "_found", {})
+    monkeypatch.setattr(examination, "_MOST_REMEMBERED", 2)
+    one, other, third = (np.full((4, 2), value) for value in (1.0, 2.0, 3.0))
+
+    def find(sample: Floats, plausible: bool = True) -> int:
+        return examination._once(count, sample, plausible=plausible)
+
+    assert [find(one), find(one.copy()), find(other)] == [1, 1, 2]
+    assert find(one.reshape(2, 4)) == 3, "the same numbers, another table"
+    assert find(one) == 4, "only the latest are remembered"
+    assert find(one, plausible=False) == 5, "the same table, another question"
+    assert find(third) == 6

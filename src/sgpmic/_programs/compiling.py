@@ -102,7 +102,7 @@ class _Program:
     def _traced(self, args: Any, kwargs: Any) -> Callable[..., Any]:
         """Return a program whose trace is kept, or one that JAX traces where none can be."""
         folder, platform = cache_folder(), default_device().platform
-        if folder is None or platform != "cpu":  # GPUs have calls that cannot be exported
+        if folder is None or platform != "cpu":  # on GPUs this has not been tried
             return self._untraced()
         try:
             trace = find_or_trace(self._function, args, kwargs, folder)

@@ -190,10 +190,13 @@ def test_a_damaged_trace_is_made_again(own_folder: Path) -> None:
     add_one(np.ones(3))
     (path,) = own_folder.glob("traced_add_one-*")
     whole = path.read_bytes()
-    for content in (whole[:-9], b"", whole.replace(b'"array"', b'{"tuple": "os:abort"}')):
+    forged = whole.replace(b'"array"', b'{"tuple": "os:abort"}')
+    for content in (whole[:-9], b"", forged, whole.replace(b"on_arrays", b"at_arrays")):
+        assert content != whole
         path.write_bytes(content)
         add_one.clear_cache()
         assert add_one(np.ones(3)).tolist() == [2.0, 2.0, 2.0]
+        assert path.read_bytes() != content
         # It differs in the places of the source that it was traced from.
         assert len(path.read_bytes()) == pytest.approx(len(whole), rel=0.1)
 

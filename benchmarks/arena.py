@@ -170,8 +170,8 @@ def umap_mixture(Y: Floats, k: int, seed: int) -> Found:
 
 
 def deepc(Y: Floats, k: int, seed: int) -> Found:
-    from sgpmic.paper.methods import Problem as PaperProblem
-    from sgpmic.paper.methods import get_method
+    from paper.methods import Problem as PaperProblem
+    from paper.methods import get_method
 
     # As many dimensions as the mixture sees, at most the ten of its authors.
     n_components = min(10, principal_components(Y).shape[1])

@@ -126,7 +126,7 @@ def work(method: str, data: str, arcs: Path) -> None:
 def run(method: str, data: str, python: str, arcs: Path, limit: float) -> dict[str, Any] | None:
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-    from sgpmic.paper.metrics import hungarian_accuracy
+    from paper.metrics import hungarian_accuracy
 
     environment = os.environ | dict.fromkeys(THREADS, "1") | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [python, __file__, "--method", method, "--data", data, "--arcs", str(arcs)]
@@ -180,7 +180,7 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     import tempfile
 
-    from sgpmic.paper.datasets import five_arcs
+    from paper.datasets import five_arcs
 
     results: list[dict[str, Any]] = []
     options.out.mkdir(parents=True, exist_ok=True)

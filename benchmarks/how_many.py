@@ -5,7 +5,7 @@
 The exact number of clusters, found by ``n_clusters='auto'`` and beside it by the BIC of mixtures
 (full covariances, and the best of all kinds), the silhouette of k-means, HDBSCAN and the Dirichlet
 mixture, on at most 1000 rows of every table. ``learn`` in the first column marks the tables that
-the weights of :mod:`sgpmic.learning.structure.how_many` were learned on: 96 made-up shapes, 50 sets
+the weights of :mod:`sgpmic.committee.how_many` were learned on: 96 made-up shapes, 50 sets
 of blobs and the public data of ``arena.py``. The others are 50 sets of blobs from other seeds, and
 the tables and shapes of ``--folder`` (the layout of ``arena.py``). ``--learn`` learns the weights
 again and says how good they are on tables they have not seen (five folds).
@@ -77,10 +77,10 @@ def run_one(task: Task) -> dict[str, Any]:
     from sklearn.metrics import silhouette_score
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
-    from sgpmic.learning.committee.voting import principal_components
-    from sgpmic.learning.structure.examination import PLAUSIBLE
-    from sgpmic.learning.structure.how_many import WEIGHTS, gather_evidence
-    from sgpmic.learning.structure.support import structure_support
+    from sgpmic.committee.voting import principal_components
+    from sgpmic.committee.examination import PLAUSIBLE
+    from sgpmic.committee.how_many import WEIGHTS, gather_evidence
+    from sgpmic.committee.support import structure_support
 
     warnings.simplefilter("ignore")
     part, name, Y, right = task

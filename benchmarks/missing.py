@@ -50,7 +50,7 @@ def load(name: str, folder: Path | None) -> tuple[Floats, Ints]:
         if folder is not None:
             table = np.load(folder / "segment.npz")
             return table["X"][::2], np.unique(table["y"], return_inverse=True)[1][::2]
-        from sgpmic.paper.datasets import load as load_published
+        from paper.datasets import load as load_published
 
         segment = load_published("Segment")
         return segment.Y[::2], segment.classes[::2]

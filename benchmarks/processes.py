@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic.parallel.job import CORES
-from sgpmic.parallel.launch import environments, this_place
+from sgpmic.jobs.job import CORES
+from sgpmic.jobs.launch import environments, this_place
 
 P, M, U, Q = 20, 3, 50, 2
 
 
 def work(n_rows: int, seconds: float) -> None:
     """Be one process of a job: evaluate for a while, and say how long it took at best."""
-    from sgpmic import parallel
+    from sgpmic import jobs
 
-    job = parallel.initialize()
+    job = jobs.initialize()
     import jax
     import jax.numpy as jnp
 
@@ -39,7 +39,7 @@ def work(n_rows: int, seconds: float) -> None:
     process, n, _ = job
     first, end = process * n_rows // n, (process + 1) * n_rows // n
     rng = np.random.default_rng(process)
-    Y, group = parallel.share(rng.standard_normal((end - first, P)), devices=jax.devices())
+    Y, group = jobs.share(rng.standard_normal((end - first, P)), devices=jax.devices())
     with numerics():
         rows = group.lay_out_rows(Y, None, lambda part: part)
         X = group.lay_out(rng.standard_normal((len(Y), Q)), rows)

@@ -20,10 +20,10 @@ from sklearn.mixture import GaussianMixture
 
 from sgpmic import SGPMIC
 from sgpmic.learning.start.embeddings import embed
-from sgpmic.paper.comparison import distinct
-from sgpmic.paper.datasets import DataSet, five_arcs, load
-from sgpmic.paper.metrics import scores
-from sgpmic.paper.published import published_rows
+from paper.comparison import distinct
+from paper.datasets import DataSet, five_arcs, load
+from paper.metrics import scores
+from paper.published import published_rows
 
 Settings = dict[str, Any]
 

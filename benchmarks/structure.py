@@ -27,8 +27,8 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
-from sgpmic.learning.structure.separation import dip
-from sgpmic.learning.structure.support import structure_support
+from sgpmic.committee.separation import dip
+from sgpmic.committee.support import structure_support
 
 Generator = np.random.Generator
 Maker = Callable[[Generator], Floats]

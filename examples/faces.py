@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC
-from sgpmic.paper.datasets import load
+from paper.datasets import load
 
 
 def main(pixels: np.ndarray, people: np.ndarray, n_clusters: int = 15) -> Figure:

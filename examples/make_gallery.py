@@ -17,7 +17,7 @@ import digits
 import faces
 import flowers
 import million
-from sgpmic.paper.datasets import load
+from paper.datasets import load
 
 IMAGES = Path(__file__).parents[1] / "docs" / "gallery" / "images"
 EXAMPLES = {

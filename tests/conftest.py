@@ -60,7 +60,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 #: What takes longest comes first, so that two processes end together; what waits for processes of
 #: its own beside what never waits.
-_FIRST = ("test_documentation", "parallel", "release", "cli", "estimator", "test_gallery")
+_FIRST = ("test_documentation", "jobs", "release", "cli", "estimator", "test_gallery")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgpmic.paper.metrics import hungarian_accuracy
+from paper.metrics import hungarian_accuracy
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

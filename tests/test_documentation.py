@@ -34,8 +34,8 @@ from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
-from sgpmic.learning.committee import on_tables as votes
-from sgpmic.learning.committee.voting import take_vote
+from sgpmic.committee import on_tables as votes
+from sgpmic.committee.voting import take_vote
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -44,7 +44,7 @@ PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 MODULES = (
     *("sgpmic", "sgpmic.estimator", "sgpmic.fuzzy", "sgpmic.model.evaluate"),
     *("sgpmic.tables.encoder", "sgpmic.anndata"),
-    *("sgpmic.paper.datasets", "sgpmic.paper.metrics"),
+    *("paper.datasets", "paper.metrics"),
 )
 
 #: Commands that are shown and not run: they set up a machine, or only look at files.

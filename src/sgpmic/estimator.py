@@ -42,7 +42,7 @@ from sgpmic.learning.run import run
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.learning.start.initial_states import can_continue
 from sgpmic.model.mixture import COVARIANCE_TYPES
-from sgpmic.parallel.group import ProcessGroup, SharedTable
+from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
 
 MAPPINGS = ("shared", "per_cluster")
@@ -64,7 +64,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     n_clusters : int or 'auto', default=3
         Number of clusters. 'auto' takes the number that a committee of clusterings is surest
         about, or one where the rows do not stand out from noise
-        (:mod:`sgpmic.learning.structure.how_many`); ``number_of_clusters_`` has the course of it.
+        (:mod:`sgpmic.committee.how_many`); ``number_of_clusters_`` has the course of it.
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
         dimensions as principal components are needed for it. 'auto' takes as many as principal

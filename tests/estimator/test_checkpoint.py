@@ -92,7 +92,7 @@ def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Interrupted):
         SGPMIC().set_params(**settings(em__callbacks=[stop_at(0, 3)], **place)).fit(blobs())
     monkeypatch.setattr(
-        "sgpmic.parallel.group.gpu_memory_on", lambda device: 2**30
+        "sgpmic.process_group.gpu_memory_on", lambda device: 2**30
     )  # as a GPU has it
     seen: list[int] = []
     moved = (

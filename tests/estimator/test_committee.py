@@ -10,7 +10,7 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC, Committee
-from sgpmic.learning.committee.voting import Vote
+from sgpmic.committee.voting import Vote
 from sgpmic.learning.preparation.arrangement import AS_GIVEN
 
 Floats = NDArray[np.float64]

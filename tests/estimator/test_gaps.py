@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from tests.estimator.conftest import QUICK
 from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
-from sgpmic import SGPMIC, Committee, parallel
+from sgpmic import SGPMIC, Committee, jobs
 from sgpmic.exceptions import EmptyFeatureWarning
 from sgpmic.learning.preparation import gaps
 
@@ -159,7 +159,7 @@ def test_two_devices_find_what_one_does(
     monkeypatch.setattr(gaps, "MOST_GROUPS", most_groups)
     settings = {"max_iter": 2, "em__m_steps": 3}
     one = quick_fit(holes, **settings)
-    shared = parallel.share(holes)
+    shared = jobs.share(holes)
     assert shared.group.mesh.size == 2
     two = quick_fit(shared, **settings, computation__block_size=15)
     np.testing.assert_allclose(two.history_["bound"], one.history_["bound"], rtol=1e-6)

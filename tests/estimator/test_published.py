@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC
-from sgpmic.paper.datasets import load
+from paper.datasets import load
 
 
 def purity(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:

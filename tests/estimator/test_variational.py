@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic import SGPMIC, parallel
+from sgpmic import SGPMIC, jobs
 from sgpmic.exceptions import DeadClusterWarning
 
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ def test_two_devices_find_what_one_does(table: Floats, quick_fit: Fit) -> None:
         "em__m_steps": 3,
     }
     one = quick_fit(table, **settings)
-    shared = parallel.share(table)
+    shared = jobs.share(table)
     assert shared.group.mesh.size == 2
     two = quick_fit(shared, **settings, computation__block_size=15)
     np.testing.assert_allclose(two.history_["bound"], one.history_["bound"], rtol=1e-6)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 from sgpmic.storage import checkpoints
 
 

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 from tests.cli.helpers import here
 
-from sgpmic.parallel.runtime import loopback_where_possible
-from sgpmic.parallel.watchdog import TRY_AGAIN
+from sgpmic.jobs.runtime import loopback_where_possible
+from sgpmic.jobs.watchdog import TRY_AGAIN
 from support.processes import of_one_device
 
 #: A process of a job that sums and sums; the first argument is the folder for its number.
@@ -30,13 +30,13 @@ here.with_suffix(".part").write_text(str(os.getpid()))
 here.with_suffix(".part").rename(here)
 while (folder / "wait").exists():
     time.sleep(0.02)
-from sgpmic.parallel import job, runtime
-from sgpmic.parallel.watchdog import together
+from sgpmic.jobs import job, runtime
+from sgpmic.jobs.watchdog import together
 job.HEARTBEAT = 3
 runtime.divert_runtime_output()
 me = job.initialize()
 import numpy as np
-from sgpmic.parallel.group import gathered
+from sgpmic.process_group import gathered
 with together(2):
     gathered(np.zeros(1))
     here.rename(folder / f"joined-{me.process}")
@@ -46,8 +46,8 @@ with together(2):
 """
 LAUNCHER = """
 import sys
-import sgpmic.parallel
-launch = sys.modules["sgpmic.parallel.launch"]
+import sgpmic.jobs
+launch = sys.modules["sgpmic.jobs.launch"]
 launch.PATIENCE = 1.0
 sys.exit(launch.launch([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], 2))
 """

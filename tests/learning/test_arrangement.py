@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris, load_wine
 
 from sgpmic import SGPMIC, Committee, Progress
 from sgpmic.learning.preparation.arrangement import AS_GIVEN, arrange
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import read_model
 
 RNG = np.random.RandomState(0)

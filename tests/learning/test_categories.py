@@ -7,10 +7,10 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
-from sgpmic.learning.committee.voting import take_vote
+from sgpmic.committee.voting import take_vote
 from sgpmic.learning.preparation.categories import committee_view, find_categories
 from sgpmic.learning.preparation.units import measure_units
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 
 def indicators(levels: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from sgpmic.model.mixture import (
     update_mixture,
 )
 from sgpmic.model.updated_sums import updated_sums
-from sgpmic.parallel.group import ProcessGroup, SharedTable
+from sgpmic.process_group import ProcessGroup, SharedTable
 from support import dense
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 

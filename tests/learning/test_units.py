@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
 from sgpmic.learning.preparation.units import measure_units
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {
     "committee": None,

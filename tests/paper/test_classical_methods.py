@@ -15,10 +15,10 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap
 
 from sgpmic.estimator import SGPMIC
-from sgpmic.paper.datasets import DataSet, load
-from sgpmic.paper.methods import gaussian_process, get_method, projections
-from sgpmic.paper.methods.base import Clustering, Problem
-from sgpmic.paper.metrics import scores
+from paper.datasets import DataSet, load
+from paper.methods import gaussian_process, get_method, projections
+from paper.methods.base import Clustering, Problem
+from paper.metrics import scores
 
 Floats = NDArray[np.float64]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind, wilcoxon
 
-from sgpmic.paper.comparison import METRICS, compare, distinct, holm
-from sgpmic.paper.published import Row, published_rows, published_table
-from sgpmic.paper.render import as_csv, as_html, as_markdown, as_terminal
-from sgpmic.paper.results import Case, Record
+from paper.comparison import METRICS, compare, distinct, holm
+from paper.published import Row, published_rows, published_table
+from paper.render import as_csv, as_html, as_markdown, as_terminal
+from paper.results import Case, Record
 
 IRIS = [row for row in published_rows() if row.dataset == "Iris"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris, load_wine
 
-from sgpmic.paper.datasets import NAMES, DataSet, DatasetUnavailable, five_arcs, load, spiral
-from sgpmic.paper.published import published_rows
+from paper.datasets import NAMES, DataSet, DatasetUnavailable, five_arcs, load, spiral
+from paper.published import published_rows
 
 # Rows, features used, classes: the paper's table of data sets.
 SHAPES = {

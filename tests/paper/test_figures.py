@@ -11,13 +11,13 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("equinox")
 
 
-from sgpmic.paper.datasets import DataSet, five_arcs, load
-from sgpmic.paper.figures import FIGURES
-from sgpmic.paper.figures.base import as_files, house_style
-from sgpmic.paper.figures.convergence import count_rises, follow
-from sgpmic.paper.methods import Problem, get_method
-from sgpmic.paper.metrics import scores
-from sgpmic.paper.results import Record
+from paper.datasets import DataSet, five_arcs, load
+from paper.figures import FIGURES
+from paper.figures.base import as_files, house_style
+from paper.figures.convergence import count_rises, follow
+from paper.methods import Problem, get_method
+from paper.metrics import scores
+from paper.results import Record
 
 
 def words(svg: bytes) -> str:

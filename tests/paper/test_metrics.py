@@ -15,7 +15,7 @@ from sklearn.metrics import (
     normalized_mutual_info_score,
 )
 
-from sgpmic.paper.metrics import hungarian_accuracy, paper_nmi, purity, scores
+from paper.metrics import hungarian_accuracy, paper_nmi, purity, scores
 
 few = st.integers(0, 3)
 partitions = st.lists(st.tuples(few, few), min_size=1, max_size=30).map(

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from sgpmic._runtime import double_precision
-from sgpmic.paper.datasets import load
-from sgpmic.paper.methods import autoencoder, deepc, get_method, sdc, training, vae_fcm
-from sgpmic.paper.methods.base import Problem, k_means
+from paper.datasets import load
+from paper.methods import autoencoder, deepc, get_method, sdc, training, vae_fcm
+from paper.methods.base import Problem, k_means
 
 every_method = pytest.mark.parametrize("name", ["AE-FCM", "VAE-FCM", "DEEPC", "SDC"])
 

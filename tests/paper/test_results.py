@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sgpmic.paper.results import Case, Record, ResultsError, ResultsFile
+from paper.results import Case, Record, ResultsError, ResultsFile
 
 CASE = Case("Iris", 2, "AML", 3, 50, (("penalty", 0.1),))
 

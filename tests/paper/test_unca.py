@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from sgpmic._runtime import double_precision
-from sgpmic.paper.methods import training, unca
-from sgpmic.paper.methods.base import Problem
+from paper.methods import training, unca
+from paper.methods.base import Problem
 
 METHOD = unca.METHODS["UNCA"]
 

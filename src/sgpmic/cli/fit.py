@@ -19,8 +19,8 @@ from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_r
 from sgpmic.cli.results import Fit, write_results
 from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
-from sgpmic.parallel.launch import terminated_as_interrupted
-from sgpmic.parallel.watchdog import is_loss
+from sgpmic.jobs.launch import terminated_as_interrupted
+from sgpmic.jobs.watchdog import is_loss
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
     from sgpmic.exceptions import collected_warnings
     from sgpmic.learning.progress import listening
-    from sgpmic.parallel.group import SharedTable
+    from sgpmic.process_group import SharedTable
 
     job, model = this.job, this.model
     display = FitDisplay(model.max_iter, model.start.n_init)

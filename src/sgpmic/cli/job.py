@@ -18,16 +18,16 @@ import typer
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.options import check_device, name_device
 from sgpmic.cli.startup import prepare_process
-from sgpmic.parallel import Job, JobError, find_job, initialize, launch, supervised, together
-from sgpmic.parallel.runtime import divert_runtime_output
-from sgpmic.parallel.watchdog import REFUSED, is_loss
+from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
+from sgpmic.jobs.runtime import divert_runtime_output
+from sgpmic.jobs.watchdog import REFUSED, is_loss
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
-    from sgpmic.parallel.group import ProcessGroup
+    from sgpmic.process_group import ProcessGroup
 
 _T = TypeVar("_T")
 
@@ -93,7 +93,7 @@ class CommandJob:
     def _gather(self, own: np.ndarray) -> np.ndarray:
         if self.is_alone:  # no need to import JAX, only to say that a table is not there
             return own[None]
-        from sgpmic.parallel.group import gathered
+        from sgpmic.process_group import gathered
 
         return gathered(own)
 
@@ -108,7 +108,7 @@ class CommandJob:
 
     def meet(self, values: np.ndarray) -> None:
         """Find out who has which rows; ``values`` are those of this process."""
-        from sgpmic.parallel.group import ProcessGroup
+        from sgpmic.process_group import ProcessGroup
 
         self.group = ProcessGroup(len(values))
 

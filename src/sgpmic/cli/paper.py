@@ -18,9 +18,9 @@ from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.startup import interruptible
 
 if TYPE_CHECKING:
-    from sgpmic.paper.comparison import Comparison
-    from sgpmic.paper.datasets import DataSet
-    from sgpmic.paper.results import Case, Record, ResultsFile
+    from paper.comparison import Comparison
+    from paper.datasets import DataSet
+    from paper.results import Case, Record, ResultsFile
 
 app = typer.Typer(
     help="Rerun the paper: its table and its figures.", no_args_is_help=True, cls=PlainGroup
@@ -74,12 +74,12 @@ def table(
     Stopped in the middle (Ctrl-C, a kill, a power cut), the same command resumes. Written to the
     folder: runs.jsonl (every run), and the table as table.csv, table.html and table.md.
     """
-    from sgpmic.paper.campaign import table_cases
-    from sgpmic.paper.comparison import compare
-    from sgpmic.paper.datasets import NAMES
-    from sgpmic.paper.methods import METHOD_NAMES
-    from sgpmic.paper.published import published_rows
-    from sgpmic.paper.render import as_csv, as_html, as_markdown
+    from paper.campaign import table_cases
+    from paper.comparison import compare
+    from paper.datasets import NAMES
+    from paper.methods import METHOD_NAMES
+    from paper.published import published_rows
+    from paper.render import as_csv, as_html, as_markdown
 
     names = _match(methods, METHOD_NAMES, "method")
     chosen = _match(data, NAMES, "data set")
@@ -122,11 +122,11 @@ def figures(
     command resumes.
     """
     try:
-        from sgpmic.paper.figures import FIGURES
-        from sgpmic.paper.figures.base import as_files, house_style
+        from paper.figures import FIGURES
+        from paper.figures.base import as_files, house_style
     except ImportError as error:
         raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
-    from sgpmic.paper.datasets import NAMES
+    from paper.datasets import NAMES
 
     chosen = [FIGURES[name] for name in _match(only, tuple(FIGURES), "figure")]
     needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]
@@ -163,7 +163,7 @@ def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[st
 
 def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
     """Load the data sets, and say of each that is not available why."""
-    from sgpmic.paper.datasets import DatasetUnavailable, load
+    from paper.datasets import DatasetUnavailable, load
 
     if folder is not None and not folder.is_dir():
         raise fail(f"There is no folder {folder}; --folder names one with the data sets as CSV.")
@@ -182,7 +182,7 @@ def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet]
 
 
 def _open_results(out: Path) -> ResultsFile:
-    from sgpmic.paper.results import ResultsFile
+    from paper.results import ResultsFile
 
     with one_sentence(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def _collect(
     jobs: int,
 ) -> list[Record]:
     """Run what is missing of the cases, with a progress bar, and return all their runs."""
-    from sgpmic.paper.campaign import WorkerDied, missing_tasks, run_tasks
+    from paper.campaign import WorkerDied, missing_tasks, run_tasks
 
     tasks = missing_tasks(cases, repeats, results, data)
     left = sum(len(task.seeds) for task in tasks)
@@ -257,8 +257,8 @@ def _provenance(data: dict[str, DataSet], repeats: int, folder: Path | None) -> 
 
 
 def _show(comparison: Comparison) -> None:
-    from sgpmic.paper.published import PRINTED
-    from sgpmic.paper.render import as_terminal, p_words
+    from paper.published import PRINTED
+    from paper.render import as_terminal, p_words
 
     for metric in PRINTED:
         for part in as_terminal(comparison, metric, console.width):

@@ -38,7 +38,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     """Write the report of the run in a folder."""
     from sgpmic.cli.reading import read_again
     from sgpmic.cli.results import write_report
-    from sgpmic.parallel.group import ProcessGroup
+    from sgpmic.process_group import ProcessGroup
     from sgpmic.storage.checkpoints import data_fingerprint
 
     model, record = load_run(folder)

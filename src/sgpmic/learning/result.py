@@ -10,7 +10,7 @@ import numpy as np
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.committee.voting import Vote
+from sgpmic.committee.voting import Vote
 from sgpmic.learning.em import State, last_e_step
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import (
@@ -25,7 +25,7 @@ from sgpmic.learning.progress import announce
 from sgpmic.learning.snapshots import Outcome
 from sgpmic.learning.start.initial_states import InitialStates
 from sgpmic.learning.start.starts import PlannedStart
-from sgpmic.learning.structure.examination import Structure
+from sgpmic.committee.examination import Structure
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
 

@@ -21,7 +21,7 @@ from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback, Progress, announce
 from sgpmic.learning.snapshots import Outcome
 from sgpmic.model.rows import Rows
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)

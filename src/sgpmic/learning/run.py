@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sgpmic._runtime import double_precision, one_blas_thread
 from sgpmic._types import Floats
 from sgpmic.kernels import RBF
-from sgpmic.learning.committee.on_tables import vote_on
-from sgpmic.learning.committee.voting import Vote
+from sgpmic.committee.on_tables import vote_on
+from sgpmic.committee.voting import Vote
 from sgpmic.learning.em import State
 from sgpmic.learning.preparation.arrangement import (
     AS_GIVEN,
@@ -35,8 +35,8 @@ from sgpmic.learning.settings import FitSettings, Start
 from sgpmic.learning.snapshots import CheckpointWriter, Outcome, Snapshot
 from sgpmic.learning.start.initial_states import InitialStates
 from sgpmic.learning.start.starts import PlannedStart, agreements, choose, plan_starts
-from sgpmic.learning.structure.examination import Structure, count_components, examine
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.committee.examination import Structure, count_components, examine
+from sgpmic.process_group import ProcessGroup
 
 #: A short fit of the model, to vote in the committee: rounds and inducing points, at most.
 _OWN_ROUNDS, _OWN_INDUCING = 3, 30

@@ -35,7 +35,7 @@ from sgpmic.learning.start.embeddings import PIECES
 from sgpmic.learning.start.inducing import METHODS as INDUCING
 from sgpmic.learning.start.memberships import METHODS as MEMBERSHIPS
 from sgpmic.model.rows import padded_clusters
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
@@ -136,7 +136,7 @@ class Committee(Settings):
 
     k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
     short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
-    that they cut (:mod:`sgpmic.learning.committee.voting`). Their shares of votes are the prior of
+    that they cut (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of
     every row's cluster. With a committee, rows and features may come in any order: results are the
     same (:mod:`sgpmic.learning.preparation.arrangement`).
 

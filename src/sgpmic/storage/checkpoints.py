@@ -31,7 +31,7 @@ from sgpmic.kernels import Kernel
 from sgpmic.learning.em import State
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.learning.snapshots import Outcome, Snapshot, by_row, with_rows
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
 _KIND = "shared checkpoint"

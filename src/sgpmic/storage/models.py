@@ -18,7 +18,7 @@ from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preparation.sparse import Reduction
 from sgpmic.learning.preparation.units import Units
-from sgpmic.learning.structure.support import Support
+from sgpmic.committee.support import Support
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior

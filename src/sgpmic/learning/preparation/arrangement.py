@@ -26,7 +26,7 @@ from sgpmic.learning.preparation.categories import find_categories
 from sgpmic.learning.preparation.units import Units
 from sgpmic.learning.snapshots import CheckpointWriter, Snapshot, by_row, with_rows
 from sgpmic.model.prediction import Posterior
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 #: Larger tables are taken as they come: a second one in memory would be too much.
 _MOST_CELLS = 2**24

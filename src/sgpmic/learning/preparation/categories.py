@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.preparation.units import Units
-from sgpmic.learning.structure.examination import choose_dimensions, rows_to_look_at
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
+from sgpmic.process_group import ProcessGroup
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.
 _MANY = 0.25

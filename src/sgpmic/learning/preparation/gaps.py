@@ -11,7 +11,7 @@ from sgpmic.learning.preparation.completion import MOST_ROWS, fill_from_nearest,
 from sgpmic.learning.preparation.units import Units
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
-from sgpmic.parallel.group import ProcessGroup, gathered
+from sgpmic.process_group import ProcessGroup, gathered
 
 #: Groups of features that are observed in the same rows, up to which gaps are integrated out
 #: exactly; an evaluation of the bound takes about as many times as long as of a complete table.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 #: How features are scaled.
 SCALES = ("auto", "each", "one", "none")

@@ -28,7 +28,7 @@ from sgpmic.learning.start.start_values import start_values
 from sgpmic.learning.start.starts import PlannedStart
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import pad
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sgpmic.learning.start.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
 from sgpmic.learning.start.inducing import choose_inducing
 from sgpmic.learning.start.memberships import initial_memberships
 from sgpmic.learning.start.starts import PlannedStart
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Bools, Floats
-from sgpmic.parallel.group import ProcessGroup
+from sgpmic.process_group import ProcessGroup
 
 #: The order in which kinds of starts are tried after the one asked for.
 _EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")

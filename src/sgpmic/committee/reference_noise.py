@@ -1,0 +1,170 @@
+"""Noise that looks like a table but has no clusters: what a test of structure compares with.
+
+No single kind of noise will do. Rows from a cube fall into halves more clearly than Gaussian rows
+with the same covariance, and rows with heavy tails have outliers that look like a second cluster.
+So there are several kinds, each fitted to the table, and structure has to stand out from all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special, stats
+
+from sgpmic.learning.points import Floats
+from sgpmic.committee.separation import convex_minorant
+
+#: Draws one table of noise.
+Draw = Callable[[np.random.Generator], Floats]
+
+#: Features with so few values keep them; no curve is fitted.
+FEW_VALUES = 10
+_ENDS = np.geomspace(1e-5, 0.02, 60)
+#: Probabilities at which quantiles are tabulated, dense at both ends.
+GRID = np.concatenate([_ENDS[:-1], np.linspace(0.02, 0.98, 200), 1.0 - _ENDS[::-1][1:]])
+_NORMAL = special.ndtri(GRID)
+_STUDENT = {df: stats.t.ppf(GRID, df) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
+
+
+def _student_fit(x: Floats, df: float) -> tuple[float, float, float]:
+    """Return log-likelihood, location and scale of Student's t with given degrees of freedom."""
+    at, square = float(np.median(x)), 1.5 * float(np.median((x - np.median(x)) ** 2))
+    square = max(square, 1e-12 * float(x.var()))
+    for _ in range(10):
+        weight = (df + 1.0) / (df + (x - at) ** 2 / square)
+        at = float(weight @ x / weight.sum())
+        square = float(weight @ (x - at) ** 2 / len(x))
+    constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * np.log(df * np.pi)
+    terms = constant - (df + 1) / 2 * np.log1p((x - at) ** 2 / (df * square))
+    return float(terms.sum() - len(x) / 2 * np.log(square)), at, square**0.5
+
+
+def quantiles(x: Floats) -> Floats:
+    """Return the quantiles, at ``GRID``, of the likeliest simple distribution of a feature.
+
+    Gaussian, uniform, Student's t or a lognormal of either sign, none of which has two modes.
+    """
+    n = len(x)
+    values, counts = np.unique(x, return_counts=True)
+    if len(values) <= FEW_VALUES:
+        place = np.searchsorted(np.cumsum(counts) / n, GRID)
+        return values[np.minimum(place, len(values) - 1)]
+    spread, half = x.std(), n / 2 * (1 + np.log(2 * np.pi))
+    found = [(-n * np.log(spread) - half, x.mean() + spread * _NORMAL)]
+    width = np.ptp(x) * (n + 1) / (n - 1)
+    found.append((-n * np.log(width), (x.min() + x.max()) / 2 + width * (GRID - 0.5)))
+    for df, table in _STUDENT.items():
+        likelihood, at, scale = _student_fit(x, df)
+        found.append((likelihood - 1.0, at + scale * table))  # less 1: one parameter more
+    for sign in (1.0, -1.0):
+        y = sign * x
+        unit = np.quantile(y, 0.9) - y.min()
+        for shift in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0):
+            start = y.min() - shift * max(unit, 1e-9 * np.ptp(y))
+            logs = np.log(y - start)
+            table = start + np.exp(logs.mean() + logs.std() * _NORMAL)
+            likelihood = -n * np.log(logs.std()) - half - logs.sum() - 1.0
+            found.append((likelihood, table if sign > 0 else -table[::-1]))
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
+    """Return factors for the axes under which samples of noise have the table's variances.
+
+    Variances along the main axes of a sample differ more than those it was drawn with. Drawn with
+    the sample's, noise would be narrower than the table in all but the first directions, and have
+    fewer directions in which chance makes groups.
+    """
+    seen = np.linalg.norm(Z, axis=0)
+    drawn_with = seen.copy()
+    if len(seen) == 1:
+        return np.ones(1)
+    for _ in range(4):
+        logs = np.zeros_like(seen)
+        for _ in range(6):
+            sample = rng.normal(size=Z.shape) * (drawn_with / np.sqrt(len(Z)))
+            values = np.linalg.eigvalsh(sample.T @ sample)[::-1]
+            logs += 0.5 * np.log(np.maximum(values, 1e-300)) / 6
+        drawn_with *= np.clip(seen / np.exp(logs), 0.5, 2.0)
+        drawn_with = np.minimum.accumulate(drawn_with)
+    return drawn_with / seen
+
+
+def gaussian(Z: Floats) -> Draw:
+    """Gaussian rows with the covariance of the table."""
+    values, vectors = np.linalg.eigh(Z.T @ Z / len(Z))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return lambda rng: rng.normal(size=Z.shape) @ root.T
+
+
+def elliptical(Z: Floats) -> Draw:
+    """Rows from the likeliest elliptical density that falls from its centre outwards."""
+    n, p = Z.shape
+    centre, scatter = np.median(Z, axis=0), np.diag(Z.var(axis=0) + 1e-12)
+    for _ in range(15):  # the scatter of Student's t with three degrees: outliers count little
+        D = Z - centre
+        weight = (3.0 + p) / (3.0 + np.sum(D * np.linalg.solve(scatter, D.T).T, axis=1))
+        centre = weight @ Z / weight.sum()
+        D = Z - centre
+        scatter = D.T @ (D * weight[:, None]) / n
+        scatter += 1e-9 * np.trace(scatter) / p * np.eye(p)
+    root = np.linalg.cholesky(scatter)
+    radii = np.sort(np.linalg.norm(np.linalg.solve(root, (Z - centre).T), axis=0))
+    # A density that falls with the radius has a concave distribution of r^p (Grenander).
+    volume = np.append(0.0, (radii / radii[-1]) ** p)
+    share = np.linspace(0.0, 1.0, n + 1)
+    knots = convex_minorant(volume, -share)
+
+    def draw(rng: np.random.Generator) -> Floats:
+        r = radii[-1] * np.interp(rng.random(n), share[knots], volume[knots]) ** (1.0 / p)
+        direction = rng.normal(size=Z.shape)
+        direction *= (r / np.linalg.norm(direction, axis=1))[:, None]
+        return direction @ root.T
+
+    return draw
+
+
+def with_marginals(Y: Floats, axes: Floats) -> Draw:
+    """Rows with each feature's distribution and their rank correlations (a Gaussian copula)."""
+    n, p = Y.shape
+    scores = special.ndtri((stats.rankdata(Y, axis=0) - 0.5) / n)
+    values, vectors = np.linalg.eigh(np.corrcoef(scores.T).reshape(p, p))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    tables = [quantiles(Y[:, i]) for i in range(p)]
+
+    def draw(rng: np.random.Generator) -> Floats:
+        u = special.ndtr(rng.normal(size=(n, p)) @ root.T)
+        rows = np.column_stack([np.interp(u[:, i], GRID, tables[i]) for i in range(p)])
+        return rows @ axes
+
+    return draw
+
+
+def independent(Z: Floats, kept: int) -> Draw:
+    """Rows that mix independent components (ICA), each with its own distribution.
+
+    Only the first ``kept`` axes are drawn, but more of them show what the components are.
+    """
+    from sklearn.decomposition import FastICA
+
+    if Z.shape[1] == 1:
+        table = quantiles(Z[:, 0])
+        return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
+    model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
+    with warnings.catch_warnings():
+        # Rows without independent components need many steps, and nothing is lost there.
+        warnings.simplefilter("ignore")
+        try:
+            components, mixing = model.fit_transform(Z), model.mixing_
+        except (ValueError, np.linalg.LinAlgError):
+            # An axis along which nothing varies but rounding errors: the axes themselves, then.
+            components, mixing = Z, np.eye(Z.shape[1])
+    tables = [quantiles(component) for component in components.T]
+
+    def draw(rng: np.random.Generator) -> Floats:
+        parts = np.column_stack([np.interp(rng.random(len(Z)), GRID, t) for t in tables])
+        return parts @ mixing[:kept].T
+
+    return draw

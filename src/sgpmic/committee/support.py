@@ -1,0 +1,157 @@
+"""Has a table clusters at all? A test against noise that looks like the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sgpmic._types import Floats
+from sgpmic.committee import reference_noise as noise
+from sgpmic.committee.separation import DIP_VALUES, PARTS, separations
+
+#: The chance of calling noise clusters that is accepted.
+LEVEL = 0.05
+#: Fewer rows show nothing either way.
+FEWEST_ROWS = 20
+#: Principal components that are kept, at most, and the share of variance that is enough.
+MOST_AXES, VARIANCE = 50, 0.95
+#: Tables of noise of each kind: a first look, and all.
+FIRST_DRAWS, DRAWS = 19, 79
+#: After the first look: p-values above this end the test, and so does a lead of this many spreads.
+HOPELESS, CLEAR = 0.18, 5.0
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether a table has clusters, and how sure that is.
+
+    Attributes
+    ----------
+    statistic : float
+        How far the table stands out from noise, in standard deviations of the noise.
+    p_value : float
+        How often noise would stand out as far, for the kind of noise that does so most often.
+    part : str
+        What stood out most.
+    noise : str
+        The kind of noise that came nearest.
+    """
+
+    statistic: float
+    p_value: float
+    part: str
+    noise: str
+
+    @property
+    def supported(self) -> bool:
+        """Whether the p-value is at most 0.05."""
+        return self.p_value <= LEVEL
+
+    def sentence(self) -> str:
+        """Return the outcome in a sentence for people."""
+        if not self.noise:
+            return f"Whether there are clusters cannot be told: {self.part}."
+        if self.supported:
+            return (
+                f"There are clusters: {self.part}, more than in noise without clusters "
+                f"({self.noise}; p = {self.p_value:.2g})."
+            )
+        return (
+            "There may be no clusters: noise without any "
+            f"({self.noise}) looks the same (p = {self.p_value:.2g})."
+        )
+
+
+def _turned(Z: Floats) -> Floats:
+    """Return rows centred and in their own main axes, widest first."""
+    Z = Z - Z.mean(axis=0)
+    return Z @ np.linalg.eigh(Z.T @ Z)[1][:, ::-1]
+
+
+def main_axes(Y: Floats) -> tuple[Floats, int]:
+    """Return the main axes of centred rows, as columns, and how many have 95 % of the variance."""
+    _, s, axes = np.linalg.svd(Y, full_matrices=False)
+    share = np.cumsum(s**2) / max(np.sum(s**2), 1e-300)
+    most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(s > 1e-6 * s[0]))))
+    return axes[:most].T, min(int(np.searchsorted(share, VARIANCE)) + 1, most)
+
+
+def _margin(n_rows: int, n_axes: int) -> Floats:
+    """Return by how much each of the figures has to be larger than that of noise.
+
+    This covers what fitted noise misses of the true one, such as the corners of a slanted box,
+    and there is more to miss in more dimensions: two gains in nats, the log of a ratio of
+    distances, a dip.
+    """
+    gain = float(np.clip(0.25 * (n_axes - 2), 0.0, 3.0))
+    return np.array([gain, gain, 0.1, 0.05 / np.sqrt(min(n_rows, DIP_VALUES))])
+
+
+def _compare(figures: Floats) -> tuple[float, float, int]:
+    """Return lead and p-value of the first row of figures among all, and the part that leads.
+
+    The table and the noise are treated alike, the table's figures enter mean and spread too: so
+    the p-value is exact where the table is such noise.
+    """
+    standard = (figures - figures.mean(axis=0)) / (figures.std(axis=0) + 1e-12)
+    largest = standard.max(axis=1)
+    lead = (largest[0] - largest[1:].mean()) / (largest[1:].std() + 1e-12)
+    p_value = float(np.mean(largest >= largest[0] - 1e-12))
+    return float(lead), p_value, int(np.argmax(standard[0]))
+
+
+def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000) -> Support:
+    """Test whether a table has clusters, against several kinds of noise fitted to it.
+
+    The figures of ``separation.py`` are compared with those of noise of each kind in
+    ``reference_noise.py``; the largest of the p-values counts.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_features)
+        Rows, scaled.
+    random_state : int
+    max_rows : int
+        More rows than this are represented by a sample.
+    """
+    Y = np.asarray(Y, np.float64)
+    if len(Y) < FEWEST_ROWS:
+        return Support(0.0, 1.0, f"{len(Y)} rows are too few", "")
+    rng = np.random.default_rng(random_state)
+    Y = Y[np.lexsort(Y.T)]  # the same rows in another order: the same answer
+    Y = Y[rng.permutation(len(Y))[:max_rows]]
+    Y = Y - Y.mean(axis=0)
+    Y = Y[:, Y.std(axis=0) > 0]
+    if Y.shape[1] == 0:
+        return Support(0.0, 1.0, "all rows are equal", "")
+    all_axes, kept = main_axes(Y)
+    axes = all_axes[:, :kept]
+    Z = Y @ axes
+    # Fitted only where the kinds before leave the question open.
+    kinds = {
+        "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
+        "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
+        "an elliptical cloud": lambda: noise.elliptical(Z),
+        "a mix of independent components": lambda: noise.independent(Y @ all_axes, kept),
+    }
+    scales = noise.axis_scales(Z, rng)
+    draws: dict[str, noise.Draw] = {}
+    figures = dict.fromkeys(kinds, separations([_turned(Z)]) - _margin(*Z.shape))
+    outcomes: dict[str, Support] = {}
+    for total in (FIRST_DRAWS, DRAWS):
+        for kind, fit in kinds.items():
+            if kind not in draws:
+                draws[kind] = fit()
+            if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
+                continue  # clear after the first look
+            missing = total + 1 - len(figures[kind])
+            drawn = separations([_turned(draws[kind](rng) * scales) for _ in range(missing)])
+            figures[kind] = np.vstack([figures[kind], drawn])
+            lead, p_value, part = _compare(figures[kind])
+            if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:
+                p_value = 1 / (DRAWS + 1)
+            outcomes[kind] = Support(lead, p_value, PARTS[part], kind)
+            if p_value > HOPELESS:
+                return outcomes[kind]
+    return max(outcomes.values(), key=lambda outcome: (outcome.p_value, -outcome.statistic))

@@ -1,0 +1,199 @@
+"""A fit on a Ray cluster, which places the workers, and another start when one is lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgpmic.jobs import workers
+from sgpmic.jobs.job import JobError
+from sgpmic.jobs.launch import PATIENCE, Ending, Place, this_place
+
+if TYPE_CHECKING:
+    from sgpmic.estimator import SGPMIC
+
+_log = logging.getLogger(__name__)
+
+
+def fit_on_ray(
+    model: SGPMIC,
+    table: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    n_workers: int,
+    columns: Sequence[str] = (),
+    max_failures: int = 3,
+    resources_per_worker: Mapping[str, float] | None = None,
+    placement_timeout: float = 300.0,
+) -> workers.JobFit:
+    """Fit an estimator to the rows of a file, in several processes on a Ray cluster.
+
+    When a worker is lost or stuck, all are ended and new ones resume from the checkpoint. So does
+    the same call after a failure.
+
+    Parameters
+    ----------
+    model : SGPMIC
+        Its settings; it is not changed. Its ``checkpoint`` is not used.
+    table : path-like
+        A Parquet or ``.npy`` file that every machine of the cluster can read.
+    out : path-like
+        A folder on storage that every machine can write to, this one included. It has the
+        checkpoint, ``model.sgpmic``, and the results of every process for its rows.
+    n_workers : int
+        How many processes; each has an equal share of the rows.
+    columns : sequence of str
+        The features; all columns by default.
+    max_failures : int
+        How many times to start again.
+    resources_per_worker : mapping of str to float or None
+        What Ray reserves for each, such as ``{"CPU": 8, "GPU": 1}``; one CPU by default.
+    placement_timeout : float
+        Seconds to wait until the cluster can place all workers at once.
+
+    Returns
+    -------
+    fit : JobFit
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings, a table or a folder that cannot be used.
+    JobError
+        When the cluster cannot place the workers, or the fit has failed too often.
+    """
+    ray = _import_ray()
+    if n_workers < 1 or max_failures < 0:
+        raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
+    folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
+    is_new = not folder.exists()
+    parameters = workers.job_parameters(model)
+    parameters["computation"] = replace(
+        parameters["computation"], checkpoint=str(folder / "checkpoint")
+    )
+    folders = [folder / f"process-{process}" for process in range(n_workers)]
+    if not ray.is_initialized():
+        ray.init()
+    for failures in range(max_failures + 1):
+        with _placed(ray, n_workers, resources_per_worker, placement_timeout) as actors:
+            for own in folders:
+                workers.write_job(own, parameters, table=path, columns=columns)
+            try:
+                _run(ray, actors, folders)
+                break
+            except ValueError:
+                if is_new and not (folder / "checkpoint").exists():
+                    shutil.rmtree(folder)
+                raise
+            except JobError as error:
+                if failures == max_failures:
+                    raise JobError(
+                        f"The fit has failed {failures + 1} times, the last time with: {error} "
+                        f"What was learned is in {folder}; the same call resumes from it."
+                    ) from None
+                again = f"{failures + 1} of {max_failures} times"
+                _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
+    return _collect(model, folder, folders)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray.exceptions  # without Ray, a folder named ray passes for the package
+    except ImportError as error:
+        raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error
+    return ray
+
+
+@contextmanager
+def _placed(
+    ray: Any, n_workers: int, resources: Mapping[str, float] | None, timeout: float
+) -> Iterator[list[Any]]:
+    """Give an actor for each worker; end all of them, and their processes, afterwards."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    resources = dict(resources or {"CPU": 1})
+    # All or none: a process that has started waits for the others.
+    group = ray.util.placement_group([resources] * n_workers, strategy="PACK")
+    actors: list[Any] = []
+    try:
+        if not group.wait(timeout):
+            raise JobError(
+                f"The Ray cluster could not place {n_workers} workers with {resources} each in "
+                f"{timeout:g} seconds: ask for fewer, or add machines."
+            )
+        others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU", "memory")}
+        kind = ray.remote(
+            max_restarts=0,
+            max_concurrency=2,  # one to wait for the process, one to end it
+            num_cpus=resources.get("CPU", 0),
+            num_gpus=resources.get("GPU", 0),
+            memory=resources.get("memory"),
+            resources=others or None,
+        )(_Worker)
+        for bundle in range(n_workers):
+            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+            actors.append(kind.options(scheduling_strategy=place).remote())
+        yield actors
+    finally:
+        # Before Ray ends the actors, so that no process can still write then.
+        ends = [actor.end.remote() for actor in actors]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=PATIENCE)
+        for actor in actors:
+            ray.kill(actor)
+        ray.util.remove_placement_group(group)
+
+
+class _Worker(workers.LocalWorkers):
+    """What Ray runs for each process: an actor that has the process for a child."""
+
+    def place(self) -> Place:
+        """Return where this is."""
+        import ray
+
+        return this_place(ray.util.get_node_ip_address())
+
+
+def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
+    """Run a process beside each actor."""
+
+    def start(process: int, variables: dict[str, str]) -> Callable[[], Ending | None]:
+        run = actors[process].run.remote(folders[process], variables, shown=process == 0)
+
+        def look() -> Ending | None:
+            done, _ = ray.wait([run], timeout=0)
+            try:
+                return ray.get(run) if done else None
+            except ray.exceptions.RayError as error:
+                return Ending(1, f"Ray has lost its worker ({type(error).__name__})")
+
+        return look
+
+    try:
+        places = ray.get([actor.place.remote() for actor in actors])
+    except ray.exceptions.RayError as error:
+        raise JobError(f"Ray has lost a worker ({type(error).__name__}).") from error
+    workers.run_job(places, start)
+
+
+def _collect(model: SGPMIC, folder: Path, folders: list[Path]) -> workers.JobFit:
+    """Return what the processes have left."""
+    try:
+        results = [workers.read_results(own) for own in folders]
+    except FileNotFoundError:
+        raise JobError(
+            f"The fit has ended, but its results are not in {folder} on this machine: name a "
+            "folder that all machines share."
+        ) from None
+    fitted = workers.load_model(model, results[0].shared)
+    fitted.save(folder / workers.MODEL)
+    by_row = (np.concatenate([getattr(own, name) for own in results]) for name in workers.BY_ROW)
+    return workers.JobFit(fitted, *by_row)

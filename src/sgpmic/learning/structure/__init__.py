@@ -1,1 +1,0 @@
-"""What a table supports: clusters at all, how many, how many dimensions."""

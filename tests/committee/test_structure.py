@@ -1,0 +1,126 @@
+"""How many clusters and dimensions a table supports, and the axes of its picture."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sgpmic.learning.points import view_axes
+from sgpmic.learning.preparation.units import measure_units
+from sgpmic.committee import examination, how_many
+from sgpmic.committee.examination import Structure, choose_dimensions, examine
+from sgpmic.committee.how_many import choose_number, count_modes, gather_evidence
+from sgpmic.process_group import ProcessGroup
+
+Floats = NDArray[np.float64]
+
+
+def blobs(n_clusters: int, n_features: int = 3, seed: int = 0) -> Floats:
+    rng = np.random.RandomState(seed)
+    centres = 10.0 * rng.standard_normal((n_clusters, n_features))
+    return centres[np.arange(300) % n_clusters] + rng.standard_normal((300, n_features))
+
+
+@pytest.mark.parametrize("n_clusters", [2, 4, 6])
+def test_number_of_blobs(n_clusters: int) -> None:
+    found = choose_number(blobs(n_clusters), plausible=True)
+    assert found.chosen == n_clusters
+    assert found.candidates == tuple(range(2, 13))
+    assert found.candidates[int(np.argmax(found.probability))] == n_clusters
+    assert sum(found.probability) == pytest.approx(1.0)
+    assert count_modes(blobs(n_clusters)) == n_clusters
+
+
+def test_every_figure_speaks_for_the_number_of_separate_blobs() -> None:
+    found = gather_evidence(blobs(5))
+    numbers, figures = list(found.figures), np.array(list(found.figures.values()))
+    assert found.modes == 5
+    certainty, fall, cut, modes, bic = figures.T
+    for figure in (certainty, cut, modes, bic):
+        assert numbers[int(figure.argmax())] == 5
+    assert fall[numbers.index(5)] > 0.03
+    # One more goes through the midst of a blob.
+    assert cut.max() > 3.0
+
+
+def test_a_number_of_which_no_mixture_can_be_fitted_is_not_favoured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no mixture")
+
+    monkeypatch.setattr(how_many, "fit_mixture", fails)
+    found = choose_number(blobs(3), plausible=True)
+    assert np.isfinite(found.probability).all()
+    assert found.chosen == 3
+
+
+def test_one_cluster_where_more_are_not_plausible() -> None:
+    assert choose_number(blobs(3), plausible=False).chosen == 1
+
+
+def test_more_modes_than_the_usual_candidates() -> None:
+    corners = 12.0 * np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2)
+    rng = np.random.RandomState(0)
+    Y = np.repeat(corners, 25, axis=0) + rng.standard_normal((400, 2))
+    assert choose_number(Y, plausible=True).chosen == 16
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_dimensions_of_a_table_of_known_rank(rank: int) -> None:
+    rng = np.random.RandomState(0)
+    # Dimensions of equal strength: a weak one behind strong ones may be missed.
+    loadings = np.linalg.qr(rng.standard_normal((12, rank)))[0].T
+    Y = rng.standard_normal((200, rank)) @ loadings
+    found = choose_dimensions(Y + 0.1 * rng.standard_normal(Y.shape))
+    assert found.chosen == rank
+    assert sum(found.variance) == pytest.approx(1.0)
+    assert len(found.noise) == 12
+
+
+def test_noise_has_one_dimension() -> None:
+    assert choose_dimensions(np.random.RandomState(0).standard_normal((300, 8))).chosen == 1
+
+
+def test_only_what_is_asked_is_examined() -> None:
+    Y = blobs(3)
+    group = ProcessGroup(len(Y))
+    units = measure_units(Y, group, "each")
+    nothing = examine(Y, group, units, support=False, clusters=False, dimensions=False)
+    assert nothing == Structure(None, None, None)
+    found = examine(Y, group, units, support=True, clusters=True, dimensions=True)
+    assert found.support is not None
+    assert found.clusters is not None
+    assert found.dimensions is not None
+    assert found.support.supported
+    assert found.clusters.chosen == 3
+
+
+def test_view_is_a_rotation_to_the_principal_axes() -> None:
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((100, 4)) @ np.diag([1.0, 5.0, 0.1, 3.0])
+    axes = view_axes(points)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(4), atol=1e-12)
+    spread = (points @ axes).var(axis=0)
+    assert (np.diff(spread) < 0).all()
+    np.testing.assert_array_equal(view_axes(points[:, :2]), np.eye(2))
+
+
+def test_what_was_found_out_about_a_table_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def count(sample: Floats, *, plausible: bool) -> int:
+        asked.append(sample)
+        return len(asked)
+
+    monkeypatch.setattr(examination, "_found", {})
+    monkeypatch.setattr(examination, "_MOST_REMEMBERED", 2)
+    one, other, third = (np.full((4, 2), value) for value in (1.0, 2.0, 3.0))
+
+    def find(sample: Floats, plausible: bool = True) -> int:
+        return examination._once(count, sample, plausible=plausible)
+
+    assert [find(one), find(one.copy()), find(other)] == [1, 1, 2]
+    assert find(one.reshape(2, 4)) == 3, "the same numbers, another table"
+    assert find(one) == 4, "only the latest are remembered"
+    assert find(one, plausible=False) == 5, "the same table, another question"
+    assert find(third) == 6

@@ -1,0 +1,28 @@
+"""A committee's votes on a table: what should not matter to them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sgpmic.committee.on_tables import vote_on
+from sgpmic.committee.voting import Vote
+from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.settings import Committee
+from sgpmic.process_group import ProcessGroup
+
+
+def votes(Y: np.ndarray) -> Vote:
+    group = ProcessGroup(len(Y))
+    units = measure_units(Y, group, "each")
+    vote = vote_on(Y, group, units, Committee(own_fits=False), 4, lambda *_: np.zeros(0, np.int64))
+    assert vote is not None
+    return vote
+
+
+def test_rounding_does_not_decide_between_equal_distances() -> None:
+    """Ward's method merges the nearest; of whole numbers, many pairs are equally near."""
+    rng = np.random.RandomState(0)
+    Y = rng.randint(5, size=(300, 4)).astype(float)
+    noisy = Y * (1.0 + 1e-13 * rng.standard_normal(Y.shape))
+    np.testing.assert_array_equal(votes(noisy).shares, votes(Y).shares)
+    np.testing.assert_array_equal(votes(10.0 * Y).shares, votes(Y).shares)

@@ -1,0 +1,201 @@
+"""Clouds: mixtures of every covariance, tail and skew, of a drawn overlap, plain or warped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from judge.priors import (
+    Floats,
+    Integers,
+    Rng,
+    draw_labels,
+    log_uniform,
+    network,
+    one_of,
+    rotation,
+    standardized,
+)
+
+#: Factors A of covariances AᵀA, one for each component.
+Factors = list[Floats]
+
+
+def student(rng: Rng, m: int, d: int) -> Floats:
+    df = rng.uniform(2.0, 10.0)
+    return rng.normal(size=(m, d)) / np.sqrt(rng.chisquare(df, size=(m, 1)) / df)
+
+
+def light_student(rng: Rng, m: int, d: int) -> Floats:
+    df = rng.uniform(5.0, 10.0)
+    return rng.normal(size=(m, d)) / np.sqrt(rng.chisquare(df, size=(m, 1)) / df)
+
+
+def ball(rng: Rng, m: int, d: int) -> Floats:
+    direction = rng.normal(size=(m, d))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    return np.sqrt(d + 2) * direction * rng.random((m, 1)) ** (1 / d)
+
+
+def lognormal(rng: Rng, m: int, d: int) -> Floats:
+    s = rng.uniform(0.3, 1.0)
+    return (np.exp(s * rng.normal(size=(m, d)) - s**2 / 2) - 1) / np.sqrt(np.expm1(s**2))
+
+
+def gamma(rng: Rng, m: int, d: int) -> Floats:
+    shape = log_uniform(rng, 0.7, 6.0)
+    return (rng.gamma(shape, size=(m, d)) - shape) / np.sqrt(shape)
+
+
+#: Noise of mean 0 and, where it has one, covariance I.
+TAILS: dict[str, Callable[[Rng, int, int], Floats]] = {
+    "gaussian": lambda rng, m, d: rng.normal(size=(m, d)),
+    "gaussian again": lambda rng, m, d: rng.normal(size=(m, d)),
+    "student": student,
+    "laplace": lambda rng, m, d: rng.laplace(scale=np.sqrt(0.5), size=(m, d)),
+    "ball": ball,
+    "box": lambda rng, m, d: rng.uniform(-np.sqrt(3), np.sqrt(3), size=(m, d)),
+    "lognormal": lognormal,
+    "gamma": gamma,
+}
+#: Those of problems without clusters: uniform balls and t(3) are left for tests of the judge.
+TAILS_OF_ONE = {name: tail for name, tail in TAILS.items() if name not in ("student", "ball")} | {
+    "student": light_student
+}
+
+
+def ellipsoid(rng: Rng, d: int, spread: float = 0.7) -> Floats:
+    return np.exp(spread * rng.normal(size=d))[:, None] * rotation(rng, d)
+
+
+def flat(rng: Rng, d: int) -> Floats:
+    """Return the factor of a covariance with few large directions."""
+    scales = np.where(np.arange(d) < rng.integers(1, d // 2 + 2), 1.0, rng.uniform(0.03, 0.3))
+    return scales[:, None] * rotation(rng, d)
+
+
+COVARIANCES: dict[str, Callable[[Rng, int, int], Factors]] = {
+    "spherical": lambda rng, d, k: [np.eye(d)] * k,
+    "scaled": lambda rng, d, k: [np.exp(0.7 * rng.normal()) * np.eye(d) for _ in range(k)],
+    "diagonal": lambda rng, d, k: [np.diag(np.exp(0.7 * rng.normal(size=d))) for _ in range(k)],
+    "full": lambda rng, d, k: [ellipsoid(rng, d) for _ in range(k)],
+    "tied": lambda rng, d, k: [ellipsoid(rng, d)] * k,
+    "low rank": lambda rng, d, k: [flat(rng, d) for _ in range(k)],
+    "scaled full": lambda rng, d, k: [np.exp(rng.normal()) * ellipsoid(rng, d) for _ in range(k)],
+}
+
+
+def on_a_curve(rng: Rng, d: int, k: int) -> Floats:
+    t = np.arange(k)[:, None] + 0.2 * rng.normal(size=(k, 1))
+    return t * rng.normal(size=d) + np.sin(t * rng.uniform(0.2, 1.0)) * rng.normal(size=d)
+
+
+def in_groups(rng: Rng, d: int, k: int) -> Floats:
+    groups = rng.integers(max(2, k // 2), size=k)
+    return 3.0 * rng.normal(size=(k, d))[groups] + rng.normal(size=(k, d))
+
+
+CENTERS: dict[str, Callable[[Rng, int, int], Floats]] = {
+    "scattered": lambda rng, d, k: rng.normal(size=(k, d)),
+    "in a box": lambda rng, d, k: rng.uniform(-1, 1, size=(k, d)),
+    "on a curve": on_a_curve,
+    "in groups": in_groups,
+    "in some features": lambda rng, d, k: rng.normal(size=(k, d)) * (rng.random(d) < 0.5),
+}
+
+
+def draw_error(rng: Rng, hardest: float = 0.35) -> float:
+    """Return a Bayes error from 0 to the hardest, more often small."""
+    return hardest * float(rng.random()) ** 1.7
+
+
+def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) -> Floats:
+    """Return a mixture whose components overlap until the labels have about this Bayes error."""
+    k = int(component.max()) + 1
+    factors = one_of(rng, COVARIANCES)(rng, d, k)
+    tails = TAILS if k > 1 else TAILS_OF_ONE
+    tail = one_of(rng, tails)
+    each_its_own = rng.random() < 0.2
+    noise = np.empty((len(y), d))
+    for c in range(k):
+        rows = component == c
+        draw = one_of(rng, tails) if each_its_own else tail
+        noise[rows] = draw(rng, int(rows.sum()), d) @ factors[c]
+    if k == 1:
+        return noise
+    centers = one_of(rng, CENTERS)(rng, d, k)
+    scale = separation(rng, centers, noise, component, y, error)
+    if error < 0.005:
+        scale *= rng.uniform(1.0, 2.5)
+    return noise + scale * centers[component]
+
+
+def separation(
+    rng: Rng, centers: Floats, noise: Floats, component: Integers, y: Integers, error: float
+) -> float:
+    """Return the factor of the centers at which quadratic discriminants have this error.
+
+    The discriminants are those of the noise itself, one for each component: for Gaussian noise
+    the Bayes rule, for other noise a little worse.
+    """
+    k, d = centers.shape
+    sample = rng.permutation(len(y))[:500]
+    label_of = np.array([y[component == c][0] for c in range(k)])
+    whitened, offsets, constants = [], [], []
+    for c in range(k):
+        rows = noise[component == c]
+        covariance = np.cov(rows.T).reshape(d, d) + 1e-9 * np.eye(d)
+        shrinkage = d / (d + len(rows)) / 2
+        covariance += shrinkage * (np.trace(covariance) / d * np.eye(d) - covariance)
+        L = np.linalg.cholesky(covariance)
+        whitened.append(solve_triangular(L, noise[sample].T, lower=True))
+        moved = (centers[component[sample]] - centers[c]).T
+        offsets.append(solve_triangular(L, moved, lower=True))
+        constants.append(np.log(len(rows)) - np.log(np.diag(L)).sum())
+    E, D, constant = np.stack(whitened), np.stack(offsets), np.array(constants)[:, None]
+
+    def error_at(scale: float) -> float:
+        scores = constant - 0.5 * np.sum((E + scale * D) ** 2, axis=1)
+        return float(np.mean(label_of[scores.argmax(0)] != y[sample]))
+
+    low, high = np.log(0.2), np.log(50.0)
+    for _ in range(9):
+        middle = (low + high) / 2
+        low, high = (middle, high) if error_at(np.exp(middle)) > error else (low, middle)
+    return float(np.exp(high))
+
+
+def with_useless_features(rng: Rng, X: Floats) -> Floats:
+    extra = rng.integers(1, X.shape[1] + 1)
+    return np.hstack([X, rng.uniform(0.1, 1.0) * X.std() * rng.normal(size=(len(X), extra))])
+
+
+def with_outliers(rng: Rng, X: Floats) -> Floats:
+    rows = rng.random(len(X)) < rng.uniform(0.005, 0.03)
+    center = np.median(X, axis=0)
+    return np.where(rows[:, None], center + rng.uniform(2, 8) * (X - center), X)
+
+
+def cloud(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
+    """Draw a mixture in 2 to 60 dimensions, at times with useless features and outliers."""
+    d = int(rng.integers(2, 4)) if rng.random() < 0.35 else int(log_uniform(rng, 2, 60))
+    y = draw_labels(rng, n, k)
+    X = mixture(rng, y, y, d, draw_error(rng))
+    if d > 2 and rng.random() < 0.25:
+        X = with_useless_features(rng, X)
+    if k > 1 and rng.random() < 0.12:
+        X = with_outliers(rng, X)
+    return X, y
+
+
+def warp(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
+    """Draw a mixture in 1 to 8 dimensions and send it through a random network."""
+    d = int(rng.integers(1, 9))
+    p = int(log_uniform(rng, max(2, d), 100))
+    y = draw_labels(rng, n, k)
+    Z = mixture(rng, y, y, d, draw_error(rng))
+    # A steep network tears one cloud apart.
+    X = network(rng, d, p, gain=rng.uniform(0.4, 2.0) if k > 1 else 0.5)(standardized(Z))
+    return X + rng.uniform(0.0, 0.3) * X.std() * rng.normal(size=X.shape), y

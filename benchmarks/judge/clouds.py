@@ -108,7 +108,7 @@ CENTERS: dict[str, Callable[[Rng, int, int], Floats]] = {
 
 def draw_error(rng: Rng, hardest: float = 0.35) -> float:
     """Return a Bayes error from 0 to the hardest, more often small."""
-    return hardest * float(rng.random()) ** 1.7
+    return hardest * float(rng.random()) ** 2
 
 
 def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) -> Floats:
@@ -117,7 +117,7 @@ def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) ->
     factors = one_of(rng, COVARIANCES)(rng, d, k)
     tails = TAILS if k > 1 else TAILS_OF_ONE
     tail = one_of(rng, tails)
-    each_its_own = rng.random() < 0.2
+    each_its_own = rng.random() < 0.15
     noise = np.empty((len(y), d))
     for c in range(k):
         rows = component == c
@@ -126,39 +126,48 @@ def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) ->
     if k == 1:
         return noise
     centers = one_of(rng, CENTERS)(rng, d, k)
-    scale = separation(rng, centers, noise, component, y, error)
+    label_of = np.array([y[component == c][0] for c in range(k)])
+    if label_of.max() + 1 < k:  # the components of a class are near each other
+        centers = centers[label_of] + rng.uniform(0.2, 0.8) * rng.normal(size=(k, d))
+    scale = separation(rng, centers, noise, factors, component, label_of, error)
     if error < 0.005:
         scale *= rng.uniform(1.0, 2.5)
     return noise + scale * centers[component]
 
 
 def separation(
-    rng: Rng, centers: Floats, noise: Floats, component: Integers, y: Integers, error: float
+    rng: Rng,
+    centers: Floats,
+    noise: Floats,
+    factors: Factors,
+    component: Integers,
+    label_of: Integers,
+    error: float,
 ) -> float:
-    """Return the factor of the centers at which quadratic discriminants have this error.
+    """Return the factor of the centers at which Gaussian discriminants have this error.
 
-    The discriminants are those of the noise itself, one for each component: for Gaussian noise
-    the Bayes rule, for other noise a little worse.
+    In half of the problems the discriminants know every covariance, as the Bayes rule does, so
+    that centers may be close where covariances differ; in the others only their mean, so that the
+    centers alone tell the clusters apart.
     """
     k, d = centers.shape
-    sample = rng.permutation(len(y))[:500]
-    label_of = np.array([y[component == c][0] for c in range(k)])
+    sample = rng.permutation(len(component))[:500]
+    shares = np.bincount(component) / len(component)
+    covariances = np.array([A.T @ A for A in factors])
+    if rng.random() < 0.5:
+        covariances[:] = np.tensordot(shares, covariances, axes=1)
     whitened, offsets, constants = [], [], []
-    for c in range(k):
-        rows = noise[component == c]
-        covariance = np.cov(rows.T).reshape(d, d) + 1e-9 * np.eye(d)
-        shrinkage = d / (d + len(rows)) / 2
-        covariance += shrinkage * (np.trace(covariance) / d * np.eye(d) - covariance)
+    for c, covariance in enumerate(covariances):
         L = np.linalg.cholesky(covariance)
         whitened.append(solve_triangular(L, noise[sample].T, lower=True))
         moved = (centers[component[sample]] - centers[c]).T
         offsets.append(solve_triangular(L, moved, lower=True))
-        constants.append(np.log(len(rows)) - np.log(np.diag(L)).sum())
+        constants.append(np.log(shares[c]) - np.log(np.diag(L)).sum())
     E, D, constant = np.stack(whitened), np.stack(offsets), np.array(constants)[:, None]
 
     def error_at(scale: float) -> float:
         scores = constant - 0.5 * np.sum((E + scale * D) ** 2, axis=1)
-        return float(np.mean(label_of[scores.argmax(0)] != y[sample]))
+        return float(np.mean(label_of[scores.argmax(0)] != label_of[component[sample]]))
 
     low, high = np.log(0.2), np.log(50.0)
     for _ in range(9):

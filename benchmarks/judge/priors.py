@@ -1,8 +1,9 @@
-"""What every kind of problem draws: numbers of rows and clusters, sizes, mixtures in a plane."""
+"""What every kind of problem draws: numbers of rows and clusters, sizes, networks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -83,7 +84,7 @@ def network(rng: Rng, d: int, p: int, gain: float) -> Callable[[Floats], Floats]
     widths = [d, *rng.integers(8, 40, size=rng.integers(1, 3)), p]
     layers = [
         (gain * rng.normal(size=(a, b)) / np.sqrt(a), rng.normal(size=b))
-        for a, b in zip(widths, widths[1:], strict=False)
+        for a, b in pairwise(widths)
     ]
     linear = rng.uniform(0.0, 0.7) * rng.normal(size=(d, p)) / np.sqrt(d)
 

@@ -89,10 +89,11 @@ NOISES: dict[str, Draw] = {
 
 
 def is_sound(X: Floats, y: Integers) -> bool:
-    """Return whether all is finite, and every cluster has two rows that differ."""
+    """Return whether all is finite, rows differ enough, and so do two of every cluster."""
     return bool(
         X.shape[1] > 1
         and np.isfinite(X).all()
+        and len(np.unique(X @ np.sqrt(np.arange(2, X.shape[1] + 2)))) > len(X) / 4
         and np.bincount(y).min() > 1
         and all((X[y == label] != X[np.argmax(y == label)]).any() for label in np.unique(y))
     )

@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 
 from judge.clouds import ball, ellipsoid
 from judge.priors import (
+    N_ROWS,
     Floats,
     Integers,
     Rng,
@@ -30,7 +31,7 @@ class Part(NamedTuple):
 
 def thickness(rng: Rng) -> float:
     """Return the standard deviation across strokes that are about 1 apart."""
-    return log_uniform(rng, 0.02, 0.2)
+    return log_uniform(rng, 0.015, 0.14)
 
 
 def stroke(rng: Rng, vertices: Floats, width: float, density: float = 1.0) -> Part:
@@ -72,7 +73,7 @@ def shell(rng: Rng, radius: float, width: float) -> Part:
         Z /= np.linalg.norm(Z, axis=1, keepdims=True)
         return (radius + width * rng.normal(size=(m, 1))) * Z
 
-    return Part(4 * np.pi * radius**2, draw)
+    return Part(3 * radius, draw)
 
 
 def joined(rng: Rng, parts: Sequence[Part]) -> Part:
@@ -136,7 +137,7 @@ def chain(rng: Rng, k: int) -> list[Part]:
 
 
 def spirals(rng: Rng, k: int) -> list[Part]:
-    arms, turns, start = min(k, 4), rng.uniform(0.6, 2.0), rng.uniform(0.2, 1.0)
+    arms, turns, start = min(k, 4), rng.uniform(0.6, 3.0) / min(k, 4) + 0.3, rng.uniform(0.2, 0.8)
     angle = 2 * np.pi * np.linspace(0, turns, 150)
     radius = start + arms * angle / (2 * np.pi)  # the arms are 1 apart
     width = thickness(rng)
@@ -165,8 +166,8 @@ def half_rings(rng: Rng, k: int) -> list[Part]:
 
 def bands(rng: Rng, k: int) -> list[Part]:
     """Return waves, one above the other."""
-    width, amplitude, frequency = thickness(rng), rng.uniform(0, 1.2), rng.uniform(0.5, 2.5)
-    phase, parts = rng.uniform(0, 0.6), []
+    width, amplitude, frequency = thickness(rng), rng.uniform(0, 0.8), rng.uniform(0.5, 2.0)
+    phase, parts = rng.uniform(0, 0.3), []
     for j in range(min(k, 8)):
         t = np.linspace(0, rng.uniform(4, 6), 80) + rng.uniform(-0.5, 0.5)
         wave = amplitude * np.sin(frequency * t + phase * j) + j
@@ -222,7 +223,12 @@ def zigzags(rng: Rng, k: int) -> list[Part]:
     width, height, teeth = thickness(rng), rng.uniform(0.5, 2.0), int(rng.integers(3, 9))
     line = np.c_[np.arange(teeth), height * (np.arange(teeth) % 2)]
     return [
-        stroke(rng, line + (rng.uniform(-0.3, 0.3), j), width, density=log_uniform(rng, 0.4, 2.5))
+        stroke(
+            rng,
+            line + np.array([rng.uniform(-0.1, 0.1), j]),
+            width,
+            density=log_uniform(rng, 0.4, 2.5),
+        )
         for j in range(min(k, 6))
     ]
 
@@ -349,7 +355,7 @@ def boxes_and_disc(rng: Rng, k: int) -> list[Part]:
 
 
 def face(rng: Rng, k: int) -> list[Part]:
-    width, size = 0.5 * thickness(rng), rng.uniform(0.08, 0.2)
+    width, size = 0.5 * thickness(rng), rng.uniform(0.06, 0.13)
     eyes = [blob(rng, (x, 0.35), size) for x in (-0.4, 0.4)]
     mouth = stroke(rng, arc((0, 0.05), 0.55, 1.2, 1.8), width)
     return [stroke(rng, arc((0, 0), 1.1), width), *eyes, mouth]
@@ -367,11 +373,8 @@ def brackets(rng: Rng, k: int) -> list[Part]:
 
 def bananas(rng: Rng, k: int) -> list[Part]:
     """Return two thick arcs on either side of a blob."""
-    width, apart = rng.uniform(0.08, 0.25), rng.uniform(0.8, 1.3)
-    outer = [
-        stroke(rng, arc((0, s * apart), 1.2, *((0.15, 0.85) if s < 0 else (1.15, 1.85))), width)
-        for s in (-1, 1)
-    ]
+    width, apart = rng.uniform(0.05, 0.2), rng.uniform(0.7, 1.1)
+    outer = [stroke(rng, arc((0, 0), apart, s, s + 0.7), width) for s in (0.15, 1.15)]
     return [*outer, blob(rng, (0, 0), rng.uniform(0.1, 0.25))][: max(k, 2)]
 
 
@@ -387,7 +390,7 @@ def simplex(rng: Rng, k: int) -> list[Part]:
 def shells(rng: Rng, k: int) -> list[Part]:
     """Return a core and shells around it."""
     width = thickness(rng)
-    around = [shell(rng, 1.0 + 1.2 * j, width) for j in range(min(k, 4) - 1)]
+    around = [shell(rng, 1.2 + 1.2 * j, width) for j in range(min(k, 4) - 1)]
     return [disc(rng, (0, 0, 0), rng.uniform(0.15, 0.6)), *around]
 
 
@@ -450,10 +453,12 @@ def moved(rng: Rng, X: Floats) -> Floats:
     fate = rng.random()
     if fate < 0.1:
         p = int(rng.integers(d + 1, 12))
-        return X @ rng.normal(size=(d, p)) + rng.uniform(0, 0.2) * rng.normal(size=(len(X), p))
+        return X @ rng.normal(size=(d, p)) + log_uniform(rng, 0.005, 0.1) * rng.normal(
+            size=(len(X), p)
+        )
     if fate < 0.2:
         extra = rng.normal(size=(len(X), rng.integers(1, 4)))
-        return np.hstack([X, log_uniform(rng, 0.05, 0.6) * extra])
+        return np.hstack([X, log_uniform(rng, 0.03, 0.4) * extra])
     return X
 
 
@@ -464,7 +469,8 @@ def shape(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
         parts = [stroke(rng, path, log_uniform(rng, 0.05, 0.3))]
     else:
         parts = one_of(rng, SHAPES)(rng, k)
-    n = max(n, 12 * len(parts))
+    # Outlines need more points than clouds to be seen.
+    n = min(max(2 * n, 40 * len(parts)), N_ROWS[1])
     even = np.array([part.size for part in parts]) * np.exp(0.2 * rng.normal(size=len(parts)))
     sizes = sizes_of(even if rng.random() < 0.6 else draw_weights(rng, len(parts)), n)
     X = np.concatenate([part.draw(m) for part, m in zip(parts, sizes, strict=True)])

@@ -1,4 +1,4 @@
-"""Tables like real ones: factors, nuisance and marginals; spectra, images and pen strokes; genes."""
+"""Tables like real ones: measurements and counts; spectra, images and pen strokes; genes."""
 
 from __future__ import annotations
 
@@ -90,19 +90,19 @@ def subclusters(rng: Rng, y: Integers) -> Integers:
 
 def class_factors(rng: Rng, y: Integers) -> Floats:
     """Return factors that carry the classes: a mixture, or one cloud cut by a curved border."""
-    d = int(rng.integers(1, 9))
+    d = min(int(rng.geometric(0.3)), 8)
     if y.max() > 0 and rng.random() < 0.1:
         Z = rng.normal(size=(len(y), d))
         score = standardized(network(rng, d, 1, gain=1.0)(Z))[:, 0]
         blurred = score + log_uniform(rng, 0.05, 1.0) * rng.normal(size=len(y))
         return Z[np.argsort(blurred)]  # labels are sorted: each takes a range of scores
-    return standardized(mixture(rng, subclusters(rng, y), y, d, draw_error(rng, 0.45)))
+    return standardized(mixture(rng, subclusters(rng, y), y, d, draw_error(rng)))
 
 
 def nuisance(rng: Rng, y: Integers, p: int) -> Floats:
     """Return what moves the features and has nothing to do with the classes."""
     n, total = len(y), np.zeros((len(y), p))
-    for _ in range(rng.integers(0, 5)):  # blocks of correlated features
+    for _ in range(rng.integers(0, 4)):  # blocks of correlated features
         block = rng.random(p) < rng.uniform(0.1, 0.6)
         total += np.outer(rng.normal(size=n), block * rng.normal(size=p))
     if rng.random() < 0.35:  # size: all features grow together
@@ -114,17 +114,17 @@ def nuisance(rng: Rng, y: Integers, p: int) -> Floats:
 
 
 def scores(rng: Rng, y: Integers, p: int) -> Floats:
-    """Return standardized scores: factors of the classes, nuisance, and each feature's own noise."""
+    """Return standardized scores: factors of the classes, nuisance and noise."""
     Z = class_factors(rng, y)
     q = Z.shape[1]
     loadings = rng.normal(size=(q, p)) * (rng.random((q, p)) < rng.uniform(0.2, 1.0))
-    useful = rng.permutation(p) >= int(p * rng.uniform(0.0, 0.8))
+    useful = rng.permutation(p) >= int(0.8 * p * rng.random() ** 1.5)
     signal = standardized(Z @ loadings) * useful
-    own = rng.normal(size=(len(y), p)) * rng.uniform(0.1, 1.0, p)
+    own = rng.normal(size=(len(y), p)) * rng.uniform(0.1, 0.8, p)
     if rng.random() < 0.3:  # classes differ in their spread as well
         own *= np.exp(0.6 * rng.normal(size=(y.max() + 1, 1)))[y]
-    other = nuisance(rng, y, p) * np.where(useful, rng.uniform(0.0, 0.7), 1.0)
-    return standardized(signal * log_uniform(rng, 0.6, 4.0) + other + own)
+    other = nuisance(rng, y, p) * np.where(useful, rng.uniform(0.0, 0.6), 1.0)
+    return standardized(signal * log_uniform(rng, 1.2, 10.0) + other + own)
 
 
 def with_copies(rng: Rng, S: Floats) -> Floats:
@@ -187,11 +187,11 @@ def spectra(rng: Rng, y: Integers) -> Floats:
     Z = class_factors(rng, y)
     x = np.linspace(0, 1, p)
     peaks = np.exp(-(((x - rng.random((m, 1))) / rng.uniform(0.01, 0.15, (m, 1))) ** 2) / 2)
-    own = rng.uniform(0.1, 0.8) * rng.normal(size=(n, m))
+    own = rng.uniform(0.05, 0.5) * rng.normal(size=(n, m))
     heights = standardized(Z @ rng.normal(size=(Z.shape[1], m))) + own
     heights = np.exp(rng.uniform(0.2, 0.7) * heights) * rng.gamma(2, size=m)
-    drift = rng.normal(size=(n, 3)) @ np.stack([np.ones(p), x, x**2]) * rng.uniform(0, 0.6)
-    gain = np.exp(rng.uniform(0, 0.25) * rng.normal(size=(n, 1)))
+    drift = rng.normal(size=(n, 3)) @ np.stack([np.ones(p), x, x**2]) * log_uniform(rng, 0.01, 0.4)
+    gain = np.exp(rng.uniform(0, 0.2) * rng.normal(size=(n, 1)))
     return gain * (heights @ peaks + drift) + rng.uniform(0.01, 0.2) * rng.normal(size=(n, p))
 
 
@@ -199,7 +199,7 @@ def images(rng: Rng, y: Integers) -> Floats:
     """Return small pictures: a few spots for each class, moved and blurred from row to row."""
     component, side, m = subclusters(rng, y), int(rng.integers(5, 14)), int(rng.integers(3, 8))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, side)] * 2), axis=-1).reshape(-1, 2)
-    jitter = log_uniform(rng, 0.02, 0.2)
+    jitter = log_uniform(rng, 0.01, 0.12)
     templates = rng.uniform(0.15, 0.85, (component.max() + 1, m, 2))
     templates = np.where(rng.random((m, 1)) < rng.uniform(0, 0.6), templates[:1], templates)
     spots = templates[component] + jitter * rng.normal(size=(len(y), 1, 2))
@@ -218,7 +218,7 @@ def images(rng: Rng, y: Integers) -> Floats:
 def pen_strokes(rng: Rng, y: Integers) -> Floats:
     """Return points along a curve of each class, slanted, scaled and shaken from row to row."""
     component, points = subclusters(rng, y), int(rng.integers(4, 17))
-    n, jitter = len(y), log_uniform(rng, 0.05, 0.6)
+    n, jitter = len(y), log_uniform(rng, 0.05, 0.4)
     curves = np.cumsum(rng.normal(size=(component.max() + 1, points, 2)), axis=1)
     curves = (curves - curves.mean(1, keepdims=True)) / curves.std((1, 2), keepdims=True)
     slant = np.eye(2) + jitter * rng.normal(size=(n, 2, 2)) * rng.uniform(0.2, 1.0)
@@ -242,10 +242,10 @@ def expression(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
     p = int(rng.integers(max(n // 2, 30), 201))
     y = draw_labels(rng, n, k)
     component = subclusters(rng, y)
-    markers = rng.random((component.max() + 1, p)) < log_uniform(rng, 0.02, 0.4)
-    effects = markers * rng.normal(size=markers.shape) * log_uniform(rng, 0.3, 2.0)
+    markers = rng.random((component.max() + 1, p)) < log_uniform(rng, 0.05, 0.5)
+    effects = markers * rng.normal(size=markers.shape) * log_uniform(rng, 0.5, 3.0)
     pathways = rng.normal(size=(n, 4)) @ (rng.normal(size=(4, p)) * (rng.random((4, p)) < 0.3))
     depth = rng.uniform(0.0, 0.6) * rng.normal(size=(n, 1))
     base = rng.uniform(-1, 3) + rng.normal(size=p)
-    rate = base + effects[component] + rng.uniform(0, 0.5) * pathways + depth
+    rate = base + effects[component] + rng.uniform(0, 0.3) * pathways + depth
     return np.log1p(overdispersed(rng, np.exp(np.clip(rate, -6, 8)), log_uniform(rng, 1, 20))), y

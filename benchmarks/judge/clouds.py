@@ -23,13 +23,8 @@ from judge.priors import (
 Factors = list[Floats]
 
 
-def student(rng: Rng, m: int, d: int) -> Floats:
-    df = rng.uniform(2.0, 10.0)
-    return rng.normal(size=(m, d)) / np.sqrt(rng.chisquare(df, size=(m, 1)) / df)
-
-
-def light_student(rng: Rng, m: int, d: int) -> Floats:
-    df = rng.uniform(5.0, 10.0)
+def student(rng: Rng, m: int, d: int, lowest: float = 2.0) -> Floats:
+    df = rng.uniform(lowest, 10.0)
     return rng.normal(size=(m, d)) / np.sqrt(rng.chisquare(df, size=(m, 1)) / df)
 
 
@@ -60,9 +55,10 @@ TAILS: dict[str, Callable[[Rng, int, int], Floats]] = {
     "lognormal": lognormal,
     "gamma": gamma,
 }
-#: Those of problems without clusters: uniform balls and t(3) are left for tests of the judge.
-TAILS_OF_ONE = {name: tail for name, tail in TAILS.items() if name not in ("student", "ball")} | {
-    "student": light_student
+#: Those of one cluster: uniform balls and t(3) are left for tests of what learns from these.
+TAILS_OF_ONE = TAILS | {
+    "student": lambda rng, m, d: student(rng, m, d, lowest=5.0),
+    "ball": TAILS["box"],
 }
 
 
@@ -150,7 +146,6 @@ def separation(
     that centers may be close where covariances differ; in the others only their mean, so that the
     centers alone tell the clusters apart.
     """
-    k, d = centers.shape
     sample = rng.permutation(len(component))[:500]
     shares = np.bincount(component) / len(component)
     covariances = np.array([A.T @ A for A in factors])

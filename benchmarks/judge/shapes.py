@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -259,10 +260,10 @@ def many_blobs(rng: Rng, k: int) -> list[Part]:
     k, order = int(rng.integers(8, 21)), rng.integers(3)
     scale = rng.uniform(0.06, 0.3)
     if order == 0:
-        inner = k // 2 if k > 12 else 0
-        around = [arc((0, 0), m / 6, 0, 2 - 2 / m) for m in (inner, k - inner) if m]
-        picks = [np.linspace(0, 79, m).round().astype(int) for m in (inner, k - inner) if m]
-        centers = np.concatenate([a[i] for a, i in zip(around, picks, strict=True)])
+        inner = k // 3 if rng.random() < 0.5 else 0
+        angles = np.pi * np.concatenate([np.arange(m) * 2 / m for m in (inner, k - inner) if m])
+        radii = np.where(np.arange(k) < inner, inner, k - inner) / 6
+        centers = np.c_[np.cos(angles), np.sin(angles)] * radii[:, None]
     elif order == 1:
         centers = np.c_[np.arange(k), np.sin(np.arange(k) * rng.uniform(0, 1))]
     else:
@@ -327,23 +328,19 @@ def bridges(rng: Rng, k: int) -> list[Part]:
 def squares(rng: Rng, k: int) -> list[Part]:
     """Return squares or diamonds that touch at corners, or nearly."""
     k, side = min(k, 6), rng.uniform(0.85, 1.0)
-    if rng.random() < 0.5:
-        return [box(rng, (j, j % 2), (j + side, j % 2 + side)) for j in range(k)]
-    turn = turned(np.pi / 4)
-    shift = np.sqrt(2) * np.arange(k)
-    unit = box(rng, (-side / 2, -side / 2), (side / 2, side / 2))
-    return [Part(1.0, lambda m, s=s: unit.draw(m) @ turn + (s, 0)) for s in shift]  # type: ignore[misc]
+    up = np.arange(k) if rng.random() < 0.5 else np.arange(k) % 2
+    return [box(rng, (j, up[j]), (j + side, up[j] + side)) for j in range(k)]
 
 
 def gradients(rng: Rng, k: int) -> list[Part]:
     """Return rectangles whose density grows toward one side."""
     gap, power, k = rng.uniform(0.02, 0.3), rng.uniform(1.5, 3), min(k, 4)
 
-    def draw(m: int, j: int) -> Floats:
+    def draw(j: int, m: int) -> Floats:
         x, y = rng.random(m) ** power, rng.random(m)
         return np.c_[(1 - x if j % 2 else x) + 0.3 * j, 0.6 * y + (0.6 + gap) * j]
 
-    return [Part(1.0, lambda m, j=j: draw(m, j)) for j in range(k)]  # type: ignore[misc]
+    return [Part(1.0, partial(draw, j)) for j in range(k)]
 
 
 def boxes_and_disc(rng: Rng, k: int) -> list[Part]:

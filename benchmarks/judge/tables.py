@@ -40,19 +40,18 @@ def zero_heap(rng: Rng, s: Floats) -> Floats:
 
 
 def binary(rng: Rng, s: Floats) -> Floats:
-    return (s + rng.uniform(0, 0.7) * rng.normal(size=len(s)) > rng.uniform(-1.3, 1.3)).astype(
-        float
-    )
+    blurred = s + rng.uniform(0, 0.7) * rng.normal(size=len(s))
+    return np.asarray(blurred > rng.uniform(-1.3, 1.3), np.float64)
 
 
 def ordinal(rng: Rng, s: Floats) -> Floats:
     """Return answers on a scale of three to seven steps."""
     cuts = np.sort(rng.uniform(-1.5, 1.5, rng.integers(2, 7)))
-    return 1.0 + np.searchsorted(cuts, s)
+    return np.searchsorted(cuts, s).astype(np.float64) + 1
 
 
 def heavy(rng: Rng, s: Floats) -> Floats:
-    tail = np.sinh(rng.uniform(0.8, 1.6) * s)
+    tail = np.sinh(rng.uniform(0.6, 1.3) * s)
     return np.where(rng.random(len(s)) < 0.01, rng.uniform(2, 6) * tail, tail)
 
 
@@ -144,12 +143,14 @@ def with_marginals(rng: Rng, S: Floats) -> Floats:
     if rng.random() < 0.15:  # measurements only
         shares = np.array([name in ("normal", "curved", "gamma") for name in names]) / 3.0
     chosen = rng.choice(names, size=S.shape[1], p=shares)
-    columns = [MARGINALS[name](rng, np.clip(s, -6, 6)) for name, s in zip(chosen, S.T, strict=True)]
+    columns = [
+        MARGINALS[name](rng, np.clip(s, -4.5, 4.5)) for name, s in zip(chosen, S.T, strict=True)
+    ]
     return np.stack(columns, axis=1) * np.where(rng.random(S.shape[1]) < 0.5, 1.0, 7.3)
 
 
 def with_parts_of_a_whole(rng: Rng, S: Floats, X: Floats) -> Floats:
-    """Turn some features into percentages that sum to 100, or into indicators of one category."""
+    """Turn some features into percentages that sum to 100."""
     X, p = X.copy(), X.shape[1]
     block = rng.permutation(p)[: rng.integers(3, max(p // 2, 3) + 1)]
     shares = softmax(rng.uniform(0.5, 1.5) * S[:, block] + rng.normal(size=len(block)), axis=1)
@@ -238,7 +239,7 @@ def signal(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
 
 def expression(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
     """Draw logarithms of counts of genes, of which there are many for the rows."""
-    n = min(n, 350)
+    n = min(n, int(rng.integers(60, 400)))
     p = int(rng.integers(max(n // 2, 30), 201))
     y = draw_labels(rng, n, k)
     component = subclusters(rng, y)

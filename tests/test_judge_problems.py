@@ -1,0 +1,89 @@
+"""The prior of ``benchmarks/judge``: what three hundred of its problems have in common."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from judge.clouds import COVARIANCES, TAILS, mixture
+from judge.problems import KINDS, Problem, make_problem
+from judge.shapes import SHAPES, shape
+
+TABLES = ("table", "signal", "expression")
+
+
+@pytest.fixture(scope="module")
+def problems() -> list[Problem]:
+    return [make_problem(seed) for seed in range(300)]
+
+
+def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
+    first, again, other = make_problem(7), make_problem(7), make_problem(8)
+    np.testing.assert_array_equal(first.X, again.X)
+    np.testing.assert_array_equal(first.y, again.y)
+    assert first[2:] == again[2:]
+    assert not np.array_equal(first.X, other.X)
+
+
+def test_every_problem_is_in_range(problems: list[Problem]) -> None:
+    for X, y, _, _ in problems:
+        assert X.dtype == np.float64
+        assert y.dtype == np.int64
+        assert len(X) == len(y)
+        assert 60 <= len(X) <= 3000
+        assert 2 <= X.shape[1] <= 200
+        assert np.isfinite(X).all()
+        assert (np.ptp(X, axis=0) > 0).all()
+
+
+def test_every_cluster_is_there_and_has_rows_that_differ(problems: list[Problem]) -> None:
+    for X, y, _, _ in problems:
+        labels = np.unique(y)
+        np.testing.assert_array_equal(labels, np.arange(len(labels)))
+        assert len(labels) <= 20
+        assert all(len(np.unique(X[y == label], axis=0)) >= 2 for label in labels)
+
+
+def test_the_kinds_have_their_shares(problems: list[Problem]) -> None:
+    kinds = np.array([problem.kind for problem in problems])
+    for kind, (share, _) in KINDS.items():
+        deviation = np.sqrt(share * (1 - share) / len(kinds))
+        assert (kinds == kind).mean() == pytest.approx(share, abs=4 * deviation)
+    assert sum(KINDS[kind][0] for kind in TABLES) >= 0.45
+    assert sum(share for share, _ in KINDS.values()) == pytest.approx(1.0)
+
+
+def test_noise_has_one_cluster_and_nothing_else_has(problems: list[Problem]) -> None:
+    for problem in problems:
+        assert (problem.y.max() == 0) == (problem.kind == "noise")
+
+
+def test_units_differ_in_tables_and_not_in_shapes(problems: list[Problem]) -> None:
+    assert all(problem.each for problem in problems if problem.kind == "table")
+    assert not any(problem.each for problem in problems if problem.kind == "shape")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_has_two_to_twenty_clusters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("judge.shapes.SHAPES", {name: SHAPES[name]})
+    for k in (2, 5, 20):
+        X, y = shape(np.random.default_rng(k), 100, k)
+        assert np.isfinite(X).all()
+        assert 2 <= len(np.unique(y)) <= 20
+
+
+@pytest.mark.parametrize("error", [0.02, 0.1, 0.3])
+def test_clouds_overlap_as_much_as_asked(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two equal round Gaussians: the Bayes rule is the side of the plane between their centers.
+    monkeypatch.setattr("judge.clouds.COVARIANCES", {"spherical": COVARIANCES["spherical"]})
+    monkeypatch.setattr("judge.clouds.TAILS", {"gaussian": TAILS["gaussian"]})
+    y = np.repeat([0, 1], 2000)
+    X = mixture(np.random.default_rng(0), y, y, 3, error)
+    a, b = X[y == 0].mean(0), X[y == 1].mean(0)
+    wrong = ((X - (a + b) / 2) @ (b - a) > 0) != (y == 1)
+    assert wrong.mean() == pytest.approx(error, abs=0.03)

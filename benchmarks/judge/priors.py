@@ -29,7 +29,7 @@ def log_uniform(rng: Rng, low: float, high: float) -> float:
 
 
 def draw_n_rows(rng: Rng) -> int:
-    """Return a number of rows: median 260, nine of ten below 1000."""
+    """Return a number of rows: median about 260, nine of ten below 1000."""
     low, high = N_ROWS
     return int(low * (high / low) ** rng.beta(1.2, 1.8))
 

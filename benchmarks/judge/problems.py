@@ -25,11 +25,11 @@ Kinds, with their shares:
 
 Rows: 60 to 3000, median about 300, mostly below 1000; shapes have twice as many as the others.
 Clusters: k with probability ∝ k^-1.6 from 2 to 20 (some shapes have a number of their own), of
-sizes from equal to 2 %, in a fifth with one majority. Overlap: centers of clouds and of the factors
-of tables are moved apart until Gaussian discriminants have an error drawn from 0 to 35 %, more
-often small; in tables, nuisance and noise then hide more. The best of k-means, Ward, a full mixture,
-spectral clustering and single linkage has a median adjusted Rand index of about 0.3 on tables, 0.6
-on clouds and 0.9 on shapes.
+sizes from equal to 2 %, in a fifth with one majority. Overlap: centers of clouds and of the
+factors of tables are moved apart until Gaussian discriminants have an error drawn from 0 to 35 %,
+more often small; in tables, nuisance and noise then hide more. The best of k-means, Ward, a full
+mixture, spectral clustering and single linkage has a median adjusted Rand index of about 0.3 on
+tables, 0.6 on clouds and 0.9 on shapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """A prior over labelled clustering problems: ``make_problem(seed)`` draws one.
 
-A judge learns from these problems how good a partition of a real table is. No real table took
-part in making them; ranges were chosen from what tables and benchmarks are known to look like.
+A judge learns from these problems how good a partition of a real table is. No row of a real table
+took part in making them, but two things known of real data did: many shapes are of the families
+that public benchmarks have (their points are drawn anew, with other proportions), and the
+strength of the classes in tables was adjusted, over four rounds, until about half of the tables
+had a best adjusted Rand index below 0.3, as is reported of real ones.
 
 Kinds, with their shares:
 
@@ -27,9 +30,9 @@ Rows: 60 to 3000, median about 300, mostly below 1000; shapes have twice as many
 Clusters: k with probability ∝ k^-1.6 from 2 to 20 (some shapes have a number of their own), of
 sizes from equal to 2 %, in a fifth with one majority. Overlap: centers of clouds and of the
 factors of tables are moved apart until Gaussian discriminants have an error drawn from 0 to 35 %,
-more often small; in tables, nuisance and noise then hide more. The best of k-means, Ward, a full
-mixture, spectral clustering and single linkage has a median adjusted Rand index of about 0.3 on
-tables, 0.6 on clouds and 0.9 on shapes.
+more often small; in tables, nuisance and noise then hide more. On 250 problems of at most 700
+rows, the best of k-means, Ward, a full mixture, spectral clustering and single linkage had a
+median adjusted Rand index of 0.28 on tables, 0.71 on clouds and 0.86 on shapes.
 """
 
 from __future__ import annotations

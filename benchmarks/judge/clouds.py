@@ -203,3 +203,18 @@ def warp(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
     # A steep network tears one cloud apart.
     X = network(rng, d, p, gain=rng.uniform(0.4, 2.0) if k > 1 else 0.5)(standardized(Z))
     return X + rng.uniform(0.0, 0.3) * X.std() * rng.normal(size=X.shape), y
+
+
+def subspaces(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
+    """Draw rows of linear subspaces of 1 to 5 dimensions, as faces under changing light have."""
+    p = int(log_uniform(rng, 12, 120))
+    y = draw_labels(rng, n, k)
+    X = np.empty((n, p))
+    level = rng.uniform(0.0, 2.0)  # how far from the origin the subspaces' rows are
+    for label in range(k):
+        d = int(rng.integers(1, 6))
+        basis = rng.normal(size=(d, p)) / np.sqrt(p)
+        scores = rng.normal(size=(np.sum(y == label), d)) * np.exp(0.5 * rng.normal(size=d))
+        scores[:, 0] += level
+        X[y == label] = scores @ basis
+    return X + rng.uniform(0.02, 0.6) * X.std() * rng.normal(size=X.shape), y

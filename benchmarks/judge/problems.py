@@ -8,7 +8,7 @@ had a best adjusted Rand index below 0.3, as is reported of real ones.
 
 Kinds, with their shares:
 
-- ``table`` (37 %): features of different units. Classes sit on one to eight latent factors, as
+- ``table`` (36 %): features of different units. Classes sit on one to eight latent factors, as
   mixtures of one to three subclusters each, or, in a tenth of the tables, as ranges of a curved
   score without any gap. Useful features load on the factors; up to 80 % are useless. All are moved
   by nuisance (blocks of correlation, a factor of size, batches) and by noise of their own. Then
@@ -17,10 +17,11 @@ Kinds, with their shares:
   category, copies and sums of others.
 - ``signal`` (6 %): spectra, small images and pen strokes, many features of one unit.
 - ``expression`` (5 %): logarithms of overdispersed counts of genes, more than half as many as rows.
-- ``cloud`` (13 %): mixtures in 2 to 60 dimensions (120 with useless ones), of spherical, diagonal,
+- ``cloud`` (12 %): mixtures in 2 to 60 dimensions (120 with useless ones), of spherical, diagonal,
   full, tied or low-rank covariance; Gaussian, Student, Laplace, uniform, lognormal or gamma.
 - ``warp`` (7 %): such mixtures in one to eight dimensions, sent through a random network.
-- ``shape`` (24 %): rings, spirals, moons, bands, crosses, letters, chains and the like in two or
+- ``subspaces`` (3 %): rows of linear subspaces of one to five dimensions, with noise.
+- ``shape`` (23 %): rings, spirals, moons, bands, crosses, letters, chains and the like in two or
   three dimensions, at times with background noise, stretched, or embedded in more dimensions.
 - ``noise`` (8 %): one cluster, from the same machinery or uniform. Left out on purpose, for
   tests of what learned from these problems: independent t(3), uniform balls, independent Poisson
@@ -42,7 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judge.clouds import cloud, warp
+from judge.clouds import cloud, subspaces, warp
 from judge.priors import (
     Floats,
     Integers,
@@ -70,12 +71,13 @@ class Problem(NamedTuple):
 Draw = Callable[[Rng, int, int], tuple[Floats, Integers]]
 
 KINDS: dict[str, tuple[float, Draw]] = {
-    "table": (0.37, table),
+    "table": (0.36, table),
     "signal": (0.06, signal),
     "expression": (0.05, expression),
-    "cloud": (0.13, cloud),
+    "cloud": (0.12, cloud),
     "warp": (0.07, warp),
-    "shape": (0.24, shape),
+    "subspaces": (0.03, subspaces),
+    "shape": (0.23, shape),
     "noise": (0.08, lambda rng, n, k: one_of(rng, NOISES)(rng, n, 1)),
 }
 
@@ -99,7 +101,7 @@ def is_sound(X: Floats, y: Integers) -> bool:
     return bool(
         X.shape[1] > 1
         and np.isfinite(X).all()
-        and len(np.unique(X @ np.sqrt(np.arange(2, X.shape[1] + 2)))) > len(X) / 4
+        and len(np.unique(X @ np.sqrt(np.arange(2, X.shape[1] + 2)))) > len(X) / 10
         and np.bincount(y).min() > 1
         and all((X[y == label] != X[np.argmax(y == label)]).any() for label in np.unique(y))
     )

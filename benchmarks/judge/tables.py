@@ -76,6 +76,9 @@ MARGINALS: dict[str, Marginal] = {
     "heavy": heavy,
 }
 
+MEASURED = ("normal", "curved", "gamma")
+DISCRETE = ("counts", "rounded", "binary", "ordinal", "years")
+
 
 def subclusters(rng: Rng, y: Integers) -> Integers:
     """Return components: classes of one to three parts, in half of the tables one each."""
@@ -140,8 +143,10 @@ def with_marginals(rng: Rng, S: Floats) -> Floats:
     """Give every feature a marginal; a table has few kinds of them, and its own units."""
     names = list(MARGINALS)
     shares = rng.dirichlet(np.full(len(names), rng.choice([0.1, 0.3, 1.0])))
-    if rng.random() < 0.15:  # measurements only
-        shares = np.array([name in ("normal", "curved", "gamma") for name in names]) / 3.0
+    only = rng.choice(["mixed", "measured", "discrete"], p=[0.73, 0.15, 0.12])
+    if only != "mixed":
+        among = [name in (MEASURED if only == "measured" else DISCRETE) for name in names]
+        shares = np.array(among) / np.sum(among)
     chosen = rng.choice(names, size=S.shape[1], p=shares)
     columns = [
         MARGINALS[name](rng, np.clip(s, -4.5, 4.5)) for name, s in zip(chosen, S.T, strict=True)

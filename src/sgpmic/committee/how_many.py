@@ -1,57 +1,49 @@
-"""How many clusters: what a committee, the density and mixtures say of every number.
+"""How many clusters: the probability of every number, learned from made-up problems.
 
-For every number of clusters k the committee (:mod:`sgpmic.committee.voting`) votes without
-fits of the model. Five figures speak for a number:
-
-- the **certainty**, the mean of the rows' largest shares: high where different clusterings agree
-  and cut few links between neighbours;
-- how far the certainty falls with one cluster more;
-- how much more of the neighbour graph is cut with one cluster more (the logarithm of the ratio):
-  where all clusters have been told apart, the next cut goes through the midst of one;
-- how near k is to the number of **modes** of the density, counted by their prominence
-  (:mod:`sgpmic.committee.modes`): −|log(k / modes)|;
-- how near a Gaussian mixture of k components comes to the lowest BIC: minus the logarithm of the
-  difference.
-
-Their weights were learned by a multinomial logit on problems whose number is known
-(``benchmarks/how_many.py --learn``). So what comes out is a **probability** of every number, given
-that there is more than one cluster. One is the answer where the rows look like noise
-(:mod:`sgpmic.committee.support`).
+For every number k from two on the committee votes, and the vote leaves evidence: what the judge
+expects of it, how far the members agree, validity indices of the consensus, the BIC of mixtures,
+the modes of the density. Two figures are compared with noise of the same covariance without
+clusters: how compact the clusters of k-means are (the gap statistic of Tibshirani, Walther and
+Hastie) and how far clusterings agree (stability). For a single cluster there is the test of cluster
+tendency (:mod:`sgpmic.committee.support`). Small networks turn the evidence into scores, and a
+softmax turns these into probabilities (:mod:`sgpmic.committee.judge` says how they learned).
 """
 
 from __future__ import annotations
 
-import warnings
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.modes import find_hills
-from sgpmic.committee.voting import (
-    LEAST_CUT,
-    MIXTURES,
-    Vote,
-    fit_mixture,
-    nearest_others,
-    principal_components,
-    take_vote,
-)
+from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.judge import judge, load_networks, pairwise_agreement
+from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, mixture_bic
+from sgpmic.committee.modes import find_modes
+from sgpmic.committee.support import Support
+from sgpmic.committee.validity import INDICES, validity_indices
+from sgpmic.committee.voting import consensus
 from sgpmic.learning.progress import announce, listening
 
-#: Numbers of clusters that are tried, at least; more where the density has more modes.
-MOST_CLUSTERS = 12
-#: A mode's density is so much higher than at its pass, in logarithms: a chance peak of an estimate
-#: from ten neighbours seldom is.
+#: Numbers of clusters that are tried, at least and at most; in between two more than modes.
+LEAST_TRIED, MOST_TRIED = 12, 20
+#: A mode's density is so much higher than at its saddle, in logarithms: a chance peak of an
+#: estimate from ten neighbors seldom is.
 _PROMINENT = 1.6
-#: What each of the five figures counts.
-WEIGHTS = (4.7, 3.5, 0.55, 1.95, 0.23)
-#: Differences of the BIC per row that are too small to matter, and the one that counts where no
-#: mixture could be fitted.
-_LEAST_BIC, _MOST_BIC = 0.005, 10.0
+#: The members that vote: those that take longest do not.
+VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name != "subspaces")
+#: Those whose agreement is compared with noise.
+_STABLE = ("k-means", "Ward", "Gaussian mixture, full")
+#: Figures of every number of clusters.
+N_FIGURES = 10 + len(INDICES)
+#: The BIC per row where no mixture could be fitted.
+_MOST_BIC = 1e3
+#: The p-value of the test of cluster tendency above which one cluster is the answer. The test is
+#: strict: several kinds of noise have to be ruled out, and one in twenty tables of noise has less
+#: than 0.2.
+IMPLAUSIBLE = 0.3
 
 
 @dataclass(frozen=True)
@@ -61,31 +53,28 @@ class NumberOfClusters:
     Attributes
     ----------
     chosen : int
+        The most probable one.
     candidates : tuple of int
-        The numbers that were tried.
-    certainty : tuple of float
-        How sure the committee is of each.
+        The numbers that were tried, from one on.
     probability : tuple of float
-        Of each, if there is more than one cluster. The chosen number has the highest, unless the
-        table does not stand out from noise.
+        Of each.
+    expected : tuple of float
+        The adjusted Rand index with the true clusters that the judge expects of each; 0 for one.
     modes : int
         Modes of the density.
     """
 
     chosen: int
     candidates: tuple[int, ...]
-    certainty: tuple[float, ...]
     probability: tuple[float, ...]
+    expected: tuple[float, ...]
     modes: int
 
     def listing(self) -> dict[str, Any]:
         """Return it as plain numbers and lists."""
         return {
-            "chosen": self.chosen,
-            "candidates": list(self.candidates),
-            "certainty": list(self.certainty),
-            "probability": list(self.probability),
-            "modes": self.modes,
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
         }
 
 
@@ -94,90 +83,128 @@ class Evidence(NamedTuple):
 
     Attributes
     ----------
-    figures : dict of int to tuple of float
-        By the number of clusters: those of the module's docstring, in their order.
+    candidates : tuple of int
+        From one on.
+    inputs : ndarray of shape (n_candidates, d)
+        What the network sees of each.
+    expected : ndarray of shape (n_candidates,)
+        The adjusted Rand index with the true clusters that the judge expects; 0 for one cluster.
     modes : int
-        Modes of the density.
     """
 
-    figures: dict[int, tuple[float, ...]]
+    candidates: tuple[int, ...]
+    inputs: Floats
+    expected: Floats
     modes: int
 
 
-def choose_number(Y: Floats, *, plausible: bool) -> NumberOfClusters:
-    """Return the number of clusters of rows.
-
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-        Scaled rows.
-    plausible : bool
-        Whether there may be more than one.
-    """
-    found = gather_evidence(Y)
-    candidates = tuple(found.figures)
-    if not candidates:
-        return NumberOfClusters(1, (), (), (), found.modes)
-    figures = np.array(list(found.figures.values()))
-    probability = softmax(figures @ WEIGHTS)
+def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
+    """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency."""
+    found = gather_evidence(Geometry(Y, MOST_TRIED), support)
+    probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
+    if support.p_value > IMPLAUSIBLE:
+        probability[0] = 0.5 + probability[0] / 2.0
+        probability[1:] /= 2.0
     return NumberOfClusters(
-        candidates[int(probability.argmax())] if plausible else 1,
-        candidates,
-        tuple(figures[:, 0].tolist()),
+        found.candidates[int(probability.argmax())],
+        found.candidates,
         tuple(probability.tolist()),
+        tuple(found.expected.tolist()),
         found.modes,
     )
 
 
-def gather_evidence(Y: Floats) -> Evidence:
-    """Return what speaks for every number of clusters of scaled rows."""
-    modes = count_modes(Y)
-    most = min(max(MOST_CLUSTERS, modes + 2), len(Y) - 1)
-    Z = principal_components(Y)
-    votes: dict[int, Vote] = {}
-    bic: dict[int, float] = {}
+def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
+    """Return what speaks for every number of clusters."""
+    modes = count_modes(geometry)
+    most = min(max(LEAST_TRIED, modes + 2), MOST_TRIED, len(geometry) // 3)
+    noise = Geometry(_noise_like(geometry.Y), most)
+    figures: dict[int, Floats] = {}
     for k in range(2, most + 1):
         announce(f"trying {k} of {most} clusters")
         with listening(None):
-            vote = take_vote(Y, k)
-        if vote is not None:
-            votes[k], bic[k] = vote, _lowest_bic(Z, vote.labels)
-    lowest = min(bic.values(), default=0.0)
-    figures: dict[int, tuple[float, ...]] = {}
-    for k, vote in votes.items():
-        following = votes.get(k + 1, vote)
-        excess = min(bic[k] - lowest, _MOST_BIC) if np.isfinite(bic[k]) else _MOST_BIC
-        figures[k] = (
-            vote.certainty,
-            vote.certainty - following.certainty,
-            float(np.log((following.cut + LEAST_CUT) / (vote.cut + LEAST_CUT))),
-            -abs(float(np.log(k / modes))),
-            -float(np.log(excess + _LEAST_BIC)),
-        )
-    return Evidence(figures, modes)
+            found = _figures(geometry, noise, k, modes)
+        if found is not None:
+            figures[k] = found
+    by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
+    about = np.array([*geometry.summary, np.log(modes), support.statistic, support.p_value])
+    expected = np.concatenate([[0.0], np.clip(by_number[:, 0], 0.0, 1.0)])
+    return Evidence((1, *figures), _inputs(by_number, about), expected, modes)
 
 
-def count_modes(Y: Floats) -> int:
+def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> Floats | None:
+    """Return figures of one number of clusters; None where nothing could cluster the rows."""
+    labels, _ = cluster_all(geometry, k, VOTERS)
+    if not labels:
+        return None
+    opinion = judge(geometry, labels, k)
+    w = opinion.weights
+    shares = consensus(list(labels.values()), w, k)
+    outcome = shares.argmax(axis=1)
+    gap = _compactness(noise, k) - _compactness(geometry, k)
+    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE).labels, k)
+    bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
+    return np.array(
+        [
+            float(w @ opinion.expected),
+            float(opinion.expected.max()),
+            float(w @ opinion.agreement @ w),
+            float(opinion.agreement.mean()),
+            float(shares.max(axis=1).mean()),
+            gap,
+            stability,
+            bic,
+            np.log(k),
+            -abs(np.log(k / modes)),
+            *validity_indices(geometry, [outcome], k)[0],
+        ]
+    )
+
+
+def _inputs(figures: Floats, about: Floats) -> Floats:
+    """Return what the network sees: one cluster first, then the others, side by side.
+
+    Of one cluster the extremes of all figures; of the others their figures, beside those of the
+    numbers before and after and those of the best.
+    """
+    n = len(figures)
+    padded = figures if n else np.zeros((1, N_FIGURES))
+    largest, smallest = padded.max(axis=0), padded.min(axis=0)
+    before = np.vstack([figures[:1], figures[:-1]])
+    after = np.vstack([figures[1:], figures[-1:]])
+    others = [figures, figures - before, after - figures, figures - largest, figures - smallest]
+    of_one = np.concatenate([[1.0], about, largest, smallest, np.zeros(3 * N_FIGURES)])
+    of_others = np.hstack([np.zeros((n, 1)), np.tile(about, (n, 1)), *others])
+    return np.vstack([of_one, of_others])
+
+
+def _noise_like(Y: Floats) -> Floats:
+    """Return Gaussian rows with the same covariance."""
+    rng = np.random.default_rng(0)
+    _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    rows: Floats = rng.standard_normal((len(Y), len(singular))) * singular @ axes
+    return rows / np.sqrt(len(Y))
+
+
+def _compactness(geometry: Geometry, k: int) -> float:
+    """Return the logarithm of the sum of squares within the clusters of k-means."""
+    labels = MEMBERS["k-means"](geometry, k)
+    indicators = np.eye(k)[labels]
+    means = indicators.T @ geometry.Y / np.maximum(indicators.sum(axis=0), 1.0)[:, None]
+    return float(np.log(np.sum((geometry.Y - means[labels]) ** 2) + 1e-12))
+
+
+def _stability(labels: dict[str, Ints], k: int) -> float:
+    """Return the mean agreement of the members that are compared with noise."""
+    found = [labels[name] for name in _STABLE if name in labels]
+    if len(found) < 2:
+        return 0.0
+    agreement = pairwise_agreement(np.stack(found), k)
+    return float(agreement[np.triu_indices(len(found), 1)].mean())
+
+
+def count_modes(geometry: Geometry) -> int:
     """Return the number of prominent modes of the rows' density."""
-    distances, neighbours = nearest_others(Y)
-    prominence = find_hills(distances, neighbours).prominence
-    # Heights are logarithms of squared distances; those of a density have the dimension before
-    # them, here the intrinsic one (Levina and Bickel's estimate).
-    return max(int(np.sum(0.5 * _intrinsic_dimension(distances) * prominence > _PROMINENT)), 1)
-
-
-def _intrinsic_dimension(distances: Floats) -> float:
-    logs = np.log(np.maximum(distances, np.finfo(float).tiny))
-    rise = float(np.mean(logs[:, -1:] - logs[:, :-1]))
-    return 1.0 / rise if rise > 0 else 1.0
-
-
-def _lowest_bic(Z: Floats, labels: Ints) -> float:
-    """Return the lowest BIC per row of mixtures that start from clusters."""
-    labels = np.unique(labels, return_inverse=True)[1]
-    found = [np.inf]
-    for shape in MIXTURES:
-        with warnings.catch_warnings(), suppress(ValueError, np.linalg.LinAlgError):
-            warnings.simplefilter("ignore")  # of a mixture that did not settle
-            found.append(float(fit_mixture(Z, labels, shape).bic(Z)) / len(Z))
-    return min(found)
+    prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
+    # Heights are logarithms of squared distances; a density has the dimension as their factor.
+    return max(int(np.sum(0.5 * geometry.intrinsic_dimension * prominence > _PROMINENT)), 1)

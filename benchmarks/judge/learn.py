@@ -1,0 +1,230 @@
+"""Training of the committee's networks with JAX; the library evaluates them with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from judge.observe import Arrays
+from sgpmic.committee.judge import Perceptrons, judge_inputs
+from sgpmic.committee.members import MEMBERS
+
+Params = list[tuple[jax.Array, jax.Array]]
+#: The loss of one network on a batch of examples, from its outputs.
+Loss = Callable[[jax.Array, dict[str, jax.Array]], jax.Array]
+
+_HIDDEN = (48, 24)
+_RATE, _DECAY = 2e-3, 1e-3
+
+
+def train(
+    inputs: np.ndarray[Any, Any],
+    targets: Mapping[str, np.ndarray[Any, Any]],
+    mask: np.ndarray[Any, Any],
+    loss: Loss,
+    *,
+    n_outputs: int,
+    n_networks: int = 8,
+    epochs: int = 40,
+    batch: int = 256,
+    hidden: Sequence[int] = _HIDDEN,
+    kinds: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Perceptrons:
+    """Train an ensemble of perceptrons with AdamW.
+
+    Where examples have kinds, every network leaves one of them out: networks then disagree on
+    problems unlike any they have seen.
+
+    Parameters
+    ----------
+    inputs : ndarray of shape (n_examples, n_items, d)
+        An example has several items (members, numbers of clusters) that a loss sees together.
+    targets : mapping of str to ndarray of shape (n_examples, ...)
+    mask : ndarray of shape (n_examples, n_items)
+        Which items there are.
+    loss : callable
+        Of outputs (batch, n_items, n_outputs) and the batch's targets, with 'mask' among them.
+    """
+    present = inputs[mask]
+    mean, std = present.mean(axis=0), present.std(axis=0) + 1e-6
+    x = jnp.asarray(np.clip((inputs - mean) / std, -5.0, 5.0) * mask[..., None], jnp.float32)
+    y = {name: jnp.asarray(value) for name, value in {**targets, "mask": mask}.items()}
+    sizes = [inputs.shape[-1], *hidden, n_outputs]
+    params = [_initial(jax.random.key(seed * 1000 + i), sizes) for i in range(n_networks)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+    seen = [np.arange(len(inputs))] * n_networks
+    if kinds is not None:
+        names = sorted(set(kinds))
+        seen = [np.flatnonzero(np.array(kinds) != names[i % len(names)]) for i in range(n_networks)]
+    n_batches = min(len(each) for each in seen) // batch
+    steps = epochs * n_batches
+    optimizer = optax.adamw(optax.cosine_decay_schedule(_RATE, steps), weight_decay=_DECAY)
+
+    def apply(params: Params, x: jax.Array) -> jax.Array:
+        for weight, bias in params[:-1]:
+            x = jnp.tanh(x @ weight + bias)
+        return x @ params[-1][0] + params[-1][1]
+
+    def objective(params: Params, rows: jax.Array) -> jax.Array:
+        return loss(apply(params, x[rows]), {name: value[rows] for name, value in y.items()})
+
+    @jax.jit
+    def epoch(params: Params, state: Any, orders: jax.Array) -> tuple[Params, Any]:
+        def step(carry: Any, rows: jax.Array) -> Any:
+            params, state = carry
+            gradients = jax.vmap(jax.grad(objective))(params, rows)
+            updates, state = optimizer.update(gradients, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        return jax.lax.scan(step, (params, state), orders)[0]
+
+    state = optimizer.init(stacked)
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        # Every network sees the examples in an order of its own.
+        order = np.stack([rng.permutation(each)[: n_batches * batch] for each in seen])
+        orders = order.reshape(n_networks, n_batches, batch).swapaxes(0, 1)
+        stacked, state = epoch(stacked, state, jnp.asarray(orders))
+    weights = tuple(np.asarray(weight, np.float64) for weight, _ in stacked)
+    biases = tuple(np.asarray(bias, np.float64)[:, None] for _, bias in stacked)
+    return Perceptrons(mean, std, weights, biases)
+
+
+def _initial(key: jax.Array, sizes: Sequence[int]) -> Params:
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        (jax.random.normal(key, (a, b)) / np.sqrt(a), jnp.zeros(b))
+        for key, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+
+
+class Examples(NamedTuple):
+    """Problems as the judge sees them, padded to the number of all members."""
+
+    kinds: list[str]
+
+    inputs: np.ndarray[Any, Any]  # (n, m, d)
+    ari: np.ndarray[Any, Any]  # (n, m)
+    mask: np.ndarray[Any, Any]
+
+
+def judge_examples(observed: Sequence[Arrays], seed: int = 0) -> Examples:
+    """Return examples for the judge: every problem with all members, and with some of them."""
+    rng = np.random.default_rng(seed)
+    names = list(MEMBERS)
+    found: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    kinds = []
+    for each in observed:
+        every = np.arange(len(each["ari"]))
+        some = rng.permutation(every)[: max(4, round(len(every) * rng.uniform(0.4, 1.0)))]
+        for kept in (every, np.sort(some)):
+            inputs = judge_inputs(
+                [names[i] for i in each["members"][kept]],
+                each["indices"][kept],
+                each["agreement"][np.ix_(kept, kept)],
+                each["summary"],
+                int(each["k"][0]),
+            )
+            found.append((inputs.astype(np.float32), each["ari"][kept]))
+            kinds.append(str(each["kind"]))
+    m, d = len(names), found[0][0].shape[1]
+    examples = Examples(
+        kinds,
+        np.zeros((len(found), m, d), np.float32),
+        np.zeros((len(found), m), np.float32),
+        np.zeros((len(found), m), bool),
+    )
+    for i, (inputs, ari) in enumerate(found):
+        examples.inputs[i, : len(ari)], examples.ari[i, : len(ari)] = inputs, ari
+        examples.mask[i, : len(ari)] = True
+    return examples
+
+
+def judge_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+    """Return the loss of the judge.
+
+    Squared errors of the adjusted Rand index, and of its difference from the mean of the members;
+    and, for the latter, the index that is lost by members drawn with the weights of the vote.
+    """
+    mask, ari = batch["mask"], batch["ari"]
+    count = mask.sum(axis=1)
+    relative = ari - (jnp.where(mask, ari, 0).sum(axis=1) / count)[:, None]
+    errors = (outputs[..., 0] - ari) ** 2 + (outputs[..., 1] - relative) ** 2
+    squared = jnp.where(mask, errors, 0).sum(axis=1) / count
+    weights = jax.nn.softmax(jnp.where(mask, 12.0 * outputs[..., 1], -jnp.inf), axis=1)
+    lost = -jnp.sum(weights * jnp.where(mask, relative, 0), axis=1)
+    return jnp.mean(squared + LISTWISE * lost)
+
+
+#: What the index that is lost counts beside squared errors.
+LISTWISE = 1.0
+
+
+def calibration_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+    """Return the cross-entropy of rows being right."""
+    right = batch["right"].astype(outputs.dtype)
+    errors = optax.sigmoid_binary_cross_entropy(outputs[..., 0], right)
+    return jnp.sum(jnp.where(batch["mask"], errors, 0)) / jnp.sum(batch["mask"])
+
+
+def number_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
+    """Return the cross-entropy of the true number of clusters."""
+    scores = jnp.where(batch["mask"], outputs[..., 0], -jnp.inf)
+    return -jnp.mean(jax.nn.log_softmax(scores)[jnp.arange(len(scores)), batch["number"]])
+
+
+def learn_judge(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
+    """Return networks that expect adjusted Rand indices: of a member, and above their mean."""
+    examples = judge_examples(observed)
+    targets = {"ari": examples.ari}
+    options = {"kinds": examples.kinds} | options
+    return train(examples.inputs, targets, examples.mask, judge_loss, n_outputs=2, **options)
+
+
+def learn_calibration(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
+    """Return networks that tell the logit of a row being right."""
+    inputs = np.concatenate([each["inputs"] for each in observed])[:, None]
+    right = np.concatenate([each["right"] for each in observed])[:, None]
+    options = {"n_networks": 4, "epochs": 15, "batch": 1024, "hidden": (32, 16)} | options
+    mask = np.ones(right.shape, dtype=bool)
+    return train(inputs, {"right": right}, mask, calibration_loss, n_outputs=1, **options)
+
+
+def learn_number(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
+    """Return networks that score numbers of clusters."""
+    known = [each for each in observed if each["k"][1] in each["candidates"]]
+    most = max(len(each["candidates"]) for each in known)
+    inputs = np.zeros((len(known), most, known[0]["evidence"].shape[1]), np.float32)
+    mask = np.zeros((len(known), most), dtype=bool)
+    number = np.zeros(len(known), np.int64)
+    for i, each in enumerate(known):
+        inputs[i, : len(each["candidates"])] = each["evidence"]
+        mask[i, : len(each["candidates"])] = True
+        number[i] = np.flatnonzero(each["candidates"] == each["k"][1])[0]
+    options = {"epochs": 25, "batch": 64, "hidden": (16,)} | options
+    return train(inputs, {"number": number}, mask, number_loss, n_outputs=1, **options)
+
+
+def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
+    """Write networks as the library reads them."""
+    import json
+
+    from safetensors.numpy import save_file
+
+    from sgpmic.committee.judge import digest
+
+    arrays = {}
+    for name, network in networks.items():
+        arrays[f"{name}.mean"], arrays[f"{name}.std"] = network.mean, network.std
+        for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+            arrays[f"{name}.weight{i}"], arrays[f"{name}.bias{i}"] = weight, bias[:, 0]
+    arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
+    layers = {name: json.dumps(len(network.weights)) for name, network in networks.items()}
+    save_file(arrays, path, metadata={**layers, "digest": digest(arrays)})

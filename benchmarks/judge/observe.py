@@ -1,0 +1,165 @@
+"""What the committee makes of made-up problems: the examples that its networks learn from."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
+
+from judge.problems import Problem, make_problem
+from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.how_many import MOST_TRIED, gather_evidence
+from sgpmic.committee.judge import judge, look_at
+from sgpmic.committee.members import MEMBERS, cluster_all
+from sgpmic.committee.support import structure_support
+from sgpmic.committee.voting import calibration_inputs, consensus
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+#: Problems in a file.
+CHUNK = 20
+#: Rows of a problem that the calibration learns from.
+_CALIBRATION_ROWS = 60
+#: Numbers of clusters are learned from at most so many rows of a problem.
+MOST_ROWS = 600
+
+
+def scaled(problem: Problem) -> np.ndarray[Any, Any]:
+    """Return centered rows, every feature divided by its own scale or all by one number."""
+    Y = problem.X - problem.X.mean(axis=0)
+    scale = Y.std(axis=0)
+    return (Y / (scale if problem.each else np.sqrt(np.mean(scale**2)))).round(7)
+
+
+def asked_for(seed: int, problem: Problem) -> int:
+    """Return a number of clusters to ask for: mostly the true one, as it is not always known."""
+    rng = np.random.default_rng([seed, 1])
+    k = int(problem.y.max()) + 1
+    if k < 2 or rng.random() < 0.25:
+        k = int(np.clip(round(k * np.exp(rng.normal(0, 0.5))), 2, 20))
+    return min(k, len(problem.y) // 5)
+
+
+def observe_members(seed: int) -> Arrays:
+    """Return what all members make of a problem, and how right they are."""
+    problem = make_problem(seed)
+    k = asked_for(seed, problem)
+    geometry = Geometry(scaled(problem), k)
+    found = cluster_all(geometry, k).labels
+    indices, agreement = look_at(geometry, found, k)
+    numbers = {name: i for i, name in enumerate(MEMBERS)}
+    return {
+        "indices": indices,
+        "agreement": agreement,
+        "summary": np.array(geometry.summary),
+        "ari": np.array([adjusted_rand_score(problem.y, each) for each in found.values()]),
+        "members": np.array([numbers[name] for name in found], np.uint8),
+        "labels": np.stack(list(found.values())).astype(np.uint8),
+        "k": np.array([k, int(problem.y.max()) + 1]),
+        "kind": np.array(problem.kind),
+    }
+
+
+def _observe_chunk(observe: Callable[[int], Arrays], job: tuple[range, Path]) -> tuple[int, float]:
+    seeds, path = job
+    began = time.perf_counter()
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        content = {f"{seed}/{name}": a for seed in seeds for name, a in observe(seed).items()}
+    unfinished = path.with_suffix(".unfinished.npz")
+    np.savez(unfinished, **content)  # type: ignore[arg-type]
+    unfinished.rename(path)
+    return seeds.start, time.perf_counter() - began
+
+
+def observe_all(
+    observe: Callable[[int], Arrays],
+    seeds: range,
+    folder: Path,
+    name: str,
+    jobs: int,
+    seconds: float = float("inf"),
+) -> list[Path]:
+    """Observe problems on several processes; what is in the folder already is kept.
+
+    After ``seconds`` no more are begun.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    chunks = [range(s, min(s + CHUNK, seeds.stop)) for s in range(seeds.start, seeds.stop, CHUNK)]
+    paths = {chunk: folder / f"{name}-{chunk.start:07d}.npz" for chunk in chunks}
+    waiting = iter([(chunk, path) for chunk, path in paths.items() if not path.exists()])
+    work = partial(_observe_chunk, observe)
+    began = time.monotonic()
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(work, job) for _, job in zip(range(jobs), waiting, strict=False)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                first, took = future.result()
+                print(f"{name} from {first}: {took:.1f} s", flush=True)
+                if time.monotonic() - began < seconds and (job := next(waiting, None)):
+                    running.add(pool.submit(work, job))
+    return [path for path in paths.values() if path.exists()]
+
+
+def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
+    """Yield what was observed, by seed."""
+    for path in paths:
+        with np.load(path) as content:
+            by_seed: dict[int, Arrays] = {}
+            for key in content.files:
+                seed, _, name = key.partition("/")
+                by_seed.setdefault(int(seed), {})[name] = content[key]
+        yield from by_seed.items()
+
+
+def observe_votes(seed: int) -> Arrays:
+    """Return what a judged vote is worth, row by row, and what speaks for numbers of clusters."""
+    problem = make_problem(seed)
+    rng = np.random.default_rng([seed, 2])
+    if len(problem.y) > MOST_ROWS:
+        rows = np.sort(rng.choice(len(problem.y), MOST_ROWS, replace=False))
+        y = np.unique(problem.y[rows], return_inverse=True)[1]
+        problem = problem._replace(X=problem.X[rows], y=y)
+    Y = scaled(problem)
+    geometry = Geometry(Y, MOST_TRIED)
+    support = structure_support(Y)
+    evidence = gather_evidence(geometry, support)
+    k = asked_for(seed, problem)
+    labels = cluster_all(geometry, k).labels
+    opinion = judge(geometry, labels, k)
+    shares = consensus(list(labels.values()), opinion.weights, k)
+    outcome = shares.argmax(axis=1)
+    inputs = calibration_inputs(geometry, shares, opinion)
+    some = rng.permutation(len(outcome))[:_CALIBRATION_ROWS]
+    return {
+        "inputs": inputs[some].astype(np.float32),
+        "right": matches(problem.y, outcome)[some],
+        "shares": shares[some].max(axis=1),
+        "ari": np.array(adjusted_rand_score(problem.y, outcome)),
+        "k": np.array([k, int(problem.y.max()) + 1]),
+        "candidates": np.array(evidence.candidates),
+        "evidence": evidence.inputs.astype(np.float32),
+        "expected": evidence.expected,
+        "p_value": np.array(support.p_value),
+        "kind": np.array(problem.kind),
+    }
+
+
+def matches(y: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which rows are right under the best one-to-one match of clusters to classes."""
+    k = int(max(y.max(), labels.max())) + 1
+    table = np.zeros((k, k))
+    np.add.at(table, (labels, y), 1)
+    _, target = linear_sum_assignment(-table)
+    return np.asarray(target[labels] == y)

@@ -1,0 +1,149 @@
+"""What the members of a committee and its judge need of the rows, each part computed once.
+
+Hierarchies, spanning trees and spectral embeddings serve every number of clusters, so that asking
+for several numbers costs little more than asking for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, squareform
+
+from sgpmic._types import Floats, Ints
+from sgpmic.committee.genie import Tree, mutual_reachability, spanning_tree
+
+#: Neighbors that validity indices and modes look at.
+N_NEIGHBORS = 10
+#: The neighbor whose distance is a row's core distance.
+_CORE_NEIGHBOR = 5
+#: Principal components that are kept: this share of the variance, at most this many.
+_SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 30
+
+#: Spacings are at least this part of their mean: rows may be equal.
+_SMALLEST_SPACING = 1e-2
+#: A feature with so few different values is discrete.
+_FEW_VALUES = 10
+_R = TypeVar("_R")
+
+
+class Geometry:
+    """Distances, neighbors, trees and embeddings of rows.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n_samples, n_features)
+        Scaled rows, at least two.
+    most_clusters : int
+        The largest number of clusters that will be asked for.
+    """
+
+    def __init__(self, Y: Floats, most_clusters: int) -> None:
+        self.Y = np.ascontiguousarray(Y, np.float64)
+        self.most_clusters = min(most_clusters, len(Y) - 1)
+        self._made: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.Y)
+
+    @cached_property
+    def distances(self) -> Floats:
+        """Euclidean distances of all pairs (n, n)."""
+        found: Floats = cdist(self.Y, self.Y)
+        return found
+
+    @cached_property
+    def _nearest(self) -> tuple[Floats, Ints]:
+        k = min(N_NEIGHBORS, len(self) - 1)
+        apart = self.distances + 0.0
+        np.fill_diagonal(apart, np.inf)
+        some = np.argpartition(apart, k - 1, axis=1)[:, :k]
+        some.sort(axis=1)  # of equal distances, the first row
+        near = np.take_along_axis(apart, some, axis=1)
+        order = np.argsort(near, axis=1, kind="stable")
+        return np.take_along_axis(near, order, axis=1), np.take_along_axis(some, order, axis=1)
+
+    @property
+    def neighbor_distances(self) -> Floats:
+        """Distances to the nearest other rows (n, k), rising."""
+        return self._nearest[0]
+
+    @property
+    def neighbors(self) -> Ints:
+        """Numbers of the nearest other rows (n, k)."""
+        return self._nearest[1]
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The minimum spanning tree."""
+        return spanning_tree(self.distances)
+
+    @cached_property
+    def reachability_tree(self) -> Tree:
+        """The minimum spanning tree of mutual reachability."""
+        column = min(_CORE_NEIGHBOR, self.neighbor_distances.shape[1]) - 1
+        return spanning_tree(
+            mutual_reachability(self.distances, self.neighbor_distances[:, column])
+        )
+
+    @cached_property
+    def ward_merges(self) -> Ints:
+        """Pairs of clusters (n - 1, 2) that Ward's method merges; numbers from n on are merges."""
+        found = linkage(squareform(self.distances, checks=False), "ward")
+        return np.asarray(found[:, :2], np.int64)
+
+    @cached_property
+    def components(self) -> Floats:
+        """The leading principal components (n, q)."""
+        left, singular, _ = np.linalg.svd(self.Y - self.Y.mean(axis=0), full_matrices=False)
+        explained = np.cumsum(singular**2)
+        number = int(np.searchsorted(explained, _SHARE_OF_VARIANCE * explained[-1])) + 1
+        kept: Floats = (left * singular)[:, : min(number, _MOST_DIMENSIONS)]
+        return kept
+
+    @cached_property
+    def log_spacing(self) -> Floats:
+        """Logarithms of the mean distances to the nearest rows (n,); equal rows have a floor."""
+        spacing = self.neighbor_distances.mean(axis=1)
+        floor = _SMALLEST_SPACING * float(spacing.mean()) + np.finfo(float).tiny
+        logs: Floats = np.log(np.maximum(spacing, floor))
+        return logs
+
+    @cached_property
+    def intrinsic_dimension(self) -> float:
+        """Levina and Bickel's estimate from the nearest neighbors."""
+        near = self.neighbor_distances
+        floor = _SMALLEST_SPACING * float(near.mean()) + np.finfo(float).tiny
+        logs = np.log(np.maximum(near, floor))
+        rise = float(np.mean(logs[:, -1:] - logs[:, :-1]))
+        return 1.0 / rise if rise > 0 else 1.0
+
+    @cached_property
+    def summary(self) -> tuple[float, ...]:
+        """What kind of table it is: logarithms of sizes and dimensions, discreteness, tails."""
+        variances = self.components.var(axis=0)
+        effective = variances.sum() ** 2 / max(float(np.sum(variances**2)), 1e-300)
+        n_values = [len(np.unique(column)) for column in self.Y.T]
+        kurtosis = np.mean(self.Y**4, axis=0) / np.maximum(np.mean(self.Y**2, axis=0) ** 2, 1e-300)
+        return (
+            float(np.log(len(self))),
+            float(np.log(self.Y.shape[1])),
+            float(np.log(self.components.shape[1])),
+            float(np.log(effective)),
+            float(np.log(min(max(self.intrinsic_dimension, 0.1), 100.0))),
+            float(np.mean(np.array(n_values) <= _FEW_VALUES)),
+            float(self.log_spacing.std()),
+            float(np.log(np.median(kurtosis) + 1.0)),
+        )
+
+    def once(self, make: Callable[..., _R], *args: Hashable) -> _R:
+        """Return ``make(self, *args)``, computed the first time it is asked for."""
+        key = (make.__name__, *args)
+        if key not in self._made:
+            self._made[key] = make(self, *args)
+        made: _R = self._made[key]
+        return made

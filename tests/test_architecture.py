@@ -17,7 +17,7 @@ LAYERS = {
     "kernels": ("sgpmic.kernels", "sgpmic._fast_exp"),
     "model": ("sgpmic.model",),
     "process group": ("sgpmic.process_group",),
-    "learning": ("sgpmic.learning", "sgpmic.committee", "sgpmic.fuzzy"),
+    "learning": ("sgpmic.learning", "sgpmic.committee"),
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
     "estimator": (

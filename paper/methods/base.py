@@ -51,8 +51,7 @@ class Method:
 
 def cluster_embedding(embedding: Floats, n_clusters: int, rng: np.random.RandomState) -> Clustering:
     """Cluster an embedding by fuzzy c-means; a row goes to the cluster it belongs to most."""
-    found = fuzzy_c_means(embedding, n_clusters, random_state=rng)
-    return Clustering(found.memberships.argmax(axis=1), embedding)
+    return Clustering(fuzzy_c_means(embedding, n_clusters, rng).argmax(axis=1), embedding)
 
 
 def k_means(

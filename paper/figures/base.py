@@ -15,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLOURS
 from paper.datasets import DataSet
 from paper.methods import Problem
 from paper.results import Case, Record
+from sgpmic._types import Floats
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLOURS
 from paper.datasets import DataSet
 from paper.figures.base import Figure, set_title
 from paper.results import Case, Record
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLOURS
 
 _SHARE = 0.95
 

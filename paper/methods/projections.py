@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
+from paper.methods.base import Clustering, Problem, k_means
 from sgpmic._types import Floats, Ints
-from paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
 
 #: The weight of the clusters in DEC, λ, that gives the paper's numbers.
 DEC_WEIGHT = 6.0
@@ -137,10 +137,3 @@ def run_dec(problem: Problem, seed: int) -> Clustering:
     rng = np.random.RandomState(seed)
     found = learn_dec(X, problem.n_clusters, problem.n_components, rng)
     return Clustering(found.labels, X @ found.W)
-
-
-METHODS = {
-    "AML": Method(run_aml, PENALTIES),
-    # The paper has no numbers for one latent dimension.
-    "DEC": Method(run_dec, least_components=2),
-}

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.utils.extmath import svd_flip
 
+from paper.methods.base import Clustering, Problem, k_means
+from paper.methods.training import minibatches, minimise
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
-from paper.methods.base import Clustering, Method, Problem, k_means
-from paper.methods.training import minibatches, minimise
 
 N_EPOCHS = 50
 BATCH_SIZE = 128
@@ -87,6 +87,3 @@ def run(problem: Problem, seed: int) -> Clustering:
     embedding = centred @ np.asarray(projection)
     labels, _ = k_means(embedding, problem.n_clusters, rng)
     return Clustering(labels, embedding)
-
-
-METHODS = {"SDC": Method(run, all_features=True)}

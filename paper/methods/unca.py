@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgpmic._runtime import with_numerics
-from paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
+from paper.methods.base import Clustering, Problem, k_means
 from paper.methods.training import batch_steps, minimise, one_unit
+from sgpmic._runtime import with_numerics
 
 N_ROUNDS = 10
 # A step costs batch × N distances, not N²; 300 of them take half a second for 2310 rows.
@@ -81,6 +81,3 @@ def run(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:
     embedding = points.astype(np.float64) @ np.asarray(A, np.float64)
     labels, _ = k_means(embedding, problem.n_clusters, rng)
     return Clustering(labels, embedding)
-
-
-METHODS = {"UNCA": Method(run, PENALTIES)}

@@ -15,7 +15,7 @@ from paper.datasets import DataSet, five_arcs, load
 from paper.figures import FIGURES
 from paper.figures.base import as_files, house_style
 from paper.figures.convergence import count_rises, follow
-from paper.methods import Problem, get_method
+from paper.methods import METHODS, Problem
 from paper.metrics import scores
 from paper.results import Record
 
@@ -48,7 +48,7 @@ def test_five_arcs_with_our_defaults() -> None:
     """The paper has 99.32; the figure's own data, and two other draws of the noise."""
     for seed in range(3):
         Y, classes = five_arcs(random_state=seed)
-        found = get_method("defaults").run(Problem(Y, 5, 2), seed)
+        found = METHODS["defaults"].run(Problem(Y, 5, 2), seed)
         assert scores(classes, found.labels)["acc"] >= 99.0
 
 

@@ -20,10 +20,10 @@ pytest.importorskip("optax", reason="the neural methods need the extra 'paper'")
 import jax
 import jax.numpy as jnp
 
-from sgpmic._runtime import double_precision
 from paper.datasets import load
-from paper.methods import autoencoder, deepc, get_method, sdc, training, vae_fcm
+from paper.methods import METHODS, autoencoder, deepc, sdc, training, vae_fcm
 from paper.methods.base import Problem, k_means
+from sgpmic._runtime import double_precision
 
 every_method = pytest.mark.parametrize("name", ["AE-FCM", "VAE-FCM", "DEEPC", "SDC"])
 
@@ -62,7 +62,7 @@ def same_partition(one: np.ndarray, other: np.ndarray) -> bool:
 
 @every_method
 def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
-    run = get_method(name).run
+    run = METHODS[name].run
     problem = Problem(blobs()[0], n_clusters=3, n_components=2)
     first = run(problem, 3)
     compiled = training._adam_steps._cache_size()
@@ -78,7 +78,7 @@ def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
 
 @every_method
 def test_awkward_data_give_finite_results(name: str) -> None:
-    found = get_method(name).run(Problem(AWKWARD, n_clusters=4, n_components=2), 0)
+    found = METHODS[name].run(Problem(AWKWARD, n_clusters=4, n_components=2), 0)
     assert found.labels.shape == (15,)
     assert found.embedding.shape == (15, 2)
     assert set(found.labels) <= set(range(4))

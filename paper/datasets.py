@@ -257,8 +257,8 @@ def spiral(
 ) -> tuple[Floats, Floats]:
     """Return points on a spiral in three dimensions.
 
-    It makes three turns of radius 1 while it climbs by 3: neighbours along it are nearer than
-    neighbours across its turns.
+    It makes three turns of radius 1 while it climbs by 3: neighbors along it are nearer than
+    neighbors across its turns.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def five_arcs(
 ) -> tuple[Floats, Ints]:
     """Return points on arcs of five circles in the plane.
 
-    The circles have radius 1 and their centres are the corners of a pentagon, at distance 1 from
+    The circles have radius 1 and their centers are the corners of a pentagon, at distance 1 from
     its middle. Of each there is the third (120°) that faces outwards.
 
     Parameters

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.methods.base import Clustering, Problem, cluster_embedding
-from paper.methods.training import as_given, minibatches, minimise
+from paper.methods.training import as_given, minibatches, minimize
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
 
@@ -87,7 +87,7 @@ def trained_autoencoder(
     """Return an autoencoder fitted to the points."""
     network = Autoencoder(points.shape[1], n_components, rng)
     batches = minibatches(points.shape[0], BATCH_SIZE, N_EPOCHS, rng)
-    return minimise(reconstruction_loss, network, jnp.asarray(points), batches).parameters
+    return minimize(reconstruction_loss, network, jnp.asarray(points), batches).parameters
 
 
 def encode(encoder: Perceptron, points: NDArray[np.float32]) -> Floats:

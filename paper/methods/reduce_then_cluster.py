@@ -22,7 +22,7 @@ def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
 def run_isomap(problem: Problem, seed: int) -> Clustering:
     """Cluster the ISOMAP embedding, each dimension scaled to unit variance.
 
-    Twelve neighbours; if their graph falls apart only its largest piece is embedded and the
+    Twelve neighbors; if their graph falls apart only its largest piece is embedded and the
     other rows are put at 0, as in the paper.
     """
     rng = np.random.RandomState(seed)

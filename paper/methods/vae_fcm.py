@@ -16,7 +16,7 @@ import numpy as np
 
 from paper.methods.autoencoder import Autoencoder, encode
 from paper.methods.base import Clustering, Problem, cluster_embedding
-from paper.methods.training import minibatches, minimise, one_unit
+from paper.methods.training import minibatches, minimize, one_unit
 from sgpmic._runtime import with_numerics
 
 N_EPOCHS = 100
@@ -58,7 +58,7 @@ def run(problem: Problem, seed: int, slips: bool = False) -> Clustering:
     n_rows, n_features = points.shape
     n_components = problem.n_components
     batches = minibatches(n_rows, BATCH_SIZE, N_EPOCHS, rng)
-    network = minimise(
+    network = minimize(
         negative_bound,
         Autoencoder(n_features, n_components, rng, n_outputs=2 * n_components),
         jnp.asarray(points),

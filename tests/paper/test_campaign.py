@@ -17,6 +17,9 @@ from paper.cli import app
 ARGUMENTS = ("--data", "iris,Wine", "--methods", "pca-fcm,PPCA-FCM,dec", "--repeats", "5")
 N_RUNS = 5 * (3 + 3 + 2 + 3 + 3 + 2)  # DEC is not defined for one dimension
 
+# Processes of their own, each of which imports JAX.
+pytestmark = pytest.mark.slow
+
 
 def table(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["table", *arguments])

@@ -219,11 +219,11 @@ def test_five_arcs_without_noise() -> None:
     assert Y.shape == (250, 2)
     np.testing.assert_array_equal(np.bincount(classes), [50] * 5)
     for arc in range(5):
-        centre = np.array([np.cos(0.4 * np.pi * arc), np.sin(0.4 * np.pi * arc)])
-        spokes = Y[classes == arc] - centre
+        center = np.array([np.cos(0.4 * np.pi * arc), np.sin(0.4 * np.pi * arc)])
+        spokes = Y[classes == arc] - center
         np.testing.assert_allclose(np.linalg.norm(spokes, axis=1), 1.0)
-        # Facing outwards (the centre is a unit vector from the middle), at most 60° to a side.
-        cosines = spokes @ centre
+        # Facing outwards (the center is a unit vector from the middle), at most 60° to a side.
+        cosines = spokes @ center
         assert cosines.min() == pytest.approx(0.5)
         assert cosines.max() == pytest.approx(1.0, abs=1e-3)
 

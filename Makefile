@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 ARENA := build/arena
 
-# Where your copy of the Yale faces is, for `make gallery`; without it that picture stays as it is.
+# The folder with your copy of the Yale faces (yale_uncropped.csv): without it `make gallery` leaves
+# that picture as it is, and the paper's table and figures do without them.
 FACES ?=
 
 # The part of the tests that runs on every Python, and with the lowest versions of what we need.
@@ -14,21 +15,18 @@ CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_che
   tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py
 PY ?= 3.11
 
-.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena clean
+.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena \
+  paper-table paper-figures clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plot]'
 	touch $@
 
-$(VENV)/installed-test: pyproject.toml
+# With an extra: test, docs or paper.
+$(VENV)/installed-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
-	touch $(VENV)/installed $@
-
-$(VENV)/installed-docs: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	touch $(VENV)/installed $@
 
 # Cluster a built-in data set and write labels, memberships, embedding and a picture.
@@ -107,6 +105,13 @@ bench-arena: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/arena.py --folder $(ARENA)
 	$(PEERS)/bin/python benchmarks/arena.py --folder $(ARENA)
 	$(BIN)/python benchmarks/arena.py --page docs/quality.md --plot docs/images/ranks.svg
+
+# The paper's table and figures, hours; paper/README.md explains them. Both resume where they stopped.
+paper-table: $(VENV)/installed-paper
+	$(BIN)/python -m paper table $(if $(FACES),--folder $(FACES))
+
+paper-figures: $(VENV)/installed-paper
+	$(BIN)/python -m paper figures $(if $(FACES),--folder $(FACES))
 
 clean:
 	rm -rf $(VENV) $(PEERS) build/python-* build/lowest build/dist-tools dist demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -171,11 +171,11 @@ def umap_mixture(Y: Floats, k: int, seed: int) -> Found:
 
 def deepc(Y: Floats, k: int, seed: int) -> Found:
     from paper.methods import Problem as PaperProblem
-    from paper.methods import get_method
+    from paper.methods.deepc import run
 
     # As many dimensions as the mixture sees, at most the ten of its authors.
     n_components = min(10, principal_components(Y).shape[1])
-    return Found(get_method("DEEPC").run(PaperProblem(Y, k, n_components), seed).labels)
+    return Found(run(PaperProblem(Y, k, n_components), seed).labels)
 
 
 class Method(NamedTuple):
@@ -198,7 +198,7 @@ METHODS = {
     "HDBSCAN": Method(hdbscan, seeded=False),
     "UMAP + HDBSCAN": Method(umap_hdbscan, ("umap",)),
     "UMAP + mixture": Method(umap_mixture, ("umap",)),
-    "DEEPC": Method(deepc, ("sgpmic", "jax", "equinox", "optax")),
+    "DEEPC": Method(deepc, ("paper", "equinox", "optax")),
 }
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from sklearn.mixture import GaussianMixture
 
-from sgpmic import SGPMIC
-from sgpmic.learning.start.embeddings import embed
 from paper.comparison import distinct
 from paper.datasets import DataSet, five_arcs, load
 from paper.metrics import scores
 from paper.published import published_rows
+from sgpmic import SGPMIC
+from sgpmic.learning.start.embeddings import embed
 
 Settings = dict[str, Any]
 

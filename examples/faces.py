@@ -1,10 +1,12 @@
 """Faces: 165 photographs of 15 people, 32 × 32 pixels, and whose are in which cluster.
 
 The photographs are the Yale Face Database, which no Python package brings along: give a folder
-with your copy, as for ``sgpmic paper table --folder``.
+with your copy as yale_uncropped.csv, a header, then the pixels and last the person of every
+photograph.
 """
 
 import argparse
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,7 +15,11 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC
-from paper.datasets import load
+
+
+def read(folder: str) -> tuple[np.ndarray, np.ndarray]:
+    table = np.loadtxt(Path(folder) / "yale_uncropped.csv", delimiter=",", skiprows=1)
+    return table[:, :-1], table[:, -1]
 
 
 def main(pixels: np.ndarray, people: np.ndarray, n_clusters: int = 15) -> Figure:
@@ -40,5 +46,4 @@ def main(pixels: np.ndarray, people: np.ndarray, n_clusters: int = 15) -> Figure
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", help="where yale_uncropped.csv is")
-    faces = load("Yale", parser.parse_args().folder)
-    main(faces.Y, faces.classes).savefig("faces.png", dpi=110)
+    main(*read(parser.parse_args().folder)).savefig("faces.png", dpi=110)

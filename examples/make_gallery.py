@@ -17,7 +17,6 @@ import digits
 import faces
 import flowers
 import million
-from paper.datasets import load
 
 IMAGES = Path(__file__).parents[1] / "docs" / "gallery" / "images"
 EXAMPLES = {
@@ -49,5 +48,4 @@ if __name__ == "__main__":
         save(EXAMPLES[name](), name)
     if options.faces:
         print("--- faces")
-        yale = load("Yale", options.faces)
-        save(faces.main(yale.Y, yale.classes), "faces")
+        save(faces.main(*faces.read(options.faces)), "faces")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paper.datasets import DataSet, load
-from paper.methods import get_method
+from paper.methods import METHODS
 from paper.methods.base import Problem
 from paper.metrics import scores
 from paper.published import Row
@@ -55,7 +55,7 @@ def table_cases(
     cases: list[Case] = []
     for row in rows:
         for name in methods:
-            method = get_method(name)
+            method = METHODS[name]
             if row.dataset not in data or row.n_components < method.least_components:
                 continue
             dataset = data[row.dataset]
@@ -166,7 +166,7 @@ def _work(connection: Connection, folder: Path | None) -> None:
 def run_once(case: Case, seed: int, data: str, folder: Path | None) -> Record:
     """Run a case with a seed. A method that fails is a record too: it must show in the table."""
     dataset = _loaded(case.dataset, folder)
-    method = get_method(case.method)
+    method = METHODS[case.method]
     problem = Problem(
         Y=dataset.all_features if method.all_features else dataset.Y,
         n_clusters=case.n_clusters,

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.constraints import WholeNumber
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.reader import read_table
 
@@ -77,8 +77,6 @@ class DataSet:
 
     def n_components(self, share: float) -> int:
         """Return how many principal components explain this share of the variance."""
-        from sklearn.decomposition import PCA
-
         return int(PCA(share, svd_solver="full").fit(self.Y).n_components_)
 
 
@@ -259,8 +257,8 @@ def spiral(
 ) -> tuple[Floats, Floats]:
     """Return points on a spiral in three dimensions.
 
-    It makes three turns of radius 1 while it climbs by 3: neighbours along it are nearer than
-    neighbours across its turns.
+    It makes three turns of radius 1 while it climbs by 3: neighbors along it are nearer than
+    neighbors across its turns.
 
     Parameters
     ----------
@@ -276,7 +274,7 @@ def spiral(
     position : ndarray of shape (n,)
         How far along the spiral a point is, from 0 to 1.
     """
-    rng = _generator("n", n, noise, random_state)
+    rng = check_random_state(random_state)
     position = np.linspace(0.0, 1.0, n)
     angle = 6.0 * np.pi * position
     clean = np.column_stack([np.cos(angle), np.sin(angle), 3.0 * position])
@@ -290,7 +288,7 @@ def five_arcs(
 ) -> tuple[Floats, Ints]:
     """Return points on arcs of five circles in the plane.
 
-    The circles have radius 1 and their centres are the corners of a pentagon, at distance 1 from
+    The circles have radius 1 and their centers are the corners of a pentagon, at distance 1 from
     its middle. Of each there is the third (120°) that faces outwards.
 
     Parameters
@@ -307,19 +305,9 @@ def five_arcs(
     classes : ndarray of int, shape (5 * n_per_arc,)
         The arc, from 0 to 4.
     """
-    rng = _generator("n_per_arc", n_per_arc, noise, random_state)
+    rng = check_random_state(random_state)
     classes = np.repeat(np.arange(5), n_per_arc)
     outwards = 2.0 * np.pi * classes / 5.0
     angle = outwards + np.tile(np.linspace(-np.pi / 3.0, np.pi / 3.0, n_per_arc), 5)
     clean = np.column_stack([np.cos(outwards) + np.cos(angle), np.sin(outwards) + np.sin(angle)])
     return clean + noise * rng.standard_normal(clean.shape), classes
-
-
-def _generator(
-    name: str, number: int, noise: float, random_state: int | np.random.RandomState | None
-) -> np.random.RandomState:
-    """Check a generator's arguments and return its source of random numbers."""
-    WholeNumber(1).check(name, number)
-    if not 0.0 <= noise < np.inf:
-        raise ValueError(f"noise must be a finite number of at least 0, got {noise}.")
-    return check_random_state(random_state)

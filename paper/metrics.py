@@ -28,7 +28,7 @@ def purity(classes: ArrayLike, labels: ArrayLike) -> float:
 
 
 def paper_nmi(classes: ArrayLike, labels: ArrayLike) -> float:
-    """Return the paper's normalised mutual information.
+    """Return the paper's normalized mutual information.
 
     Every cluster is first replaced by its most frequent class (of equally frequent ones, the
     smallest), so two clusters of one class count as one. Of these labels c and the classes t it

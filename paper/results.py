@@ -18,13 +18,12 @@ from typing import Any, Self
 import sgpmic
 from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
-from sgpmic.storage.run_folder import RunFolderError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1
 
 
-class ResultsError(RunFolderError):
+class ResultsError(RuntimeError):
     """A results file that cannot be used, with the reason in one sentence."""
 
 

@@ -17,7 +17,7 @@ LAYERS = {
     "kernels": ("sgpmic.kernels", "sgpmic._fast_exp"),
     "model": ("sgpmic.model",),
     "process group": ("sgpmic.process_group",),
-    "learning": ("sgpmic.learning", "sgpmic.committee", "sgpmic.fuzzy"),
+    "learning": ("sgpmic.learning", "sgpmic.committee"),
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
     "estimator": (
@@ -91,6 +91,17 @@ def test_a_module_imports_from_the_layers_before_it_only(module: str) -> None:
             assert ORDER.index(layer_of(name)) <= mine, f"{module} imports {name}"
         foreign = FOREIGN.get(layer_of(module), set())
         assert name.split(".")[0] not in foreign, f"{module} imports {name}"
+
+
+def test_the_package_imports_nothing_that_is_not_installed_with_it() -> None:
+    beside = {path.name for path in SOURCE.parents[1].iterdir() if path.is_dir()} - {"src"}
+    assert {"paper", "benchmarks", "tests"} <= beside
+    for module, path in ALL.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not beside & {name.split(".")[0] for name in names}, module
 
 
 def test_there_is_no_circle() -> None:

@@ -42,7 +42,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 
 MODULES = (
-    *("sgpmic", "sgpmic.estimator", "sgpmic.fuzzy", "sgpmic.model.evaluate"),
+    *("sgpmic", "sgpmic.estimator", "sgpmic.model.evaluate"),
     *("sgpmic.tables.encoder", "sgpmic.anndata"),
     *("paper.datasets", "paper.metrics"),
 )

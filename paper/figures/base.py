@@ -15,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLOURS
 from paper.datasets import DataSet
 from paper.methods import Problem
 from paper.results import Case, Record
+from sgpmic._types import Floats
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLORS
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,
@@ -81,7 +81,7 @@ def problem_of(dataset: DataSet, n_components: int) -> Problem:
 
 
 def scatter_classes(axes: Axes, points: Floats, classes: NDArray[Any]) -> None:
-    """Draw points with a colour and a marker for each class."""
+    """Draw points with a color and a marker for each class."""
     for number in np.unique(classes):
         mine = classes == number
         axes.scatter(
@@ -89,7 +89,7 @@ def scatter_classes(axes: Axes, points: Floats, classes: NDArray[Any]) -> None:
             points[mine, 1],
             s=16,
             marker=MARKERS[number % len(MARKERS)],
-            facecolors=COLOURS[number % len(COLOURS)],
+            facecolors=COLORS[number % len(COLORS)],
             edgecolors="black",
             linewidths=0.3,
             alpha=0.85,

@@ -9,13 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from sgpmic._types import Bools, Floats
-from sgpmic.learning.progress import Progress
 from paper.datasets import DataSet
 from paper.figures.base import Figure, problem_of, set_title
 from paper.methods.gaussian_process import fit_published
 from paper.metrics import purity
 from paper.results import Record
+from sgpmic._types import Bools, Floats
+from sgpmic.learning.progress import Progress
 
 _DATASETS = ("Iris", "Wine", "Sonar", "WDBC", "Aust", "Segment")
 _ROUNDS = 20

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 
 from paper.datasets import DataSet
 from paper.figures.base import Figure, problem_of, scatter_classes, set_title
-from paper.methods import Clustering, get_method
+from paper.methods import METHODS, Clustering
 from paper.methods.gaussian_process import run_published
 from paper.metrics import scores
 from paper.results import Record
@@ -57,7 +57,7 @@ def _draw_methods(name: str, data: dict[str, DataSet], records: Sequence[Record]
 
 def _best(method_name: str, dataset: DataSet) -> tuple[Clustering, float]:
     """Return the run with the best place in the tuning grid, as the paper chose it."""
-    method = get_method(method_name)
+    method = METHODS[method_name]
     runs = [method.run(problem_of(dataset, 2), 0, **setting) for setting in method.settings]
     accuracies = [scores(dataset.classes, run.labels)["acc"] for run in runs]
     best = int(np.argmax(accuracies))

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLOURS
 from paper.datasets import DataSet
 from paper.figures.base import Figure, set_title
 from paper.results import Case, Record
+from sgpmic.colours import MARKERS
+from sgpmic.colours import OKABE_ITO as COLORS
 
 _SHARE = 0.95
 
@@ -26,7 +26,7 @@ _CLUSTER_DATA = ("Aust", "Segment")
 _INDUCING = (1, 3, 5, 10, 30, 50, 100, 150)  # and N
 _INDUCING_DATA = ("Wine", "Sonar", "Yale")
 
-#: Line styles beside colours and markers: a figure must survive a black-and-white printer.
+#: Line styles beside colors and markers: a figure must survive a black-and-white printer.
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 
@@ -103,7 +103,7 @@ def _plot_means(axes: Axes, pairs: Iterable[tuple[int, float]], number: int, lab
         np.array(places),
         np.array([np.mean(groups[place]) for place in places]),
         yerr=np.array([np.std(groups[place]) for place in places]),
-        color=COLOURS[number],
+        color=COLORS[number],
         marker=MARKERS[number],
         linestyle=_LINES[number],
         markersize=5,

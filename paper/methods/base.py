@@ -51,22 +51,21 @@ class Method:
 
 def cluster_embedding(embedding: Floats, n_clusters: int, rng: np.random.RandomState) -> Clustering:
     """Cluster an embedding by fuzzy c-means; a row goes to the cluster it belongs to most."""
-    found = fuzzy_c_means(embedding, n_clusters, random_state=rng)
-    return Clustering(found.memberships.argmax(axis=1), embedding)
+    return Clustering(fuzzy_c_means(embedding, n_clusters, rng).argmax(axis=1), embedding)
 
 
 def k_means(
     points: Floats, n_clusters: int, rng: np.random.RandomState, n_init: int = 20
 ) -> tuple[Ints, Floats]:
-    """Return labels and centres of the best of several runs of k-means.
+    """Return labels and centers of the best of several runs of k-means.
 
-    If there are fewer distinct points than clusters, the last centres repeat the first one and
+    If there are fewer distinct points than clusters, the last centers repeat the first one and
     have no rows.
     """
     n_found = min(n_clusters, np.unique(points, axis=0).shape[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(n_found, n_init=n_init, random_state=rng).fit(points)
-    centres = found.cluster_centers_
-    repeated = np.repeat(centres[:1], n_clusters - n_found, axis=0)
-    return found.labels_.astype(np.int64), np.concatenate([centres, repeated])
+    centers = found.cluster_centers_
+    repeated = np.repeat(centers[:1], n_clusters - n_found, axis=0)
+    return found.labels_.astype(np.int64), np.concatenate([centers, repeated])

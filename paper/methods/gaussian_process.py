@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from paper.methods.base import Clustering, Problem, cluster_embedding
 from sgpmic.estimator import SGPMIC
-from paper.methods.base import Clustering, Method, Problem, cluster_embedding
 
 #: Rounds of 20 steps of FGPLVM, as many as of the paper's own model. The paper does not say; of 1,
 #: 2, 5 and 10 rounds, two come nearest to its numbers.
@@ -56,10 +56,3 @@ def _fit_quietly(model: SGPMIC, problem: Problem) -> SGPMIC:
 
 def _clustering(model: SGPMIC) -> Clustering:
     return Clustering(model.labels_, model.embedding_, float(model.lower_bound_))
-
-
-METHODS = {
-    "FGPLVM-FCM": Method(run_fgplvm),
-    "SGP-MIC": Method(run_published),
-    "defaults": Method(run_defaults),
-}

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
+from paper.methods.base import Clustering, Problem, k_means
 from sgpmic._types import Floats, Ints
-from paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
 
 #: The weight of the clusters in DEC, λ, that gives the paper's numbers.
 DEC_WEIGHT = 6.0
@@ -22,7 +22,7 @@ DEC_WEIGHT = 6.0
 #: Most alternations; a handful is the rule.
 MAX_ROUNDS = 100
 
-# With one start, or from the last centres, the cells of DEC without deviation (Iris) differ.
+# With one start, or from the last centers, the cells of DEC without deviation (Iris) differ.
 _N_STARTS = 10
 
 
@@ -36,9 +36,9 @@ class Learned(NamedTuple):
 def learn_aml(
     X: Floats, n_clusters: int, n_components: int, penalty: float, rng: np.random.RandomState
 ) -> Learned:
-    """Maximise tr[(Wᵀ(S_t + λI)W)⁻¹ WᵀXᵀLLᵀXW] over projection W and clusters L in turn.
+    """Maximize tr[(Wᵀ(S_t + λI)W)⁻¹ WᵀXᵀLLᵀXW] over projection W and clusters L in turn.
 
-    The rows of X are centred (the paper has them as columns), λ is ``penalty``, and W comes back
+    The rows of X are centered (the paper has them as columns), λ is ``penalty``, and W comes back
     with Wᵀ(S_t + λI)W = I.
     """
     metric = X.T @ X + penalty * np.eye(X.shape[1])
@@ -50,7 +50,7 @@ def learn_aml(
         return _leading(means.T @ means, n_components, metric)
 
     # For Wᵀ(S_t + λI)W = I the objective is the scatter between clusters of XW, tr WᵀXᵀLLᵀXW, and
-    # k-means is its maximisation over the clusters.
+    # k-means is its maximization over the clusters.
     def between(points: Floats, labels: Ints) -> float:
         return float(np.sum(_scaled_means(points, labels) ** 2))
 
@@ -59,7 +59,7 @@ def learn_aml(
 
 
 def learn_dec(X: Floats, n_clusters: int, n_components: int, rng: np.random.RandomState) -> Learned:
-    """Minimise ‖X − XWWᵀ‖² + λ‖XW − GF‖² over projection W, WᵀW = I, and clusters G, F in turn."""
+    """Minimize ‖X − XWWᵀ‖² + λ‖XW − GF‖² over projection W, WᵀW = I, and clusters G, F in turn."""
     total = X.T @ X
 
     # ‖X − XWWᵀ‖² = tr S_t − tr WᵀS_tW for WᵀW = I, and the best F has the means of the clusters,
@@ -137,10 +137,3 @@ def run_dec(problem: Problem, seed: int) -> Clustering:
     rng = np.random.RandomState(seed)
     found = learn_dec(X, problem.n_clusters, problem.n_components, rng)
     return Clustering(found.labels, X @ found.W)
-
-
-METHODS = {
-    "AML": Method(run_aml, PENALTIES),
-    # The paper has no numbers for one latent dimension.
-    "DEC": Method(run_dec, least_components=2),
-}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
+from paper.methods.base import Clustering, Problem, cluster_embedding
 from sgpmic.learning.start.embeddings import embed
-from paper.methods.base import Clustering, Method, Problem, cluster_embedding
 
 
 def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
@@ -24,7 +22,7 @@ def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
 def run_isomap(problem: Problem, seed: int) -> Clustering:
     """Cluster the ISOMAP embedding, each dimension scaled to unit variance.
 
-    Twelve neighbours; if their graph falls apart only its largest piece is embedded and the
+    Twelve neighbors; if their graph falls apart only its largest piece is embedded and the
     other rows are put at 0, as in the paper.
     """
     rng = np.random.RandomState(seed)
@@ -41,10 +39,3 @@ def run_isomap(problem: Problem, seed: int) -> Clustering:
     # A dimension without spread stays at 0.
     embedding = np.divide(found, deviations, out=np.zeros_like(found), where=deviations > 0.0)
     return cluster_embedding(embedding, problem.n_clusters, rng)
-
-
-METHODS = {
-    "PCA-FCM": Method(partial(run_linear, "pca")),
-    "PPCA-FCM": Method(partial(run_linear, "ppca")),
-    "ISOMAP-FCM": Method(run_isomap),
-}

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.utils.extmath import svd_flip
 
+from paper.methods.base import Clustering, Problem, k_means
+from paper.methods.training import minibatches, minimize
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
-from paper.methods.base import Clustering, Method, Problem, k_means
-from paper.methods.training import minibatches, minimise
 
 N_EPOCHS = 50
 BATCH_SIZE = 128
@@ -57,9 +57,9 @@ def similarity_loss(
     return (2.0 - rho) * misfit + rho * jnp.sum(skew**2) / (2.0 * n_components**2)
 
 
-def principal_directions(centred: Floats, n_components: int) -> Floats:
+def principal_directions(centered: Floats, n_components: int) -> Floats:
     """Return the first principal directions as columns, each with its largest entry positive."""
-    u, _, directions = np.linalg.svd(centred, full_matrices=False)
+    u, _, directions = np.linalg.svd(centered, full_matrices=False)
     # The SVD leaves the signs open; LAPACK's choice may differ between machines.
     _, directions = svd_flip(u, directions, u_based_decision=False)
     return directions[:n_components].T
@@ -70,23 +70,20 @@ def run(problem: Problem, seed: int) -> Clustering:
     """Cluster by SDC; the constants are its authors', others for images."""
     rng = np.random.RandomState(seed)
     pseudo_labels, _ = k_means(problem.Y, 6 * problem.n_clusters // 5, rng)  # ⌊1.2 M⌋
-    centred = problem.Y - problem.Y.mean(axis=0)
-    start = principal_directions(centred, problem.n_components)
+    centered = problem.Y - problem.Y.mean(axis=0)
+    start = principal_directions(centered, problem.n_components)
     # σ is the mean pairwise distance of the first projection. In units of it, data of any scale
     # give the same loss.
-    sigma = float(pdist(centred @ start).mean()) or 1.0
-    points = centred / sigma
+    sigma = float(pdist(centered @ start).mean()) or 1.0
+    points = centered / sigma
     same, other, rho = (0.5, 0.3, 1e-5) if problem.images else (0.8, 0.2, 1.0)
-    projection = minimise(
+    projection = minimize(
         similarity_loss,
         jnp.asarray(start),
         (jnp.asarray(points), jnp.asarray(pseudo_labels)),
         minibatches(points.shape[0], BATCH_SIZE, N_EPOCHS, rng),
         Targets(same, other, rho, 1.0),
     ).parameters
-    embedding = centred @ np.asarray(projection)
+    embedding = centered @ np.asarray(projection)
     labels, _ = k_means(embedding, problem.n_clusters, rng)
     return Clustering(labels, embedding)
-
-
-METHODS = {"SDC": Method(run, all_features=True)}

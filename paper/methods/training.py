@@ -1,4 +1,4 @@
-"""What the neural methods share: how their data are scaled, and their losses minimised.
+"""What the neural methods share: how their data are scaled, and their losses minimized.
 
 Networks compute in float32: nothing here is ill-conditioned and it halves the time. Random
 numbers come from NumPy, so that a seed gives the same result whether or not JAX is in 64-bit mode.
@@ -32,26 +32,26 @@ def as_given(Y: Floats) -> NDArray[np.float32]:
 
 
 def one_unit(Y: Floats) -> NDArray[np.float32]:
-    """Centre the features and divide all of them by one number, their root mean square.
+    """Center the features and divide all of them by one number, their root mean square.
 
     For methods whose loss compares distances with a constant and so depends on the data's unit.
     A unit for every feature would change which directions carry the variance, and with it the
     clusters.
     """
-    centred = Y - Y.mean(axis=0)
-    scale = float(np.sqrt(np.mean(centred**2))) or 1.0
-    return (centred / scale).astype(np.float32)
+    centered = Y - Y.mean(axis=0)
+    scale = float(np.sqrt(np.mean(centered**2))) or 1.0
+    return (centered / scale).astype(np.float32)
 
 
-class Minimised(NamedTuple):
-    """Where a minimisation arrived."""
+class Minimized(NamedTuple):
+    """Where a minimization arrived."""
 
     parameters: Any
     state: Any  # Adam's moments, from which another call can continue
     losses: jax.Array  # (n_steps,): of every batch before its step
 
 
-def minimise(
+def minimize(
     loss: Loss,
     parameters: Any,
     rows: Any,
@@ -61,8 +61,8 @@ def minimise(
     draws: NDArray[np.float32] | None = None,
     state: Any = None,
     learning_rate: float = 1e-3,
-) -> Minimised:
-    """Minimise a loss by Adam, one step for every batch.
+) -> Minimized:
+    """Minimize a loss by Adam, one step for every batch.
 
     ``loss(parameters, batch, extra)`` is defined in a module: every function is compiled. Batches
     (n_steps, batch_size) are numbers of rows. With ``draws`` (n_steps, ...), random numbers of
@@ -74,7 +74,7 @@ def minimise(
         shapes = jax.eval_shape(optax.adam(learning_rate).init, parameters)
         state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     steps = (jnp.asarray(batches), None if draws is None else jnp.asarray(draws))
-    found = Minimised(*_adam_steps(loss, learning_rate, parameters, state, rows, steps, extra))
+    found = Minimized(*_adam_steps(loss, learning_rate, parameters, state, rows, steps, extra))
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found[0], found.losses))):
         raise FloatingPointError(
             "Training diverged: a loss or a weight is not a finite number. Give the data in units "

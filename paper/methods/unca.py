@@ -1,6 +1,6 @@
-"""UNCA: neighbourhood components without classes (after Qin 2015).
+"""UNCA: neighborhood components without classes (after Qin 2015).
 
-A linear map A is learned so that the stochastic neighbours of a row lie in its own cluster, the
+A linear map A is learned so that the stochastic neighbors of a row lie in its own cluster, the
 clusters by k-means on the mapped rows. Reconstructed from the objective; its authors' details
 (start, step, number of alternations) are not known.
 """
@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from paper.methods.base import Clustering, Problem, k_means
+from paper.methods.training import batch_steps, minimize, one_unit
 from sgpmic._runtime import with_numerics
-from paper.methods.base import PENALTIES, Clustering, Method, Problem, k_means
-from paper.methods.training import batch_steps, minimise, one_unit
 
 N_ROUNDS = 10
 # A step costs batch × N distances, not N²; 300 of them take half a second for 2310 rows.
@@ -41,7 +41,7 @@ def negative_objective(A: jax.Array, batch: Rows, extra: tuple[Rows, jax.Array])
     everything, penalty = extra
     ours, theirs = batch.points @ A, everything.points @ A
     # |a − b|² = |a|² + |b|² − 2ab: a matrix product is many times faster than all differences. The
-    # rows are centred, so little cancels.
+    # rows are centered, so little cancels.
     squared = jnp.sum(ours**2, axis=1)[:, None] + jnp.sum(theirs**2, axis=1) - 2.0 * ours @ theirs.T
     itself = batch.indices[:, None] == everything.indices
     # A finite stand-in for −∞: with one row only, the softmax would otherwise be 0/0.
@@ -57,7 +57,7 @@ def run(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:
     rng = np.random.RandomState(seed)
     points = one_unit(problem.Y)
     n_rows, n_features = points.shape
-    # Random, as the paper has standard deviations of several per cent. A start from principal
+    # Random, as the paper has standard deviations of several percent. A start from principal
     # components, raw data or H with columns of unit length come out no nearer.
     start = rng.standard_normal((n_features, problem.n_components)) / np.sqrt(n_features)
     A, state = jnp.asarray(start, jnp.float32), None
@@ -69,7 +69,7 @@ def run(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:
     for _ in range(N_ROUNDS):
         labels, _ = k_means(points @ np.asarray(A), problem.n_clusters, rng, n_init=3)
         rows = rows._replace(labels=jnp.asarray(labels, jnp.int32))
-        A, state, _ = minimise(
+        A, state, _ = minimize(
             negative_objective,
             A,
             rows,
@@ -81,6 +81,3 @@ def run(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:
     embedding = points.astype(np.float64) @ np.asarray(A, np.float64)
     labels, _ = k_means(embedding, problem.n_clusters, rng)
     return Clustering(labels, embedding)
-
-
-METHODS = {"UNCA": Method(run, PENALTIES)}

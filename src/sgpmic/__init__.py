@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.fuzzy import FuzzyCMeans
     from sgpmic.learning.progress import Progress
     from sgpmic.learning.settings import EM, Committee, Computation, Start
     from sgpmic.tables.encoder import TableEncoder
@@ -21,7 +20,6 @@ __all__ = [
     "SGPMIC",
     "Committee",
     "Computation",
-    "FuzzyCMeans",
     "Progress",
     "Start",
     "TableEncoder",
@@ -33,7 +31,6 @@ __version__ = "1.0.0rc1"
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {
     "SGPMIC": "sgpmic.estimator",
-    "FuzzyCMeans": "sgpmic.fuzzy",
     "Progress": "sgpmic.learning.progress",
     "Start": "sgpmic.learning.settings",
     "EM": "sgpmic.learning.settings",

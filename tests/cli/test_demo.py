@@ -37,7 +37,7 @@ def test_version() -> None:
 
 def test_help_names_every_command_without_waiting_for_jax() -> None:
     words = said(started("--help"))
-    for name in ("demo", "fit", "predict", "report", "info", "paper"):
+    for name in ("demo", "fit", "predict", "report", "info"):
         assert f" {name} " in words
     program = "import sys; from sgpmic.cli.app import app; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

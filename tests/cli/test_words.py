@@ -155,7 +155,7 @@ def test_refusals_name_options(tmp_path: Path, slip: tuple[str, ...], words: str
 
 
 def test_help_is_in_words() -> None:
-    for command in ((), ("fit",), ("demo",), ("predict",), ("report",), ("paper", "table")):
+    for command in ((), ("fit",), ("demo",), ("predict",), ("report",)):
         done = CliRunner().invoke(app, [*command, "--help"])
         assert done.exit_code == 0
         for word in ("<bool>", "<str>", "list[str]", "<int", "Show it"):

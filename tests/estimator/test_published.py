@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic import SGPMIC
 from paper.datasets import load
+from sgpmic import SGPMIC
 
 
 def purity(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:

@@ -37,7 +37,7 @@ def fuzzy_purity(X: Floats, labels: NDArray[np.int64]) -> float:
     """Percentage of rows in the majority class of their fuzzy cluster, on unit variances."""
     scaled = X / X.std(axis=0)
     n_clusters = np.unique(labels).size
-    clusters = fuzzy_c_means(scaled, n_clusters, random_state=rng()).memberships.argmax(axis=1)
+    clusters = fuzzy_c_means(scaled, n_clusters, rng()).argmax(axis=1)
     majority = sum(np.bincount(labels[clusters == k]).max() for k in np.unique(clusters))
     return round(100.0 * float(majority) / labels.size, 2)
 

@@ -14,11 +14,11 @@ from scipy.stats import multivariate_normal
 from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap
 
-from sgpmic.estimator import SGPMIC
 from paper.datasets import DataSet, load
-from paper.methods import gaussian_process, get_method, projections
+from paper.methods import METHODS, gaussian_process, projections
 from paper.methods.base import Clustering, Problem
 from paper.metrics import scores
+from sgpmic.estimator import SGPMIC
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def problem(name: str, n_components: int) -> Problem:
 
 
 def run(method: str, name: str, n_components: int, seed: int, **setting: float) -> Clustering:
-    return get_method(method).run(problem(name, n_components), seed, **setting)
+    return METHODS[method].run(problem(name, n_components), seed, **setting)
 
 
 # --------------------------------------------------------------------------- the paper's numbers
@@ -107,7 +107,7 @@ def test_published_cells_of_aml(seed: int) -> None:
     assert measured["nmi"] == pytest.approx(58.73, abs=CELL)
 
 
-@pytest.mark.parametrize("setting", get_method("AML").settings)
+@pytest.mark.parametrize("setting", METHODS["AML"].settings)
 def test_published_cell_of_aml_at_any_penalty(setting: dict[str, float]) -> None:
     # The three Australian rows are one, 55.94/2.55 with deviation 0.
     measured = scores(data("Aust").classes, run("AML", "Aust", 1, 0, **setting).labels)
@@ -115,6 +115,7 @@ def test_published_cell_of_aml_at_any_penalty(setting: dict[str, float]) -> None
     assert measured["nmi"] == pytest.approx(2.55, abs=CELL)
 
 
+@pytest.mark.slow
 def test_published_cell_of_dec_on_wine() -> None:
     # 57.86 / 19.63, the latter with deviation 0. It is where most starts of k-means lead, and the
     # NMI is that of the labels as they are; mapped to classes it would be 24.71.
@@ -127,6 +128,7 @@ def test_published_cell_of_dec_on_wine() -> None:
     assert sum(hits) > 5
 
 
+@pytest.mark.slow
 def test_dec_loses_the_cancer_data() -> None:
     # 62.74, the share of the larger class: no principal direction has six times as much scatter
     # in all as within clusters, so the projection turns to directions without any.
@@ -155,7 +157,7 @@ def test_isomap_of_rows_that_are_all_alike_in_places() -> None:
     # 20 rows in a line and a piece of its own of 13 equal rows: two dimensions are asked of one.
     line = np.column_stack([np.arange(20.0), np.zeros(20)])
     Y = np.vstack([line, np.full((13, 2), 1e6)])
-    found = get_method("ISOMAP-FCM").run(Problem(Y, 2, 2), 0)
+    found = METHODS["ISOMAP-FCM"].run(Problem(Y, 2, 2), 0)
     assert np.isfinite(found.embedding).all()
     np.testing.assert_allclose(found.embedding[:, 0].std(), 1.0)
 
@@ -210,6 +212,7 @@ def test_aml_as_defined(name: str, penalty: float, monkeypatch: pytest.MonkeyPat
         assert len(rounds) > 2, "the alternation does alternate"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_components"), [("Iris", 2), ("Wine", 2), ("Wine", 4)])
 def test_dec_as_defined(name: str, n_components: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Y = data(name).Y
@@ -238,11 +241,12 @@ def test_dec_as_defined(name: str, n_components: int, monkeypatch: pytest.Monkey
 
 
 def test_dec_needs_two_dimensions_and_aml_has_a_grid() -> None:
-    assert get_method("DEC").least_components == 2
+    assert METHODS["DEC"].least_components == 2
     grid = [1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0]
-    assert [s["penalty"] for s in get_method("AML").settings] == pytest.approx(grid)
+    assert [s["penalty"] for s in METHODS["AML"].settings] == pytest.approx(grid)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_shipped")
 def test_fgplvm_is_the_sparse_model(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[SGPMIC] = []

@@ -15,7 +15,7 @@ from paper.datasets import DataSet, five_arcs, load
 from paper.figures import FIGURES
 from paper.figures.base import as_files, house_style
 from paper.figures.convergence import count_rises, follow
-from paper.methods import Problem, get_method
+from paper.methods import METHODS, Problem
 from paper.metrics import scores
 from paper.results import Record
 
@@ -32,6 +32,7 @@ def test_there_is_every_figure_of_the_paper() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_six_methods_on_wine() -> None:
     # Wine in two dimensions, as in the test of FGPLVM: what is compiled for one serves the other.
     data = {"Wine": load("Wine")}
@@ -44,11 +45,12 @@ def test_six_methods_on_wine() -> None:
     assert files["png"].startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_five_arcs_with_our_defaults() -> None:
     """The paper has 99.32; the figure's own data, and two other draws of the noise."""
     for seed in range(3):
         Y, classes = five_arcs(random_state=seed)
-        found = get_method("defaults").run(Problem(Y, 5, 2), seed)
+        found = METHODS["defaults"].run(Problem(Y, 5, 2), seed)
         assert scores(classes, found.labels)["acc"] >= 99.0
 
 
@@ -95,7 +97,7 @@ def test_curves_show_the_means_of_their_runs(name: str) -> None:
     assert files == again, "the same figure must give the same file"
 
 
-def test_lines_can_be_told_apart_without_colour() -> None:
+def test_lines_can_be_told_apart_without_color() -> None:
     figure = FIGURES["clusters"]
     data = {
         d: DataSet(d, np.eye(6), np.arange(6) % 2, 2, "", np.zeros(1), False, 50)

@@ -20,10 +20,10 @@ pytest.importorskip("optax", reason="the neural methods need the extra 'paper'")
 import jax
 import jax.numpy as jnp
 
-from sgpmic._runtime import double_precision
 from paper.datasets import load
-from paper.methods import autoencoder, deepc, get_method, sdc, training, vae_fcm
+from paper.methods import METHODS, autoencoder, deepc, sdc, training, vae_fcm
 from paper.methods.base import Problem, k_means
+from sgpmic._runtime import double_precision
 
 every_method = pytest.mark.parametrize("name", ["AE-FCM", "VAE-FCM", "DEEPC", "SDC"])
 
@@ -62,7 +62,7 @@ def same_partition(one: np.ndarray, other: np.ndarray) -> bool:
 
 @every_method
 def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
-    run = get_method(name).run
+    run = METHODS[name].run
     problem = Problem(blobs()[0], n_clusters=3, n_components=2)
     first = run(problem, 3)
     compiled = training._adam_steps._cache_size()
@@ -78,7 +78,7 @@ def test_equal_seeds_give_equal_results_in_either_precision(name: str) -> None:
 
 @every_method
 def test_awkward_data_give_finite_results(name: str) -> None:
-    found = get_method(name).run(Problem(AWKWARD, n_clusters=4, n_components=2), 0)
+    found = METHODS[name].run(Problem(AWKWARD, n_clusters=4, n_components=2), 0)
     assert found.labels.shape == (15,)
     assert found.embedding.shape == (15, 2)
     assert set(found.labels) <= set(range(4))
@@ -98,7 +98,7 @@ def test_adam_follows_its_published_formulas() -> None:
     rows = np.array([1.0, -2.0, 0.5])
     batches = np.array([[0, 1], [2, 0], [1, 2], [0, 2]], np.int32)
     with double_precision():
-        found = training.minimise(
+        found = training.minimize(
             _quadratic, jnp.asarray(start), jnp.asarray(rows), batches, learning_rate=rate
         )
     value, first, second = start, 0.0, 0.0
@@ -152,10 +152,10 @@ def test_the_autoencoder_beats_principal_components_on_a_curve() -> None:
 
 def test_k_means_with_fewer_distinct_points_than_clusters() -> None:
     points = np.repeat([[0.0], [1.0]], 3, axis=0)
-    labels, centres = k_means(points, 4, np.random.RandomState(0))
+    labels, centers = k_means(points, 4, np.random.RandomState(0))
     assert same_partition(labels, points[:, 0])
-    assert centres.shape == (4, 1)
-    np.testing.assert_allclose(centres[labels], points)
+    assert centers.shape == (4, 1)
+    np.testing.assert_allclose(centers[labels], points)
 
 
 # ----------------------------------------------------------------------------------- one by one
@@ -186,11 +186,11 @@ def test_the_loss_of_the_variational_autoencoder() -> None:
 
 def test_assignments_and_targets_of_deepc_against_loops() -> None:
     rng = np.random.RandomState(0)
-    codes, centres = rng.standard_normal((7, 2)), rng.standard_normal((3, 2))
+    codes, centers = rng.standard_normal((7, 2)), rng.standard_normal((3, 2))
     q = np.zeros((7, 3))
     for i in range(7):
         for j in range(3):
-            q[i, j] = 1.0 / (1.0 + sum((codes[i, k] - centres[j, k]) ** 2 for k in range(2)))
+            q[i, j] = 1.0 / (1.0 + sum((codes[i, k] - centers[j, k]) ** 2 for k in range(2)))
         q[i] /= sum(q[i])
     p = np.zeros((7, 3))
     for i in range(7):
@@ -198,13 +198,13 @@ def test_assignments_and_targets_of_deepc_against_loops() -> None:
             p[i, j] = q[i, j] ** 2 / sum(q[k, j] for k in range(7))
         p[i] /= sum(p[i])
     with double_precision():
-        ours = deepc.soft_assignments(jnp.asarray(codes), jnp.asarray(centres))
+        ours = deepc.soft_assignments(jnp.asarray(codes), jnp.asarray(centers))
         np.testing.assert_allclose(ours, q, rtol=1e-12)
         np.testing.assert_allclose(deepc.target_distribution(ours), p, rtol=1e-12)
     encoder = autoencoder.Perceptron((2, 2), rng)  # one layer: linear
     rows = np.linalg.solve(np.asarray(encoder.weights[0], np.float64).T, codes.T).T
     batch = (jnp.asarray(rows, jnp.float32), jnp.asarray(p, jnp.float32))
-    divergence = deepc.divergence((encoder, jnp.asarray(centres, jnp.float32)), batch, None)
+    divergence = deepc.divergence((encoder, jnp.asarray(centers, jnp.float32)), batch, None)
     loop = sum(p[i, j] * math.log(p[i, j] / q[i, j]) for i in range(7) for j in range(3)) / 7
     assert float(divergence) == pytest.approx(loop, rel=1e-3)
 
@@ -274,6 +274,7 @@ def test_sdc_gives_the_published_numbers(
     assert scores == pytest.approx(published, abs=0.006)
 
 
+@pytest.mark.slow
 def test_networks_on_wine_come_near_the_published_numbers() -> None:
     # Table 2: 69.04 ± 0.18 and 70.28 ± 0.16. (70.22 is k-means on all 13 features.)
     Y, classes = data("Wine")

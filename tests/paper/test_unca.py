@@ -13,11 +13,11 @@ pytest.importorskip("optax", reason="the neural methods need the extra 'paper'")
 import jax
 import jax.numpy as jnp
 
-from sgpmic._runtime import double_precision
-from paper.methods import training, unca
+from paper.methods import METHODS, training, unca
 from paper.methods.base import Problem
+from sgpmic._runtime import double_precision
 
-METHOD = unca.METHODS["UNCA"]
+METHOD = METHODS["UNCA"]
 
 
 def objective_by_loops(

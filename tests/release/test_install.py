@@ -89,7 +89,7 @@ def test_what_the_sdist_holds(built: dict[str, Path]) -> None:
     assert {"LICENSE", "CITATION.cff", "CHANGELOG.md", "Makefile", "PKG-INFO"} <= top
     tracked = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("src", "tests", "docs", "benchmarks", "examples")
+        for folder in ("src", "tests", "docs", "benchmarks", "examples", "paper")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
     }

@@ -11,7 +11,6 @@ from sgpmic.cli.console import console
 from sgpmic.cli.demo import demo
 from sgpmic.cli.fit import fit
 from sgpmic.cli.help import PlainCommand, PlainGroup
-from sgpmic.cli.paper import app as paper
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
 from sgpmic.cli.startup import main as main  # where scripts of earlier versions look for it
@@ -25,7 +24,6 @@ app = typer.Typer(
 )
 for command in (demo, fit, predict, report, info):
     app.command(cls=PlainCommand)(command)
-app.add_typer(paper, name="paper")
 
 
 def _show_version(value: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,42 +15,24 @@ from sgpmic.learning.points import falling_weights, given_array, k_means, origin
 
 METHODS = ("fcm", "kmeans", "gmm")
 
-
-class FuzzyResult(NamedTuple):
-    """Outcome of fuzzy c-means."""
-
-    memberships: Floats  # (N, M), rows sum to one
-    centers: Floats  # (M, Q)
-    objective: float  # the weighted sum of squared distances that was minimised
-    n_iter: int  # of the best start
+#: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
+#: that ends one.
+_N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
 
 
-def fuzzy_c_means(
-    X: Floats,
-    n_clusters: int,
-    *,
-    fuzzifier: float = 2.0,
-    n_init: int = 5,
-    max_iter: int = 300,
-    tol: float = 1e-6,
-    random_state: np.random.RandomState,
-) -> FuzzyResult:
-    """Cluster with Euclidean fuzzy c-means and keep the best of several starts.
+def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
+    """Return memberships (N, M) by Euclidean fuzzy c-means, the best of several starts.
 
-    There may be more clusters than distinct points. A row that lies exactly on a centre belongs to
-    it alone; centres that coincide share such a row equally. The parameters are those of
-    :class:`sgpmic.FuzzyCMeans`.
+    It minimizes Σₙₘ uₙₘ² ‖xₙ − vₘ‖² over memberships u, whose rows sum to one, and centers v
+    (Bezdek, 1981). There may be more clusters than distinct points. A row that lies exactly on a
+    center belongs to it alone; centers that coincide share such a row equally.
     """
     # Memberships do not depend on the position and unit of the points; squares of them might
     # overflow or cancel.
     origin, unit = origin_and_unit(X)
     points = (X - origin) / unit
-    starts = (_spread_centers(points, n_clusters, random_state) for _ in range(n_init))
-    runs = (_fuzzy_iterations(points, start, fuzzifier, max_iter, tol) for start in starts)
-    best = min(runs, key=lambda run: run.objective)
-    return best._replace(
-        centers=origin + unit * best.centers, objective=best.objective * unit * unit
-    )
+    starts = (_spread_centers(points, n_clusters, random_state) for _ in range(_N_INIT))
+    return min((_fuzzy_iterations(points, start) for start in starts), key=lambda run: run[1])[0]
 
 
 def initial_memberships(
@@ -69,7 +50,7 @@ def initial_memberships(
     if not isinstance(method, str):
         return _checked_memberships(method, (len(X), n_clusters))
     if method == "fcm":
-        return fuzzy_c_means(X, n_clusters, random_state=random_state).memberships
+        return fuzzy_c_means(X, n_clusters, random_state)
     found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
     if found is None:
         labels, _ = k_means(X, n_clusters, 10, random_state)
@@ -91,7 +72,7 @@ def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floa
 
 
 def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
-    """Draw rows as centres, each with probability proportional to its squared distance so far."""
+    """Draw rows as centers, each with probability proportional to its squared distance so far."""
     n_points = points.shape[0]
     chosen = [int(random_state.randint(n_points))]
     gaps = np.full(n_points, np.inf)
@@ -104,32 +85,23 @@ def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.Ran
     return points[chosen]
 
 
-def _fuzzy_iterations(
-    points: Floats, centers: Floats, fuzzifier: float, max_iter: int, tol: float
-) -> FuzzyResult:
-    """Alternate memberships and centres from the given centres until they settle."""
+def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
+    """Alternate memberships and centers until they settle; return memberships and objective."""
     squared = cdist(points, centers, "sqeuclidean")
-    memberships = fuzzy_memberships(squared, fuzzifier)
-    n_iter, settled = 0, False
-    while n_iter < max_iter and not settled:
-        weights = memberships**fuzzifier
+    memberships = falling_weights(squared, 1.0)
+    for _ in range(_MAX_ITER):
+        weights = memberships**2
         mass = weights.sum(axis=0)
-        # A centre that no row belongs to has no mean; it stays where it is.
+        # A center that no row belongs to has no mean; it stays where it is.
         used = mass > 0.0
         centers = centers.copy()
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
         previous = memberships
         squared = cdist(points, centers, "sqeuclidean")
-        memberships = fuzzy_memberships(squared, fuzzifier)
-        settled = bool(np.abs(memberships - previous).max() <= tol)
-        n_iter += 1
-    objective = float(np.sum(memberships**fuzzifier * squared))
-    return FuzzyResult(memberships, centers, objective, n_iter)
-
-
-def fuzzy_memberships(squared: Floats, fuzzifier: float) -> Floats:
-    """Return the optimal memberships for squared distances to the centres."""
-    return falling_weights(squared, 1.0 / (fuzzifier - 1.0))
+        memberships = falling_weights(squared, 1.0)
+        if np.abs(memberships - previous).max() <= _TOL:
+            break
+    return memberships, float(np.sum(memberships**2 * squared))
 
 
 def _mixture_memberships(

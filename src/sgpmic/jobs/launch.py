@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TextIO
@@ -54,20 +55,18 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
     The processes of a machine share its cores evenly, where there are enough. Python imports
     nothing from the current folder, where a file may have the name of a module.
     """
+    hosts = [slot.host for slot in slots]
     found = []
-    for process, slot in enumerate(slots):
-        local = [other for other, it in enumerate(slots) if it.host == slot.host]
-        rank, n, cores = local.index(process), len(local), slot.cores
+    for process, (host, cores, _) in enumerate(slots):
+        rank, n = hosts[:process].count(host), hosts.count(host)
         own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
-        found.append(
-            {
-                job.COORDINATOR: slots[0].coordinator,
-                job.PROCESSES: str(len(slots)),
-                job.PROCESS: str(process),
-                **({job.CORES: ",".join(map(str, own))} if own else {}),
-                "PYTHONSAFEPATH": "1",
-            }
-        )
+        variables = {
+            job.COORDINATOR: slots[0].coordinator,
+            job.PROCESSES: str(len(slots)),
+            job.PROCESS: str(process),
+            "PYTHONSAFEPATH": "1",
+        }
+        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 
@@ -132,21 +131,20 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     joined the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports nothing
     from the current folder or from beside its script.
     """
-    descriptor, name = tempfile.mkstemp(prefix="sgpmic-", suffix=".log")
-    os.close(descriptor)
-    log = Path(name)
+    with tempfile.NamedTemporaryFile(prefix="sgpmic-", suffix=".log", delete=False) as file:
+        log = Path(file.name)
     reader, writer = os.pipe()
     children = [
         subprocess.Popen(
             command,
-            env={**os.environ, **variables, LAUNCHER: str(reader), LOG: name},
+            env={**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name},
             stdout=None if process == 0 else subprocess.DEVNULL,
             pass_fds=[reader],
         )
         for process, variables in enumerate(environments([local_slot()] * n_processes))
     ]
     os.close(reader)
-    polls = [lambda child=child: _poll(child) for child in children]
+    polls = [partial(_poll, child) for child in children]
     try:
         with terminated_as_interrupted():
             exits = wait_for_exits(polls)
@@ -212,13 +210,11 @@ def divert_runtime_output() -> None:
 
     It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
     """
-    log = os.environ.get(LOG)
     sys.stdout = _duplicate(sys.stdout, 1)
-    if log:
+    if os.environ.get(LOG):
         sys.stderr = _duplicate(sys.stderr, 2)
-        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-        os.dup2(descriptor, 2)
-        os.close(descriptor)
+        with open(os.environ[LOG], "ab") as log:
+            os.dup2(log.fileno(), 2)
     os.dup2(2, 1)
 
 

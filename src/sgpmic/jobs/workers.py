@@ -154,7 +154,7 @@ class LocalWorkers:
     """The processes of a job beside a Ray actor or a Dask worker; they end with it."""
 
     def __init__(self) -> None:
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[str]] = []
         self._ended = False
 
     def run(
@@ -168,20 +168,21 @@ class LocalWorkers:
         log.touch()
         # XLA logs what no user can act on. Standard input closes when this process ends.
         extra = {**variables, LOG: str(log), LAUNCHER: "0"}
-        with tempfile.TemporaryFile() as errors:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(folder)],
-                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **extra},
-                stdin=subprocess.PIPE,
-                stdout=None if shown else subprocess.DEVNULL,
-                stderr=errors,
-            )
-            self._children.append(child)
-            if self._ended:
-                child.kill()
-            code = child.wait()
-            errors.seek(max(errors.seek(0, os.SEEK_END) - _LONGEST_MESSAGE, 0))
-            return ProcessExit(code, errors.read().decode(errors="replace").strip())
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(folder)],
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **extra},
+            stdin=subprocess.PIPE,
+            stdout=None if shown else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._children.append(child)
+        if self._ended:
+            child.kill()
+        assert child.stderr is not None
+        message = child.stderr.read().strip()[-_LONGEST_MESSAGE:]
+        return ProcessExit(child.wait(), message)
 
     def end(self) -> None:
         """Kill all of them now, and those that are still to come as soon as they start."""

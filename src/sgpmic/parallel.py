@@ -13,9 +13,7 @@ warnings.warn(
     stacklevel=2,
 )
 
-#: Modules of the folder, such as ``sgpmic.parallel.on_ray``.
-__path__ = jobs.__path__
-
 
 def __getattr__(name: str) -> Any:
+    # Also ``__path__``, by which ``sgpmic.parallel.on_ray`` is found.
     return getattr(jobs, name)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sgpmic.jobs.job import CORES
-from sgpmic.jobs.launch import environments, this_place
+from sgpmic.jobs.launch import environments, local_slot
 
 P, M, U, Q = 20, 3, 50, 2
 
@@ -68,7 +68,7 @@ def run(n_processes: int, n_rows: int, seconds: float) -> dict[str, float]:
     if n_processes == 1:
         variables = [{CORES: str(min(os.sched_getaffinity(0)))}]
     else:
-        variables = environments([this_place()] * n_processes)
+        variables = environments([local_slot()] * n_processes)
     children = [
         subprocess.Popen(command, env={**os.environ, **mine}, stdout=subprocess.PIPE, text=True)
         for mine in variables

@@ -24,7 +24,7 @@ LAYERS = {
         *("sgpmic.estimator", "sgpmic._predictions", "sgpmic._model_files", "sgpmic._plots"),
         *("sgpmic._input_rows", "sgpmic.anndata"),
     ),
-    "jobs": ("sgpmic.jobs",),
+    "jobs": ("sgpmic.jobs", "sgpmic.parallel"),
     "report": ("sgpmic.report", "sgpmic.colours"),
     "plots": ("sgpmic.plots",),
     "cli": ("sgpmic.cli",),

@@ -249,6 +249,7 @@ def test_ids_targets_and_copies_are_named_in_notes(results: Any) -> None:
         assert words in " ".join(results[name][1].stdout.split()).split("Note:")[1]
 
 
+@pytest.mark.slow
 def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
     columns = {
         "number": list(ROWS),

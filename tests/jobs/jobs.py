@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic.jobs.launch import environments, this_place
+from sgpmic.jobs.launch import environments, local_slot
 from support.processes import of_one_device
 
 WORKER = Path(__file__).parent / "worker.py"
@@ -34,7 +34,7 @@ def start(table: Path, folder: Path, n_processes: int, **settings: Any) -> Proce
     """Start a job of ``worker.py``."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, str(WORKER), str(table), str(folder), json.dumps(settings)]
-    variables = environments([this_place()] * n_processes)
+    variables = environments([local_slot()] * n_processes)
     return [
         subprocess.Popen(
             command,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,81 +17,181 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic import EM, SGPMIC, Start
-from sgpmic.jobs.job import Job, JobError, find_job, first_host
-from sgpmic.jobs.launch import Ending, Place, environments, launch, most_telling, this_place
-from sgpmic.jobs.watchdog import REFUSED, TRY_AGAIN, Watchdog
-from sgpmic.jobs.workers import LocalWorkers, job_parameters, write_job
+from sgpmic.jobs.failures import REFUSED, TRY_AGAIN, Watchdog
+from sgpmic.jobs.job import Job, JobError, find_job
+from sgpmic.jobs.launch import (
+    ProcessExit,
+    Slot,
+    environments,
+    launch,
+    local_slot,
+    root_cause,
+)
+from sgpmic.jobs.workers import LocalWorkers, job_parameters, write_task
 from sgpmic.storage.checkpoints import table_fingerprint
 from sgpmic.tables.reader import TableError, read_table
+from support.processes import of_one_device
 
-SLURM = {
-    "SLURM_STEP_NUM_TASKS": "16",
-    "SLURM_PROCID": "3",
-    "SLURM_STEP_NODELIST": "gpu[017-019,30],cpu2",
-    "SLURM_JOB_ID": "4100",
-}
-MPI = {
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
-    "OMPI_COMM_WORLD_RANK": "2",
-}
 OURS = {"SGPMIC_COORDINATOR": "head:1234", "SGPMIC_PROCESSES": "2", "SGPMIC_PROCESS": "1"}
-
-
-def test_jobs_are_found() -> None:
-    assert find_job({}) == Job(0, 1)
-    assert find_job({"SLURM_NTASKS": "16", "SLURM_JOB_ID": "4100"}) == Job()  # no srun
-    assert find_job(SLURM) == Job(3, 16, "gpu017:61444")
-    assert find_job(OURS) == Job(1, 2, "head:1234")
-    assert find_job(OURS | SLURM) == Job(1, 2, "head:1234")
-    assert find_job(SLURM | {"SGPMIC_COORDINATOR": "x:1"}) == Job(3, 16, "x:1")
-    assert find_job(OURS | {"SGPMIC_PROCESSES": "1", "SGPMIC_PROCESS": "0"}).n_processes == 1
-    found = find_job(MPI)
-    assert found[:2] == (2, 4)
-    assert found.coordinator.startswith("127.0.0.1:")
+SLURM = {"SLURM_JOB_ID": "4100", "SLURM_NTASKS": "16", "SLURM_PROCID": "3"}
+STEP = SLURM | {"SLURM_STEP_NUM_TASKS": "16"}
 
 
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    ("variables", "job"),
+    [
+        ({}, Job(0, 1)),
+        (OURS, Job(1, 2, "head:1234")),
+        (OURS | STEP, Job(1, 2, "head:1234")),
+        (OURS | {"SGPMIC_PROCESSES": "1"}, Job()),
+        (SLURM, Job()),  # the shell of an allocation, without srun
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "1"}, Job()),
+        (STEP, None),  # left to JAX
+        (STEP | {"SGPMIC_COORDINATOR": "head:1234"}, None),
+        (STEP | {"SGPMIC_PROCESSES": "1"}, Job()),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, Job()),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, None),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, Job()),  # a pod of no Indexed Job
+    ],
+)
+def test_jobs_are_found(variables: dict[str, str], job: Job | None) -> None:
+    assert find_job(variables) == job
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
     [
         ({"SGPMIC_PROCESSES": "2"}, "set SGPMIC_COORDINATOR"),
         (OURS | {"SGPMIC_PROCESS": "2"}, "counted from 0"),
         (OURS | {"SGPMIC_PROCESS": "one"}, "whole numbers"),
         (OURS | {"SGPMIC_COORDINATOR": "head"}, "HOST:PORT"),
-        (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "mpirun -x SGPMIC_COORDINATOR"),
     ],
 )
-def test_jobs_that_cannot_be_joined(variables: dict[str, str], sentence: str) -> None:
-    with pytest.raises(JobError, match=sentence):
+def test_inconsistent_variables(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(JobError, match=message):
         find_job(variables)
 
 
+#: Joins a job and prints its place in it with the sum of all places, or why it cannot.
+JOIN = """
+import numpy as np
+from sgpmic import jobs
+try:
+    job = jobs.initialize()
+except jobs.JobError as error:
+    raise SystemExit(f"{error.code}: {error}")
+from sgpmic.process_group import gathered
+print(job.process, job.n_processes, int(gathered(np.array([job.process + 1])).sum()))
+"""
+
+
+def run_with(variables: list[dict[str, str]]) -> list[subprocess.CompletedProcess[str]]:
+    """Run ``JOIN`` in as many processes as there are environments."""
+    command = [sys.executable, "-c", JOIN]
+    children = [
+        subprocess.Popen(
+            command,
+            env=of_one_device() | own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for own in variables
+    ]
+    outputs = [child.communicate(timeout=120) for child in children]
+    return [
+        subprocess.CompletedProcess(command, child.returncode, *output)
+        for child, output in zip(children, outputs, strict=True)
+    ]
+
+
+def last_line(process: subprocess.CompletedProcess[str]) -> str:
+    return process.stdout.splitlines()[-1]
+
+
+def free_offset() -> int:
+    """Return a number from which JAX makes a free port: it adds 61440."""
+    for offset in np.random.RandomState().permutation(4096):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", 61440 + int(offset)))
+            return int(offset)
+    raise AssertionError("all ports are taken")
+
+
+def slurm(n_tasks: int = 2) -> list[dict[str, str]]:
+    """Return what Slurm sets for the tasks of a step on this machine."""
+    common = {
+        "SLURM_JOB_ID": str(4096 * 7 + free_offset()),
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_STEP_NUM_TASKS": str(n_tasks),
+        "SLURM_NTASKS": str(n_tasks),
+    }
+    return [common | {"SLURM_PROCID": str(n), "SLURM_LOCALID": str(n)} for n in range(n_tasks)]
+
+
+def open_mpi() -> list[dict[str, str]]:
+    """Return what mpirun of Open MPI 4 sets for two processes on this machine."""
+    common = {
+        "OMPI_MCA_orte_hnp_uri": f"{4096 * free_offset()}.0;tcp://127.0.0.1:34911",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }
+    return [
+        common | {"OMPI_COMM_WORLD_RANK": n, "OMPI_COMM_WORLD_LOCAL_RANK": n} for n in ("0", "1")
+    ]
+
+
+def at_own_address() -> list[dict[str, str]]:
+    """Return what Slurm sets, with the coordinator at a port that only we have named."""
+    coordinator = local_slot().coordinator
+    return [own | {"SGPMIC_COORDINATOR": coordinator} for own in slurm()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", [slurm, open_mpi, at_own_address])
+def test_jobs_of_schedulers_are_joined(scheduler: Callable[[], list[dict[str, str]]]) -> None:
+    done = run_with(scheduler())
+    assert [process.returncode for process in done] == [0, 0], done
+    assert [last_line(process) for process in done] == ["0 2 3", "1 2 3"]
+
+
+@pytest.mark.slow
+def test_one_task_of_a_scheduler_is_a_job_of_one() -> None:
+    """Also several steps at the same time, for which JAX would choose the same port."""
+    done = run_with(slurm(1) * 2)
+    assert [last_line(process) for process in done] == ["0 1 1"] * 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("nodes", "first"),
+    "variables",
     [
-        ("one", "one"),
-        ("a1,a2", "a1"),
-        ("node[003-007,12]", "node003"),
-        ("n[7,9],m", "n7"),
-        ("rack-[2-3]-ib,x", "rack-2-ib"),
+        # Without what JAX recognizes Open MPI by, as of Open MPI 5.
+        {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"},
+        slurm()[0] | {"SLURM_PROCID": "2"},
+        {name: value for name, value in slurm()[0].items() if name != "SLURM_PROCID"},
     ],
 )
-def test_the_first_host_of_slurm_s_list(nodes: str, first: str) -> None:
-    assert first_host(nodes) == first
+def test_jobs_of_schedulers_that_cannot_be_joined(variables: dict[str, str]) -> None:
+    (done,) = run_with([variables])
+    assert done.stderr.startswith(f"{REFUSED}: JAX cannot tell which processes belong together")
+    assert "SGPMIC_PROCESSES=1" in done.stderr
 
 
 def test_cores_are_shared_out() -> None:
-    found = environments([this_place()] * 2)
+    found = environments([local_slot()] * 2)
     assert [e["SGPMIC_PROCESS"] for e in found] == ["0", "1"]
     assert len({e["SGPMIC_COORDINATOR"] for e in found}) == 1
     cores = [set(e["SGPMIC_CORES"].split(",")) for e in found if "SGPMIC_CORES" in e]
     assert not set.intersection(*cores) if len(cores) > 1 else True
-    here, there = Place("a", [0, 1, 2, 3], "a:1"), Place("b", [4], "b:1")
+    here, there = Slot("a", [0, 1, 2, 3], "a:1"), Slot("b", [4], "b:1")
     found = environments([here, there, here])
     assert [e["SGPMIC_CORES"] for e in found] == ["0,1", "4", "2,3"]
     assert {e["SGPMIC_COORDINATOR"] for e in found} == {"a:1"}
 
 
+@pytest.mark.slow
 def test_the_launcher_ends_all_when_one_fails() -> None:
     code = "import os, sys, time\nif os.environ['SGPMIC_PROCESS'] == '1': sys.exit(7)\n"
     began = time.monotonic()
@@ -96,6 +201,7 @@ def test_the_launcher_ends_all_when_one_fails() -> None:
     assert launch([sys.executable, "-c", "pass"], 3) == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +212,12 @@ def test_nothing_is_imported_from_the_current_folder(
     monkeypatch.chdir(tmp_path)
     assert launch([sys.executable, "-c", "import grp, json, numpy"], 2) == 0
     # The worker gets as far as to refuse its settings.
-    write_job(
+    write_task(
         tmp_path / "job", SGPMIC(n_clusters=4).get_params(deep=False), rows=[np.zeros((3, 2))]
     )
-    ending = LocalWorkers().run(tmp_path / "job", {})
-    assert ending.code == REFUSED, ending
-    assert "n_clusters=4" in ending.message
+    done = LocalWorkers().run(tmp_path / "job", {})
+    assert done.code == REFUSED, done
+    assert "n_clusters=4" in done.message
     assert not (tmp_path / "imported").exists()
 
 
@@ -182,12 +288,33 @@ def test_the_watchdog_knows_how_long_rounds_take() -> None:
     assert dog.allowed == 120.0 < first
 
 
-def test_which_ending_tells_most() -> None:
-    refused, killed, lost = Ending(REFUSED, "No."), Ending(-9), Ending(TRY_AGAIN, "lost")
-    assert most_telling([lost, killed, refused]) == refused
-    assert most_telling([lost, killed, Ending(0)]) == killed
+def test_the_root_cause_of_a_failure() -> None:
+    refused, killed, lost = (
+        ProcessExit(REFUSED, "No."),
+        ProcessExit(-signal.SIGKILL),
+        ProcessExit(TRY_AGAIN, "lost"),
+    )
+    aborted = ProcessExit(-signal.SIGABRT)
+    assert root_cause([lost, killed, refused]) == refused
+    assert root_cause([lost, aborted, killed, ProcessExit(0)]) == killed
     assert str(killed) == "it was ended by signal 9"
-    assert str(Ending(1, "Traceback …\n  line\nOSError: full.")) == "OSError: full"
+    assert "does not answer" in str(aborted)
+    assert str(ProcessExit(1, "Traceback …\n  line\nOSError: full.")) == "OSError: full"
+
+
+def test_the_old_name_still_works() -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from sgpmic import jobs, parallel
+    from sgpmic.parallel.on_ray import fit_on_ray
+assert [w.category for w in caught] == [FutureWarning], caught
+assert "sgpmic.jobs" in str(caught[0].message)
+assert parallel.share is jobs.share and parallel.JobError is jobs.JobError
+assert not hasattr(parallel, "absent")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_cannot_travel_to_other_processes_is_refused() -> None:

@@ -24,6 +24,7 @@ from support.processes import of_one_device
 
 distributed: Any = pytest.importorskip("distributed", reason="Dask is not installed")
 da: Any = pytest.importorskip("dask.array", reason="Dask is not installed")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

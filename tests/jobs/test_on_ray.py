@@ -25,9 +25,12 @@ from sgpmic.jobs.workers import JobFit
 from support.processes import of_one_device
 
 ray: Any = pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/environ").exists(), reason="needs /proc to find workers"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc/self/environ").exists(), reason="needs /proc to find workers"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def child_of(out: Path, process: int) -> int | None:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
-        ours = b"sgpmic.jobs.worker" in words
+        ours = b"sgpmic.jobs.workers" in words
         ours = ours and str(out / f"process-{process}").encode() in words
         if ours and f"SGPMIC_PROCESS={process}".encode() in variables:
             return int(entry.name)

@@ -19,8 +19,8 @@ from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_r
 from sgpmic.cli.results import Fit, write_results
 from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
+from sgpmic.jobs.failures import is_loss
 from sgpmic.jobs.launch import terminated_as_interrupted
-from sgpmic.jobs.watchdog import is_loss
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:

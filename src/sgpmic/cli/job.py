@@ -19,8 +19,8 @@ from sgpmic.cli.console import console, fail
 from sgpmic.cli.options import check_device, name_device
 from sgpmic.cli.startup import prepare_process
 from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
-from sgpmic.jobs.runtime import divert_runtime_output
-from sgpmic.jobs.watchdog import REFUSED, is_loss
+from sgpmic.jobs.failures import REFUSED, is_loss
+from sgpmic.jobs.launch import divert_runtime_output
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
@@ -39,11 +39,13 @@ def join_job(processes: int, device: str) -> CommandJob:
     """
     name_device(device)
     try:
-        if processes > 1 and find_job(os.environ).n_processes == 1:
+        found = find_job(os.environ)
+        is_alone = found is not None and found.n_processes == 1
+        if processes > 1 and is_alone:
             start = "from sgpmic.cli.startup import main; main()"
             command = [sys.executable, "-P", "-c", start, *sys.argv[1:]]
             raise typer.Exit(launch(command, processes))
-        if find_job(os.environ).n_processes > 1:
+        if not is_alone:
             divert_runtime_output()
             prepare_process()  # other streams now
         job = CommandJob(initialize())

@@ -1,10 +1,10 @@
-"""Many devices and many processes, each with some of the rows.
+"""Fits in many processes: joining a job, sharing its rows, launching and supervising it.
 
-In a script that ``srun``, ``mpirun``, Kubernetes, Ray or :func:`launch` starts many times::
+In a script that ``srun``, ``mpirun``, Kubernetes or :func:`launch` starts many times::
 
     from sgpmic import EM, SGPMIC, jobs
 
-    job = jobs.initialize()  # before anything else computes
+    job = jobs.initialize()  # before anything else uses JAX
     with jobs.supervised(job.n_processes) as callbacks:
         table = jobs.read_share("big.parquet")
         model = SGPMIC(n_clusters=5, em=EM(callbacks=callbacks), random_state=0).fit(table)
@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sgpmic.jobs.failures import Watchdog, supervised, together
 from sgpmic.jobs.job import Job, JobError, find_job, initialize
 from sgpmic.jobs.launch import launch
-from sgpmic.jobs.watchdog import Watchdog, supervised, together
+
+if TYPE_CHECKING:
+    from sgpmic.process_group import SharedTable
 
 __all__ = [
     "Job",
@@ -37,11 +40,11 @@ __all__ = [
 ]
 
 
-def share(own: Any, *, devices: Sequence[Any] | None = None) -> Any:
+def share(own: Any, *, devices: Sequence[Any] | None = None) -> SharedTable:
     """Return a table for ``fit`` of which this process has the rows ``own``.
 
-    Every process of the job calls it; the table's rows are those of process 0, then those of
-    process 1, and so on, spread over all their devices.
+    Every process of the job calls it. The rows of process 0 come first, then those of process 1,
+    and so on.
 
     Parameters
     ----------
@@ -58,18 +61,17 @@ def share(own: Any, *, devices: Sequence[Any] | None = None) -> Any:
 
     from sgpmic.process_group import ProcessGroup, SharedTable
 
-    values = np.asarray(own, dtype=np.float64) if not isinstance(own, np.ndarray) else own
-    devices = jax.devices() if devices is None else devices
-    return SharedTable(values, ProcessGroup(len(values), devices))
+    values = own if isinstance(own, np.ndarray) else np.asarray(own, dtype=np.float64)
+    return SharedTable(values, ProcessGroup(len(values), devices or jax.devices()))
 
 
-def read_share(path: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Any:
-    """Read this process's part of a Parquet or ``.npy`` file; return a table for ``fit``.
+def read_share(path: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> SharedTable:
+    """Read this process's rows of a Parquet or ``.npy`` file; return a table for ``fit``.
 
     Parameters
     ----------
     path : path-like
-        A file that every process can read; each reads its own rows only.
+        A file that every process can read.
     columns : sequence of str
         The features; all columns by default.
 

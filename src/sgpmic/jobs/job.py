@@ -1,43 +1,40 @@
-"""Joining the processes of a job: which one is this, how many are there, where do they meet.
+"""Joining a job: a process's number, the number of processes, and the coordinator's address.
 
-The processes are started by something else: ``srun``, ``mpirun``, Kubernetes, Ray, Dask, or
-:mod:`sgpmic.jobs.launch` on one machine. This module finds out from the environment what it
-was, and starts JAX's own runtime. A process by itself is a job of one.
+Our own launchers pass them in environment variables. Slurm, Open MPI and Kubernetes are recognized
+by :func:`jax.distributed.initialize`. A process by itself is a job of one.
 """
 
 from __future__ import annotations
 
+import importlib
+import ipaddress
 import os
 import re
-import zlib
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
-from sgpmic.jobs.runtime import (
-    end_instead_of_aborting,
-    end_with_launcher,
-    loopback_where_possible,
-)
-from sgpmic.jobs.watchdog import REFUSED, TRY_AGAIN
+from sgpmic.jobs.failures import REFUSED, TRY_AGAIN, end_with_launcher
 
-#: Set by our own launchers and recipes, on every process.
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
+BIND = "SGPMIC_BIND"
 #: Cores for this process, such as ``0,1``.
 CORES = "SGPMIC_CORES"
 
-#: Seconds without a sign of life after which JAX gives a process up.
+#: Seconds without a heartbeat after which JAX considers a process dead.
 HEARTBEAT = 30
 
 
 class JobError(RuntimeError):
-    """A job that cannot be joined or has lost a process, in one sentence."""
+    """A job that cannot be joined, or that has lost a process."""
 
     #: The exit code of a program that ends because of it.
     code = REFUSED
 
 
 class NotMetError(JobError):
-    """The processes did not find each other, but may do so the next time."""
+    """Processes that could not connect, but may the next time."""
 
     code = TRY_AGAIN
 
@@ -48,9 +45,9 @@ class Job(NamedTuple):
     Attributes
     ----------
     process, n_processes : int
-        Which process this is, from 0, and how many there are.
+        The number of this process, from 0, and how many there are.
     coordinator : str
-        Host and port where process 0 listens; of no use to a process by itself.
+        ``HOST:PORT`` where process 0 listens; empty where JAX has found it, or nobody listens.
     """
 
     process: int = 0
@@ -58,38 +55,27 @@ class Job(NamedTuple):
     coordinator: str = ""
 
 
-def find_job(environ: Mapping[str, str]) -> Job:
-    """Return the job that the environment describes: our variables, Slurm's, or Open MPI's."""
-    coordinator = environ.get(COORDINATOR)
+def find_job(environ: Mapping[str, str]) -> Job | None:
+    """Return the job of our own environment variables, or of one process.
+
+    None stands for a job of several processes that a scheduler has started and JAX recognizes. JAX
+    is not asked about a process by itself: it would listen at a port that is the same for all steps
+    of a Slurm job, and call the Kubernetes API in any pod.
+    """
+    if environ.get(PROCESSES) == "1":
+        return Job()
     if PROCESSES in environ:
-        if coordinator is None or PROCESS not in environ:
+        if COORDINATOR not in environ or PROCESS not in environ:
             raise JobError(f"{PROCESSES} is set: set {COORDINATOR} (host:port) and {PROCESS} too.")
-        return _job(environ[PROCESS], environ[PROCESSES], coordinator)
-    # Set under srun, and not in the shell of an allocation.
-    if int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
-        if coordinator is None:
-            host = first_host(environ["SLURM_STEP_NODELIST"])
-            coordinator = f"{host}:{61440 + int(environ['SLURM_JOB_ID']) % 4096}"
-        return _job(environ["SLURM_PROCID"], environ["SLURM_STEP_NUM_TASKS"], coordinator)
-    size = environ.get("OMPI_COMM_WORLD_SIZE", "1")
-    if int(size) > 1:
-        if coordinator is None:
-            if environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") != size:
-                raise JobError(
-                    f"Under mpirun on several machines, say where to meet: mpirun -x {COORDINATOR}"
-                    "=HOST:PORT, with the machine of the first process and a free port."
-                )
-            # The number of the job, and not that of the parent process, which is another one for
-            # each process where mpirun starts a shell script.
-            name = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid", "")
-            coordinator = f"127.0.0.1:{61440 + zlib.crc32(name.encode()) % 4096}"
-        return _job(environ["OMPI_COMM_WORLD_RANK"], size, coordinator)
-    return Job()
+        return _job(environ[PROCESS], environ[PROCESSES], environ[COORDINATOR])
+    counts = {environ.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
+    is_indexed_pod = "JOB_COMPLETION_INDEX" in environ and find_spec("kubernetes") is not None
+    return None if is_indexed_pod or counts != {"1"} else Job()
 
 
-def _job(process: str, n_processes: str, coordinator: str) -> Job:
+def _job(process: object, n_processes: object, coordinator: str) -> Job:
     try:
-        job = Job(int(process), int(n_processes), coordinator)
+        job = Job(int(str(process)), int(str(n_processes)), coordinator)
     except ValueError:
         raise JobError(
             f"Process {process!r} of {n_processes!r}: both must be whole numbers."
@@ -101,15 +87,6 @@ def _job(process: str, n_processes: str, coordinator: str) -> Job:
     return job
 
 
-def first_host(nodes: str) -> str:
-    """Return the first of Slurm's list of nodes, such as ``node[003-007,12],other``."""
-    found = re.match(r"([^,\[]+)(?:\[(\w+)[^\]]*\]([^,]*))?", nodes)
-    if found is None:
-        raise JobError(f"No host in Slurm's list of nodes {nodes!r}.")
-    prefix, number, suffix = found.groups(default="")
-    return prefix + number + suffix
-
-
 def initialize(
     coordinator: str | None = None,
     n_processes: int | None = None,
@@ -117,17 +94,17 @@ def initialize(
     *,
     bind: str | None = None,
 ) -> Job:
-    """Join the other processes of the job; call it before anything computes.
+    """Join the other processes of the job; call it before anything uses JAX.
 
     Parameters
     ----------
     coordinator : str or None
-        ``HOST:PORT`` where process 0 listens. Without it all three come from the environment
-        (our own variables, Slurm, Open MPI).
+        ``HOST:PORT`` where process 0 listens. Without it all three come from our own environment
+        variables, or from JAX, which recognizes Slurm, Open MPI and Kubernetes.
     n_processes, process : int or None
     bind : str or None
-        ``HOST:PORT`` that process 0 listens on; the coordinator's address by default, never all
-        addresses of the machine.
+        ``HOST:PORT`` that process 0 binds to; the coordinator's address by default. Where JAX finds
+        that address, the default is JAX's: all addresses of the machine.
 
     Returns
     -------
@@ -136,44 +113,84 @@ def initialize(
     """
     if coordinator is None:
         job = find_job(os.environ)
+        coordinator = os.environ.get(COORDINATOR)
     else:
-        job = _job(str(process), str(n_processes), coordinator)
+        job = _job(process, n_processes, coordinator)
     end_with_launcher()
-    _pin(os.environ.get(CORES))
-    if job.n_processes == 1:
+    if CORES in os.environ and hasattr(os, "sched_setaffinity"):
+        # Threads of two processes on one core would wait for each other.
+        os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
+    if job is not None and job.n_processes == 1:
         return job
     import jax
 
     # A program that one process compiles and another takes from JAX's cache on disk was seen to
     # sum in another order, which ends the job: every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
-    end_instead_of_aborting()
-    with loopback_where_possible(job.coordinator):
-        try:
-            jax.distributed.initialize(
-                job.coordinator,
-                job.n_processes,
-                job.process,
-                coordinator_bind_address=bind or os.environ.get("SGPMIC_BIND") or job.coordinator,
-                heartbeat_timeout_seconds=HEARTBEAT,
-                initialization_timeout=300,
-            )
-        except RuntimeError as error:
-            raise NotMetError(
-                f"Process {job.process} of {job.n_processes} cannot join the others at "
-                f"{job.coordinator}: {str(error).splitlines()[0]}"
-            ) from error
-        joined = jax.process_count()  # this connects the processes with each other
-    if joined != job.n_processes:
+    with _loopback_collectives(coordinator or ""):
+        _connect(job, coordinator, bind or os.environ.get(BIND) or coordinator)
+        joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
+    if job not in (None, joined):
         # Seen with launchers that start JAX first: every process is then by itself.
         raise JobError(
-            f"JAX counts {joined} processes, not {job.n_processes}: call initialize before "
-            "anything else uses JAX."
+            f"JAX counts {joined.n_processes} processes: call initialize before anything uses JAX."
         )
-    return job
+    return joined
 
 
-def _pin(cores: str | None) -> None:
-    """Keep this process to its cores: threads of two processes on one core wait for each other."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+def _connect(job: Job | None, coordinator: str | None, bind: str | None) -> None:
+    import jax
+
+    process, n_processes = (None, None) if job is None else job[:2]
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            process,
+            cluster_detection_method=None if job is None else "deactivate",
+            coordinator_bind_address=bind,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            initialization_timeout=300,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobError(
+            f"JAX cannot tell which processes belong together ({error}). Set {COORDINATOR}, "
+            f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 if this one is by itself."
+        ) from error
+    except RuntimeError as error:
+        raise NotMetError(
+            f"This process cannot join the others at {coordinator or 'the address JAX found'}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+@contextmanager
+def _loopback_collectives(coordinator: str) -> Iterator[None]:
+    """Bind the sockets of JAX's sums to the coordinator's address if that is a loopback address.
+
+    JAX binds them to the address of the host's name and has no option for it. This replaces a
+    private function of jaxlib; where there is none, or it takes no address, JAX does as it does.
+    """
+    host = coordinator.rpartition(":")[0].strip("[]")
+    name = "make_gloo_tcp_collectives"
+    try:
+        private: Any = importlib.import_module("jaxlib._jax")
+        original = getattr(private, name)
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except (ImportError, AttributeError, ValueError):
+        is_loopback = False
+    if not is_loopback:
+        yield
+        return
+
+    def bound_to_loopback(**options: Any) -> Any:
+        try:
+            return original(**options, hostname=host)
+        except TypeError:
+            return original(**options)
+
+    setattr(private, name, bound_to_loopback)
+    try:
+        yield
+    finally:
+        setattr(private, name, original)

@@ -1,4 +1,4 @@
-"""Starting the processes of a job, and waiting for their ends.
+"""Launching the processes of a job, and waiting for their exits.
 
 :func:`launch` runs a command in several processes on one machine: for its many cores, and to try
 out what a cluster will do. Ray and Dask start theirs by way of :mod:`sgpmic.jobs.workers`.
@@ -17,179 +17,178 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-from sgpmic.jobs import job, runtime
-from sgpmic.jobs.watchdog import REFUSED, TRY_AGAIN
+from sgpmic.jobs import job
+from sgpmic.jobs.failures import LAUNCHER, REFUSED, TRY_AGAIN
 
-#: Seconds that the others have to end by themselves when one has failed.
+#: File for what the runtime prints.
+LOG = "SGPMIC_LOG"
+#: Seconds that the others have to exit by themselves when one has failed.
 PATIENCE = 10.0
 
 
-class Place(NamedTuple):
-    """Where a process of a job can run."""
+class Slot(NamedTuple):
+    """Room for one process of a job on some machine."""
 
     host: str  # an address of the machine that the others can reach
     cores: list[int]  # that may be used there; empty where the system does not say
-    coordinator: str  # HOST:PORT to meet at, if this is the place of the first process
+    coordinator: str  # HOST:PORT to meet at, if this is the slot of process 0
 
 
-def this_place(host: str = "127.0.0.1") -> Place:
-    """Return this machine as a place, by one of its addresses."""
+def local_slot(host: str = "127.0.0.1") -> Slot:
+    """Return a slot on this machine, which has the address ``host``."""
     family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
         port = int(probe.getsockname()[1])
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return Place(host, cores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return Slot(host, cores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
-def environments(places: Sequence[Place]) -> list[dict[str, str]]:
-    """Return the variables for the environment of every process of a job.
+def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
+    """Return the environment variables of every process of a job.
 
-    Processes of one machine share out its cores evenly, where there are enough. Python imports
+    The processes of a machine share its cores evenly, where there are enough. Python imports
     nothing from the current folder, where a file may have the name of a module.
     """
+    hosts = [slot.host for slot in slots]
     found = []
-    for process, place in enumerate(places):
-        beside = [other for other, it in enumerate(places) if it.host == place.host]
-        number, n, cores = beside.index(process), len(beside), place.cores
-        mine = cores[number * len(cores) // n : (number + 1) * len(cores) // n]
-        found.append(
-            {
-                job.COORDINATOR: places[0].coordinator,
-                job.PROCESSES: str(len(places)),
-                job.PROCESS: str(process),
-                **({job.CORES: ",".join(map(str, mine))} if mine else {}),
-                "PYTHONSAFEPATH": "1",
-            }
-        )
+    for process, (host, cores, _) in enumerate(slots):
+        rank, n = hosts[:process].count(host), hosts.count(host)
+        own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
+        variables = {
+            job.COORDINATOR: slots[0].coordinator,
+            job.PROCESSES: str(len(slots)),
+            job.PROCESS: str(process),
+            "PYTHONSAFEPATH": "1",
+        }
+        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 
-class Ending(NamedTuple):
-    """How a process of a job has ended."""
+class ProcessExit(NamedTuple):
+    """The exit of a process of a job."""
 
     code: int  # negative for the signal that ended it
-    message: str = ""  # the last that it wrote to its standard error
+    message: str = ""  # the end of its standard error
 
     def __str__(self) -> str:
-        """Return a sentence without its full stop."""
+        """Return a clause for a message."""
+        if self.code == -signal.SIGABRT:
+            return "it was aborted, as JAX does when another process is lost or does not answer"
         if self.code < 0:
             return f"it was ended by signal {-self.code}"
         if not self.message:
             return f"it ended with exit code {self.code}"
-        # The last line of a traceback names the error; a sentence of ours may have several lines.
+        # The last line of a traceback names the error; a message of ours may have several lines.
         lines = self.message.splitlines() if "Traceback" in self.message else [self.message]
         return " ".join(lines[-1].split()).removesuffix(".")
 
 
-def wait_for_endings(
-    looks: Sequence[Callable[[], Ending | None]], patience: float = math.inf
-) -> list[Ending]:
+def wait_for_exits(
+    polls: Sequence[Callable[[], ProcessExit | None]], patience: float = math.inf
+) -> list[ProcessExit]:
     """Wait until all processes have ended, or one has failed and the others had time to end.
 
-    For every process there is a function that returns its ending, None as long as it runs. Those
-    that did not end, in ``patience`` seconds at most, get an ending that says so.
+    Each process has a function that returns its exit, None as long as it runs. One that has not
+    ended, in ``patience`` seconds at most, gets an exit that says so.
     """
-    found: dict[int, Ending] = {}
+    found: dict[int, ProcessExit] = {}
     deadline = time.monotonic() + patience
-    while len(found) < len(looks) and time.monotonic() < deadline:
-        for process, look in enumerate(looks):
-            ending = None if process in found else look()
-            if ending is not None:
-                found[process] = ending
-                if ending.code != 0:
+    while len(found) < len(polls) and time.monotonic() < deadline:
+        for process, poll in enumerate(polls):
+            ended = None if process in found else poll()
+            if ended is not None:
+                found[process] = ended
+                if ended.code != 0:
                     # The others find out by themselves, and one of them may know more.
                     deadline = min(deadline, time.monotonic() + PATIENCE)
         time.sleep(0.05)
-    stopped = Ending(TRY_AGAIN, "it had to be stopped after another one failed")
-    return [found.get(process, stopped) for process in range(len(looks))]
+    stopped = ProcessExit(TRY_AGAIN, "it had to be stopped after another one failed")
+    return [found.get(process, stopped) for process in range(len(polls))]
 
 
-def most_telling(endings: Sequence[Ending]) -> Ending:
-    """Return the ending that says most about why a job failed.
+def root_cause(exits: Sequence[ProcessExit]) -> ProcessExit:
+    """Return the exit that explains why a job failed.
 
-    A process that refused knows why; one that was killed or broke down is the cause; the others
-    only lost it.
+    A process that refused its input knows why; one that was killed or has crashed is the cause; the
+    others only lost it.
     """
-    failed = [ending for ending in endings if ending.code != 0]
-    return min(failed, key=lambda ending: (ending.code != REFUSED, ending.code == TRY_AGAIN))
+    rank = {REFUSED: 0, -signal.SIGABRT: 2, TRY_AGAIN: 3}
+    failed = [each for each in exits if each.code != 0]
+    return min(failed, key=lambda each: rank.get(each.code, 1))
 
 
 def launch(command: Sequence[str], n_processes: int) -> int:
     """Run a command as a job of several processes on this machine; return its exit code.
 
     The first process has the screen; of the others only errors are shown. Where one fails the
-    others have a few seconds to end, and are then ended. Where this process ends, those that have
-    joined the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports
-    nothing from the current folder or from beside its script.
+    others have a few seconds to exit, and are then killed. Where this process ends, those that have
+    joined the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports nothing
+    from the current folder or from beside its script.
     """
-    descriptor, log = tempfile.mkstemp(prefix="sgpmic-", suffix=".log")
-    os.close(descriptor)
-    ours, theirs = os.pipe()[::-1]
+    with tempfile.NamedTemporaryFile(prefix="sgpmic-", suffix=".log", delete=False) as file:
+        log = Path(file.name)
+    reader, writer = os.pipe()
     children = [
         subprocess.Popen(
             command,
-            env={**os.environ, **variables, runtime.LAUNCHER: str(theirs), runtime.LOG: log},
-            stdout=None if number == 0 else subprocess.DEVNULL,
-            pass_fds=[theirs],
+            env={**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name},
+            stdout=None if process == 0 else subprocess.DEVNULL,
+            pass_fds=[reader],
         )
-        for number, variables in enumerate(environments([this_place()] * n_processes))
+        for process, variables in enumerate(environments([local_slot()] * n_processes))
     ]
-    os.close(theirs)
-    looks = [lambda child=child: _ending(child) for child in children]
+    os.close(reader)
+    polls = [partial(_poll, child) for child in children]
     try:
         with terminated_as_interrupted():
-            endings = wait_for_endings(looks)
+            exits = wait_for_exits(polls)
     except KeyboardInterrupt as request:
         if request.args:  # a terminal has told the children as well, others have not
             for child in children:
                 child.terminate()
-        wait_for_endings(looks, PATIENCE)
-        Path(log).unlink()
+        wait_for_exits(polls, PATIENCE)
+        log.unlink()
         return 130
     finally:
         for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        os.close(ours)
-    if all(ending.code == 0 for ending in endings):
-        Path(log).unlink()
-        return 0
-    return _explain(endings, Path(log))
+            child.kill()
+            child.wait()
+        os.close(writer)
+    return _explain(exits, log)
 
 
-def _ending(child: subprocess.Popen[bytes]) -> Ending | None:
+def _poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
     code = child.poll()
-    return None if code is None else Ending(code)
+    return None if code is None else ProcessExit(code)
 
 
-def _explain(endings: Sequence[Ending], log: Path) -> int:
-    """Say how a job failed, as far as its processes have not; return the exit code."""
-    spoken = max(
-        (ending.code for ending in endings if ending.code > 0 and not ending.message), default=0
-    )
-    if not spoken:
-        cause = most_telling(endings)
+def _explain(exits: Sequence[ProcessExit], log: Path) -> int:
+    """Print why a job failed, unless its processes have; return the exit code."""
+    explained = max((code for code, message in exits if code > 0 and not message), default=0)
+    failed = any(code for code, _ in exits)
+    if failed and not explained:
+        cause = root_cause(exits)
         print(
-            f"Process {endings.index(cause)} of {len(endings)} was lost: {cause}. Start the same "
+            f"Process {exits.index(cause)} of {len(exits)} was lost: {cause}. Start the same "
             "command again with --resume.",
             file=sys.stderr,
         )
-    if log.stat().st_size == 0 or spoken == REFUSED:
+    if not failed or explained == REFUSED or log.stat().st_size == 0:
         log.unlink()
     else:
         print(f"What the runtime of the processes has printed is in {log}.", file=sys.stderr)
-    return spoken or TRY_AGAIN
+    return explained or (TRY_AGAIN if failed else 0)
 
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and a polite request to end (SIGTERM, as schedulers send) leave alike."""
+    """Raise KeyboardInterrupt on SIGTERM, which schedulers send, as on Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():  # others get no signals
         yield
         return
@@ -204,3 +203,29 @@ def terminated_as_interrupted() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         signal.signal(signal.SIGINT, before_interrupt)
+
+
+def divert_runtime_output() -> None:
+    """Keep what libraries print themselves off the screen, where Python still prints.
+
+    It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
+    """
+    sys.stdout = _duplicate(sys.stdout, 1)
+    if os.environ.get(LOG):
+        sys.stderr = _duplicate(sys.stderr, 2)
+        with open(os.environ[LOG], "ab") as log:
+            os.dup2(log.fileno(), 2)
+    os.dup2(2, 1)
+
+
+def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
+    """Return a stream on a duplicate of its file descriptor, if that is the usual one."""
+    try:
+        if stream.fileno() != descriptor:
+            return stream
+    except (OSError, ValueError):
+        return stream
+    stream.flush()
+    return os.fdopen(
+        os.dup(descriptor), "w", buffering=1, encoding=stream.encoding, errors=stream.errors
+    )

@@ -1,8 +1,8 @@
-"""A fit of a Dask array or data frame, where its pieces are.
+"""Fits of a Dask array or data frame, where its chunks are.
 
-Every Dask worker that has some of the rows gets a process beside it, and the processes meet each
-other without Dask: a sum over all of them takes JAX a fraction of a millisecond, and Dask tens of
-them. Rows are only copied within their machine, and so are results.
+Every Dask worker that has some of the rows gets a process beside it, and these communicate without
+Dask: a sum over all of them takes JAX a fraction of a millisecond, and Dask tens of them. Rows and
+results are only copied within their machine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from sgpmic.jobs import workers
-from sgpmic.jobs.job import JobError
-from sgpmic.jobs.launch import Ending, this_place
+from sgpmic.jobs import JobError, workers
+from sgpmic.jobs.launch import ProcessExit, local_slot
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -64,7 +63,8 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
     array, names = _as_array(table, client)
     found = _find_rows(distributed, client, array)
     futures = _run(client, parameters, found)
-    fitted = workers.load_model(model, client.submit(attrgetter("shared"), futures[0]).result())
+    shared = client.submit(attrgetter("model", "warnings"), futures[0]).result()
+    fitted = workers.load_model(model, *shared)
     if names is not None:
         fitted.feature_names_in_ = np.array(names, dtype=object)
     by_row = (_collect(client, name, found, futures, fitted) for name in workers.BY_ROW)
@@ -123,17 +123,17 @@ _jobs: defaultdict[str, workers.LocalWorkers] = defaultdict(workers.LocalWorkers
 
 
 class _FailedError(RuntimeError):
-    """The process beside a Dask worker has failed; its arguments are those of an Ending."""
+    """The process beside a Dask worker has failed; its arguments are those of a ProcessExit."""
 
 
-def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> workers.Results:
+def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> workers.Result:
     """Run a process beside this Dask worker for the rows it has (a Dask task)."""
     with tempfile.TemporaryDirectory(prefix="sgpmic-") as folder:
-        workers.write_job(Path(folder), parameters, rows=pieces)
-        ending = _jobs[name].run(Path(folder), variables)
-        if ending.code:
-            raise _FailedError(*ending)
-        return workers.read_results(Path(folder))
+        workers.write_task(Path(folder), parameters, rows=pieces)
+        ended = _jobs[name].run(Path(folder), variables)
+        if ended.code:
+            raise _FailedError(*ended)
+        return workers.read_result(Path(folder))
 
 
 def _end_beside(name: str) -> None:
@@ -146,34 +146,34 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
 
     name = f"sgpmic-{uuid4().hex}"
     addresses = list(found)
-    present, looked = set(addresses), time.monotonic()
+    present, polled = set(addresses), time.monotonic()
     futures = []
 
-    def start(process: int, variables: dict[str, str]) -> Callable[[], Ending | None]:
+    def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
         address = addresses[process]
         pieces = [piece.future for piece in found[address]]
         # They wait for each other, so no other task should come between.
         options = {"workers": [address], "pure": False, "retries": 0, "priority": 1}
         future = client.submit(_fit_rows, name, parameters, variables, *pieces, **options)
         futures.append(future)
-        return lambda: look(future, address)
+        return lambda: poll(future, address)
 
-    def look(future: Any, address: str) -> Ending | None:
-        nonlocal present, looked
-        if time.monotonic() - looked > 2.0:
-            present, looked = set(client.nthreads()), time.monotonic()
+    def poll(future: Any, address: str) -> ProcessExit | None:
+        nonlocal present, polled
+        if time.monotonic() - polled > 2.0:
+            present, polled = set(client.nthreads()), time.monotonic()
         if future.status == "finished":
-            return Ending(0)
+            return ProcessExit(0)
         if future.status == "pending" and address in present:
             return None
         error = future.exception() if future.status == "error" else None
         if isinstance(error, _FailedError):
-            return Ending(*error.args)
-        return Ending(1, str(error or f"the Dask worker {address} was lost"))
+            return ProcessExit(*error.args)
+        return ProcessExit(1, str(error or f"the Dask worker {address} was lost"))
 
-    places = [client.run(this_place, get_address_host(a), workers=[a])[a] for a in addresses]
+    slots = [client.run(local_slot, get_address_host(a), workers=[a])[a] for a in addresses]
     try:
-        workers.run_job(places, start)
+        workers.run_job(slots, start)
     except BaseException:
         left = list(set(addresses) & set(client.nthreads()))
         client.run(_end_beside, name, workers=left, on_error="ignore")

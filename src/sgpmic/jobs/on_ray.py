@@ -1,4 +1,4 @@
-"""A fit on a Ray cluster, which places the workers, and another start when one is lost."""
+"""Fits on a Ray cluster, which places the processes and replaces those that are lost."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgpmic.jobs import workers
-from sgpmic.jobs.job import JobError
-from sgpmic.jobs.launch import PATIENCE, Ending, Place, this_place
+from sgpmic.jobs import JobError, workers
+from sgpmic.jobs.launch import PATIENCE, ProcessExit, Slot, local_slot
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -70,7 +69,10 @@ def fit_on_ray(
     JobError
         When the cluster cannot place the workers, or the fit has failed too often.
     """
-    ray = _import_ray()
+    try:
+        import ray.exceptions  # without Ray, a folder named ray passes for the package
+    except ImportError as error:
+        raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error
     if n_workers < 1 or max_failures < 0:
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
@@ -83,9 +85,9 @@ def fit_on_ray(
     if not ray.is_initialized():
         ray.init()
     for failures in range(max_failures + 1):
-        with _placed(ray, n_workers, resources_per_worker, placement_timeout) as actors:
+        with _actors(ray, n_workers, resources_per_worker, placement_timeout) as actors:
             for own in folders:
-                workers.write_job(own, parameters, table=path, columns=columns)
+                workers.write_task(own, parameters, table=path, columns=columns)
             try:
                 _run(ray, actors, folders)
                 break
@@ -104,19 +106,11 @@ def fit_on_ray(
     return _collect(model, folder, folders)
 
 
-def _import_ray() -> Any:
-    try:
-        import ray.exceptions  # without Ray, a folder named ray passes for the package
-    except ImportError as error:
-        raise ImportError("fit_on_ray needs Ray: pip install 'sgpmic[ray]'.") from error
-    return ray
-
-
 @contextmanager
-def _placed(
+def _actors(
     ray: Any, n_workers: int, resources: Mapping[str, float] | None, timeout: float
 ) -> Iterator[list[Any]]:
-    """Give an actor for each worker; end all of them, and their processes, afterwards."""
+    """Yield an actor for each worker; end all of them, and their processes, afterwards."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     resources = dict(resources or {"CPU": 1})
@@ -130,17 +124,17 @@ def _placed(
                 f"{timeout:g} seconds: ask for fewer, or add machines."
             )
         others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU", "memory")}
-        kind = ray.remote(
+        actor_class = ray.remote(
             max_restarts=0,
             max_concurrency=2,  # one to wait for the process, one to end it
             num_cpus=resources.get("CPU", 0),
             num_gpus=resources.get("GPU", 0),
             memory=resources.get("memory"),
             resources=others or None,
-        )(_Worker)
+        )(_Actor)
         for bundle in range(n_workers):
-            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
-            actors.append(kind.options(scheduling_strategy=place).remote())
+            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+            actors.append(actor_class.options(scheduling_strategy=where).remote())
         yield actors
     finally:
         # Before Ray ends the actors, so that no process can still write then.
@@ -152,48 +146,47 @@ def _placed(
         ray.util.remove_placement_group(group)
 
 
-class _Worker(workers.LocalWorkers):
-    """What Ray runs for each process: an actor that has the process for a child."""
+class _Actor(workers.LocalWorkers):
+    """A Ray actor that has a process of the job for a child."""
 
-    def place(self) -> Place:
-        """Return where this is."""
+    def slot(self) -> Slot:
         import ray
 
-        return this_place(ray.util.get_node_ip_address())
+        return local_slot(ray.util.get_node_ip_address())
 
 
 def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
     """Run a process beside each actor."""
 
-    def start(process: int, variables: dict[str, str]) -> Callable[[], Ending | None]:
+    def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
         run = actors[process].run.remote(folders[process], variables, shown=process == 0)
 
-        def look() -> Ending | None:
+        def poll() -> ProcessExit | None:
             done, _ = ray.wait([run], timeout=0)
             try:
                 return ray.get(run) if done else None
             except ray.exceptions.RayError as error:
-                return Ending(1, f"Ray has lost its worker ({type(error).__name__})")
+                return ProcessExit(1, f"Ray has lost its worker ({type(error).__name__})")
 
-        return look
+        return poll
 
     try:
-        places = ray.get([actor.place.remote() for actor in actors])
+        slots = ray.get([actor.slot.remote() for actor in actors])
     except ray.exceptions.RayError as error:
         raise JobError(f"Ray has lost a worker ({type(error).__name__}).") from error
-    workers.run_job(places, start)
+    workers.run_job(slots, start)
 
 
 def _collect(model: SGPMIC, folder: Path, folders: list[Path]) -> workers.JobFit:
-    """Return what the processes have left."""
+    """Return the results that the processes have left."""
     try:
-        results = [workers.read_results(own) for own in folders]
+        results = [workers.read_result(own) for own in folders]
     except FileNotFoundError:
         raise JobError(
             f"The fit has ended, but its results are not in {folder} on this machine: name a "
             "folder that all machines share."
         ) from None
-    fitted = workers.load_model(model, results[0].shared)
+    fitted = workers.load_model(model, results[0].model, results[0].warnings)
     fitted.save(folder / workers.MODEL)
     by_row = (np.concatenate([getattr(own, name) for own in results]) for name in workers.BY_ROW)
     return workers.JobFit(fitted, *by_row)

@@ -1,19 +1,15 @@
-"""Jobs whose processes something else places on machines: Ray, Dask.
+"""Processes of a job that Ray or Dask has placed: what they do, and how they are run.
 
-What one process of a job has to do is a folder (:func:`write_job`). ``python -m
-sgpmic.jobs.worker FOLDER`` does it and leaves the results there (:func:`read_results`). It is a
-process of its own because JAX can join a job only once in the life of a process, and because its
-runtime may end the process in which it loses another one.
-
-Ray and Dask choose the places, start :class:`LocalWorkers` there, and notice when one is lost; the
-rest is here.
+The task of a process is a folder (:func:`write_task`). ``python -m sgpmic.jobs.workers FOLDER``
+does it and leaves the results there (:func:`read_result`). It is a process of its own because JAX
+can join a job only once in the life of a process, and may abort the one that loses another.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,16 +21,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sgpmic.jobs.job import JobError
-from sgpmic.jobs.launch import Ending, Place, environments, most_telling, wait_for_endings
-from sgpmic.jobs.runtime import LOG
-from sgpmic.jobs.watchdog import REFUSED
+from sgpmic import jobs
+from sgpmic.jobs.failures import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
+from sgpmic.jobs.launch import (
+    LOG,
+    ProcessExit,
+    Slot,
+    divert_runtime_output,
+    environments,
+    root_cause,
+    wait_for_exits,
+)
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
+    from sgpmic.process_group import SharedTable
 
-#: The files in the folder of a process: what it reads, and what it leaves.
-SETTINGS, JOB, ROWS = "settings.sgpmic", "job.json", "rows.npy"
+# The files in the folder of a process: what it reads, and what it leaves.
+SETTINGS, TASK, ROWS = "settings.sgpmic", "task.json", "rows.npy"
 MODEL, WARNINGS = "model.sgpmic", "warnings.json"
 BY_ROW = ("labels", "memberships", "embedding")
 
@@ -60,29 +64,28 @@ class JobFit(NamedTuple):
 
 
 def job_parameters(model: SGPMIC) -> dict[str, Any]:
-    """Return an estimator's parameters for :func:`write_job`, or raise for those without use.
+    """Return an estimator's parameters for :func:`write_task`; raise for those it cannot write.
 
     A RandomState is asked for a seed, and a relative path means what it means here.
     """
     model.check_settings()
     parameters: dict[str, Any] = model.get_params(deep=False)
-    start, em, computation = model.start, model.em, model.computation
     for name in ("embedding", "memberships"):
-        if not isinstance(getattr(start, name), str):
+        if not isinstance(getattr(model.start, name), str):
             raise ValueError(
                 f"A fit in several processes takes start__{name} by its name only, not as an array."
             )
-    if em.callbacks:
+    if model.em.callbacks:
         raise ValueError("Callbacks cannot follow a fit into other processes: leave them out.")
     if isinstance(model.random_state, np.random.RandomState):
         parameters["random_state"] = int(model.random_state.randint(2**31 - 1))
-    if computation.checkpoint is not None:
-        checkpoint = os.path.abspath(computation.checkpoint)
-        parameters["computation"] = replace(computation, checkpoint=checkpoint)
+    if model.computation.checkpoint is not None:
+        checkpoint = os.path.abspath(model.computation.checkpoint)
+        parameters["computation"] = replace(model.computation, checkpoint=checkpoint)
     return parameters
 
 
-def write_job(
+def write_task(
     folder: Path,
     parameters: Mapping[str, Any],
     *,
@@ -90,7 +93,7 @@ def write_job(
     columns: Sequence[str] = (),
     rows: Sequence[np.ndarray] = (),
 ) -> None:
-    """Write what one process of a job has to do into a folder of its own.
+    """Write the task of one process into a folder of its own.
 
     It reads its share of a file, ``table``, of which ``columns`` are the features (all by default).
     Without a file, ``rows`` are pieces of its rows; it then removes the folder if its parent is
@@ -101,13 +104,13 @@ def write_job(
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder / SETTINGS, parameters)
     computation = parameters["computation"]
-    job = {
+    task = {
         "table": table,
         "columns": list(columns),
         "checkpoint": computation.checkpoint,
         "device": computation.device,
     }
-    (folder / JOB).write_text(json.dumps(job))
+    (folder / TASK).write_text(json.dumps(task))
     if table is None:
         shape = (sum(map(len, rows)), rows[0].shape[1])
         values = np.lib.format.open_memmap(folder / ROWS, "w+", np.float64, shape)
@@ -115,36 +118,35 @@ def write_job(
         values.flush()
 
 
-class Results(NamedTuple):
-    """What one process of a job has left."""
+class Result(NamedTuple):
+    """The result of one process: arrays of its own rows, and from process 0 also the model file."""
 
-    labels: np.ndarray  # of its own rows, as the next two
+    labels: np.ndarray
     memberships: np.ndarray
     embedding: np.ndarray
-    #: What all processes have in common, from the first one: the model file, and the category and
-    #: message of every warning of the package. Others leave nothing.
-    shared: tuple[bytes, list[list[str]]]
+    model: bytes
+    warnings: list[tuple[str, str]]  # category and message
 
 
-def read_results(folder: Path) -> Results:
-    """Return the results that a process has left in its folder."""
-    shared: tuple[bytes, list[list[str]]] = (b"", [])
-    if (folder / MODEL).exists():
-        shared = ((folder / MODEL).read_bytes(), json.loads((folder / WARNINGS).read_text()))
+def read_result(folder: Path) -> Result:
+    """Return the result that a process has left in its folder."""
     labels, memberships, embedding = (np.load(folder / f"{name}.npy") for name in BY_ROW)
-    return Results(labels, memberships, embedding, shared)
+    is_first = (folder / MODEL).exists()
+    model = (folder / MODEL).read_bytes() if is_first else b""
+    said = json.loads((folder / WARNINGS).read_text()) if is_first else []
+    return Result(labels, memberships, embedding, model, said)
 
 
-def load_model(model: SGPMIC, shared: tuple[bytes, list[list[str]]]) -> SGPMIC:
-    """Return the fitted model of a job's :class:`Results`; warn of what it has warned of."""
+def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> SGPMIC:
+    """Return the fitted model of process 0's :class:`Result`, and repeat its warnings."""
     from sgpmic import exceptions
 
-    for name, message in shared[1]:
+    for name, message in said:
         category = getattr(exceptions, name, exceptions.SGPMICWarning)
         warnings.warn(message, category, stacklevel=3)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / MODEL
-        path.write_bytes(shared[0])
+        path.write_bytes(file)
         return type(model).load(path)
 
 
@@ -152,60 +154,123 @@ class LocalWorkers:
     """The processes of a job beside a Ray actor or a Dask worker; they end with it."""
 
     def __init__(self) -> None:
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[str]] = []
         self._ended = False
 
-    def run(self, folder: Path, variables: Mapping[str, str], *, shown: bool = False) -> Ending:
-        """Run the job in a folder to its end, with more variables in its environment.
+    def run(
+        self, folder: Path, variables: Mapping[str, str], *, shown: bool = False
+    ) -> ProcessExit:
+        """Do the task in a folder in a process with these environment variables.
 
         ``shown`` says whether its output is shown where that of this process is.
         """
         log = folder / "runtime.log"
         log.touch()
-        with tempfile.TemporaryFile() as errors:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "sgpmic.jobs.worker", str(folder)],
-                # XLA logs what no user can act on.
-                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **variables, LOG: str(log)},
-                # Nothing is ever written to it: it closes when this process ends.
-                stdin=subprocess.PIPE,
-                stdout=None if shown else subprocess.DEVNULL,
-                stderr=errors,
-            )
-            self._children.append(child)
-            if self._ended:
-                child.kill()
-            code = child.wait()
-            errors.seek(max(errors.seek(0, os.SEEK_END) - _LONGEST_MESSAGE, 0))
-            return Ending(code, errors.read().decode(errors="replace").strip())
+        # XLA logs what no user can act on. Standard input closes when this process ends.
+        extra = {**variables, LOG: str(log), LAUNCHER: "0"}
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(folder)],
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **extra},
+            stdin=subprocess.PIPE,
+            stdout=None if shown else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._children.append(child)
+        if self._ended:
+            child.kill()
+        assert child.stderr is not None
+        message = child.stderr.read().strip()[-_LONGEST_MESSAGE:]
+        return ProcessExit(child.wait(), message)
 
     def end(self) -> None:
-        """End all of them now, and those that are still to come as soon as they start."""
+        """Kill all of them now, and those that are still to come as soon as they start."""
         self._ended = True
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
+            child.kill()
             child.wait()
 
 
 def run_job(
-    places: Sequence[Place],
-    start: Callable[[int, dict[str, str]], Callable[[], Ending | None]],
+    slots: Sequence[Slot],
+    start: Callable[[int, dict[str, str]], Callable[[], ProcessExit | None]],
 ) -> None:
-    """Run a job to its end; one process at each place.
+    """Run a job to its end, one process in each slot.
 
-    Given the number of a process and the variables for its environment, ``start`` starts it and
-    returns what tells its ending, None as long as it runs. A ValueError says that a process refused
-    what it was given, a JobError that one was lost or failed otherwise; others may still run.
+    Given the number of a process and its environment variables, ``start`` starts it and returns a
+    function that returns its exit, None as long as it runs. A ValueError says that a process
+    refused its input, a JobError that one was lost or failed otherwise; others may still run.
     """
-    variables = environments(places)
-    endings = wait_for_endings([start(process, mine) for process, mine in enumerate(variables)])
-    if all(ending.code == 0 for ending in endings):
+    variables = environments(slots)
+    exits = wait_for_exits([start(process, own) for process, own in enumerate(variables)])
+    if all(code == 0 for code, _ in exits):
         return
-    cause = most_telling(endings)
+    cause = root_cause(exits)
     if cause.code == REFUSED:
         raise ValueError(cause.message)
-    process = endings.index(cause)
-    raise JobError(
-        f"Process {process} of {len(places)}, on {places[process].host}, has failed: {cause}."
+    process = exits.index(cause)
+    raise jobs.JobError(
+        f"Process {process} of {len(slots)}, on {slots[process].host}, has failed: {cause}."
     )
+
+
+def main(folder: Path) -> None:
+    """Do the task in a folder, as one process of a job."""
+
+    def remove_rows() -> None:
+        if (folder / ROWS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    divert_runtime_output()
+    end_with_launcher(remove_rows)
+    try:
+        job = jobs.initialize()
+    except jobs.JobError as error:
+        end_process(str(error), error.code)
+    with jobs.supervised(job.n_processes) as callbacks:
+        try:
+            table = _fit(folder, job, callbacks)
+        except (ValueError, TypeError) as error:
+            if is_loss(error):
+                raise
+            end_process(str(error), REFUSED)
+        table.group.wait("results are written")
+
+
+def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]]) -> SharedTable:
+    """Fit the rows of this process, and leave the results in the folder."""
+    from sgpmic import SGPMIC
+    from sgpmic.exceptions import collected_warnings
+    from sgpmic.storage.settings_file import read_settings
+    from sgpmic.tables.reader import read_table
+
+    task = json.loads((folder / TASK).read_text())
+    model = SGPMIC(**read_settings(folder / SETTINGS))
+    model.set_params(
+        computation__checkpoint=task["checkpoint"],
+        computation__device=task["device"],
+        em__callbacks=callbacks,
+    )
+    names: tuple[str, ...] = ()
+    if task["table"] is None:
+        values = np.load(folder / ROWS, mmap_mode="r")
+    else:
+        data = read_table(task["table"], columns=task["columns"], share=job[:2])
+        values, names = data.values, () if task["table"].endswith(".npy") else data.names
+    table = jobs.share(values)
+    with collected_warnings() as said:
+        model.fit(table)
+    for name in BY_ROW:
+        np.save(folder / f"{name}.npy", getattr(model, f"{name}_"))
+    if job.process == 0:
+        pairs = [(warning.category.__name__, str(warning.message)) for warning in said]
+        (folder / WARNINGS).write_text(json.dumps(pairs))
+        if names:
+            model.feature_names_in_ = np.array(names, dtype=object)
+        model.save(folder / MODEL)
+    return table
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,8 +1,8 @@
-"""Ending a job that cannot continue: a process was lost, or is alive and stuck.
+"""Exit of a process whose job cannot continue, because another one is lost or stuck.
 
 Processes of a job wait for each other in every sum. When one is killed the others' sums fail at
-once; when one is alive but does nothing, nothing ever fails. Recovery is the same for both: end,
-and resume from the checkpoint.
+once; when one is stuck, nothing ever fails. Recovery is the same: exit, and resume from the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import NoReturn, Self
 
-#: Exit code of a process that cannot use what it was given: trying again is of no use.
+#: Exit code of a process that cannot use its input: another try is of no use.
 REFUSED = 2
-#: Exit code of a process that ended because another one is lost: worth trying again.
+#: Exit code of a process that has lost another one: worth another try.
 TRY_AGAIN = 75
 
-#: The variable for the seconds that a round may take before a process counts as stuck; many times
-#: the longest round so far by default.
+#: Seconds that a round may take; by default many times the longest round so far.
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
+#: File descriptor of a pipe that closes when the launcher ends.
+LAUNCHER = "SGPMIC_LAUNCHER"
 
-#: Longer than the start, with its compilation, of any job.
+#: Longer than the start of any job, with its compilation.
 FIRST_ROUND = 1800.0
 #: A round may take this many times as long as the longest so far, and at least SHORTEST seconds.
 FACTOR, SHORTEST = 20.0, 120.0
 
 
 def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
-    """End now, without waiting for anybody: the runtime's own end waits for all processes."""
+    """Exit at once: the runtime's own shutdown waits for all processes."""
     if message:
         print(message, file=sys.stderr)
     sys.stderr.flush()
@@ -41,8 +42,25 @@ def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
     os._exit(code)
 
 
+def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
+    """Let this process exit when the one that launched it does, in whatever way."""
+    pipe = os.environ.pop(LAUNCHER, None)
+    if pipe is None:
+        return
+
+    def wait() -> None:
+        # Nothing is ever written to it. Not sys.stdin: a thread that waits with its lock held
+        # breaks the end of the interpreter.
+        while os.read(int(pipe), 1):
+            pass
+        clean_up()
+        end_process("The program that started this process is gone; it ends as well.")
+
+    threading.Thread(target=wait, name="launcher", daemon=True).start()
+
+
 class Watchdog:
-    """Ends the process when no round has ended for much longer than rounds take.
+    """Context manager that ends the process when a round takes much longer than those before.
 
     Parameters
     ----------
@@ -50,7 +68,7 @@ class Watchdog:
         Seconds that a round may take. None for many times the longest so far, with half an hour
         for the first, which compiles.
     end : callable
-        Called with a sentence when time is up.
+        Called with a message when time is up.
     """
 
     def __init__(
@@ -62,10 +80,9 @@ class Watchdog:
         self._last = time.monotonic()
         self._rounds = 0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def beat(self, progress: object = None) -> None:
-        """Say that a round has ended; a callback for ``fit``."""
+        """Note the end of a round; a callback for ``fit``."""
         now = time.monotonic()
         if self._rounds:  # the first one compiles, which says nothing about the others
             self._longest = max(self._longest, now - self._last)
@@ -76,9 +93,7 @@ class Watchdog:
         """Seconds that the present round may take."""
         if self._limit is not None:
             return self._limit
-        if self._rounds < 2:
-            return FIRST_ROUND
-        return max(SHORTEST, FACTOR * self._longest)
+        return FIRST_ROUND if self._rounds < 2 else max(SHORTEST, FACTOR * self._longest)
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self.allowed / 4)):
@@ -92,7 +107,7 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         self._last = time.monotonic()
-        self._thread.start()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,7 +123,7 @@ def is_loss(error: BaseException) -> bool:
 
     Its class depends on where the loss is noticed; a plain ValueError was seen too.
     """
-    jax = sys.modules.get("jax")  # whoever has not imported it has no error of its
+    jax = sys.modules.get("jax")  # not imported: no error of JAX's
     if jax is not None and isinstance(error, jax.errors.JaxRuntimeError):
         return True
     return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
@@ -116,12 +131,12 @@ def is_loss(error: BaseException) -> bool:
 
 @contextmanager
 def together(n_processes: int) -> Iterator[None]:
-    """Let a failure inside end this process at once, so that the others find out in seconds.
+    """Exit at once on any exception, so that the other processes find out in seconds.
 
     Parameters
     ----------
     n_processes : int
-        Where there is only one, errors leave as usual.
+        Where there is only one, exceptions propagate as usual.
     """
     if n_processes == 1:
         yield
@@ -137,7 +152,6 @@ def together(n_processes: int) -> Iterator[None]:
                 "A process of the job was lost, and the others cannot continue without it "
                 f"({first_line}). Start the same command again with --resume."
             )
-        # Whatever it is, leaving as usual would wait for processes that wait for this one.
         code = getattr(error, "exit_code", getattr(error, "code", None))
         if code is None:
             traceback.print_exc()
@@ -146,7 +160,7 @@ def together(n_processes: int) -> Iterator[None]:
 
 @contextmanager
 def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
-    """Let this process end where a fit inside fails, or another process is lost or stuck.
+    """Exit when a fit inside fails, or when another process is lost or stuck.
 
     Parameters
     ----------
@@ -155,13 +169,12 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     Yields
     ------
     callbacks : list of callables
-        For the fit: they tell a :class:`Watchdog` that a round has ended. Where there is only
-        one process, nobody waits for it, and there is none.
+        For the fit: they tell a :class:`Watchdog` that a round has ended. None where there is only
+        one process.
     """
-    with ExitStack() as stack:
-        stack.enter_context(together(n_processes))
-        if n_processes == 1:
-            yield []
-            return
-        limit = os.environ.get(STUCK_AFTER)
-        yield [stack.enter_context(Watchdog(float(limit) if limit else None)).beat]
+    if n_processes == 1:
+        yield []
+        return
+    limit = os.environ.get(STUCK_AFTER)
+    with together(n_processes), Watchdog(float(limit) if limit else None) as watchdog:
+        yield [watchdog.beat]

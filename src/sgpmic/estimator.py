@@ -36,7 +36,7 @@ from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preparation.sparse import dense_rows, fit_reduction
-from sgpmic.learning.preparation.units import SCALES
+from sgpmic.learning.preparation.scaling import SCALES
 from sgpmic.learning.result import Result
 from sgpmic.learning.run import run
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
@@ -89,10 +89,10 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     n_inducing : int, default=50
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
-        How features are brought to one unit, after they are centred: every feature is divided by
+        How features are brought to one unit, after they are centerd: every feature is divided by
         its own standard deviation, all are divided by one number, or none is. 'auto' divides all
         by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.units` has
+        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.scaling` has
         the rule, ``units_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
@@ -148,7 +148,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         'probability' of every number of 'candidates'.
     committee_ : list of dict
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
-        (all add up to 1), 'cut' (the share of a row's neighbours that it puts into another
+        (all add up to 1), 'cut' (the share of a row's neighbors that it puts into another
         cluster) and 'agreement' (adjusted Rand index with the labels that the committee arrived
         at). Empty without a committee.
     n_iter_ : int
@@ -166,8 +166,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Inducing points in the latent space.
     beta_ : float
         Noise precision, for features divided by their scales.
-    units_ : Units
-        How features were centred and scaled: a tuple with the fields ``offset`` and ``scale``,
+    units_ : Scaler
+        How features were centerd and scaled: a tuple with the fields ``offset`` and ``scale``,
         both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
     encoder_ : TableEncoder or None
         What turns rows of a user's table into features, in every method that takes rows: of models
@@ -256,8 +256,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ) -> Self:
         """Return an estimator with every choice as in the paper.
 
-        A Gaussian process for each cluster, ISOMAP with 12 neighbours and fuzzy c-means as start,
-        random inducing points, scaled conjugate gradients, no prior, data centred but not
+        A Gaussian process for each cluster, ISOMAP with 12 neighbors and fuzzy c-means as start,
+        random inducing points, scaled conjugate gradients, no prior, data centerd but not
         scaled, a fixed number of rounds. What the paper leaves open (number of rounds and steps,
         how often the E-step is repeated, the shape of the covariances) is one setting for all
         data sets; ``docs/as-published.md`` says how it was found.
@@ -423,7 +423,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
         self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S, result.spread)
+        self._keep_predictor(result.predictor, result.X, result.S, result.x_std)
         learned = result.learned
         self.committee_ = result.committee_listing()
         support, number, dimensions = result.structure

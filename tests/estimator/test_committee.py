@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.preparation.arrangement import AS_GIVEN
+from sgpmic.learning.preparation.canonical_order import AS_GIVEN
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]

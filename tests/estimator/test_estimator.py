@@ -165,7 +165,7 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
     side = np.linspace(-4.0, 4.0, 400)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     for y in table[[3, 25, 47]] + 0.05:
-        row = np.broadcast_to(units.reduce(y), (len(grid), 4))
+        row = np.broadcast_to(units.transform(y), (len(grid), 4))
         with numerics():
             joint = of_grid(posterior, grid, row)
         integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)

@@ -17,7 +17,7 @@ from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Committee
 from sgpmic._runtime import numerics
-from sgpmic.model.bound import factorise_all, sums
+from sgpmic.model.bound import factorize_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
 from sgpmic.model.rows import Rows, make_rows
 
@@ -33,14 +33,14 @@ def few_shapes() -> None:
 def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
     model = SGPMIC(3, mapping=mapping).set_params(**QUICK).fit(table)
     predictor: Any = model._predictor
-    Y, posterior = predictor.units.reduce(table), predictor.posterior
+    Y, posterior = predictor.units.transform(table), predictor.posterior
     S = predictor.S if mapping == "per_cluster" else np.ones((len(Y), 1))
 
     @jax.jit
     def posterior_of(weights: Any, rows: Rows) -> Any:
         mappings = jax.tree.map(jnp.asarray, posterior.mappings)
         phi, psi = sums(mappings, jnp.asarray(predictor.X), weights, rows)
-        factors = factorise_all(mappings, phi, psi, predictor.jitter)
+        factors = factorize_all(mappings, phi, psi, predictor.jitter)
         return make_posterior(mappings, factors, posterior.mixture, rows)
 
     with numerics():

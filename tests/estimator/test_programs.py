@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from sgpmic import EM, SGPMIC
 from sgpmic._programs import compiled, folder, traces
 from sgpmic.kernels import RBF
-from sgpmic.learning.em import Parameters, em_round
+from sgpmic.learning.em import Parameters, em_iteration
 from sgpmic.learning.prediction import projection
 
 QUICK = {
@@ -42,14 +42,14 @@ def digits(n_rows: int) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore")
 def test_few_programs_for_many_shapes() -> None:
     """For k = 2…10 and N = 100…1000 on one table; predictions of any number of rows."""
-    em_round.clear_cache()
+    em_iteration.clear_cache()
     for n_clusters, n_rows in zip(
         range(2, 11), [100, 150, 256, 257, 400, 505, 700, 999, 1000], strict=True
     ):
         model = SGPMIC(n_clusters, **QUICK).fit(digits(n_rows))
         assert model.memberships_.shape == (n_rows, n_clusters)
         assert model.covariances_.shape == (n_clusters, 2, 2)
-    assert len(em_round) <= 4
+    assert len(em_iteration) <= 4
     projection._project_block.clear_cache()
     projection._peaks.clear_cache()
     for n_rows in (1, 7, 128, 300):

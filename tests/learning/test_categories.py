@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sgpmic import SGPMIC
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.preparation.categories import committee_view, find_categories
-from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 
@@ -55,9 +55,9 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
-    units = measure_units(Y, group, "auto")
+    units = fit_scaler(Y, group, "auto")
     view = committee_view(Y, Y, units, group)
-    return view.has_categories, view.units.reduce(view.rows)
+    return view.has_categories, view.units.transform(view.rows)
 
 
 def test_factors_are_few_and_hold_what_columns_have_in_common() -> None:

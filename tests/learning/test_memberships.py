@@ -70,7 +70,7 @@ def test_the_result_solves_the_textbook_equations(fuzzifier: float) -> None:
     power = 2.0 / (fuzzifier - 1.0)
     objective = 0.0
     for i, x in enumerate(X):
-        distances = [np.linalg.norm(x - centre) for centre in v]
+        distances = [np.linalg.norm(x - center) for center in v]
         for j in range(3):
             expected = 1.0 / sum((distances[j] / d) ** power for d in distances)
             assert u[i, j] == pytest.approx(expected, abs=1e-8)
@@ -90,8 +90,8 @@ def test_one_cluster_is_the_mean_and_the_total_sum_of_squares() -> None:
     assert found.objective == pytest.approx(30 * X.var(axis=0).sum())
 
 
-def test_rows_on_centres_belong_to_them_alone() -> None:
-    """Two places and two clusters: the centres sit on the places and nothing is shared."""
+def test_rows_on_centers_belong_to_them_alone() -> None:
+    """Two places and two clusters: the centers sit on the places and nothing is shared."""
     X = np.array([[0.0, 0.0]] * 3 + [[3.0, 4.0]] * 2)
     found = fuzzy_c_means(X, 2, random_state=rng())
     order = np.argsort(found.centers[:, 0])
@@ -100,18 +100,18 @@ def test_rows_on_centres_belong_to_them_alone() -> None:
     assert found.objective == 0.0
 
 
-def test_a_single_row_is_shared_equally_by_coinciding_centres() -> None:
+def test_a_single_row_is_shared_equally_by_coinciding_centers() -> None:
     found = fuzzy_c_means(np.array([[2.0]]), 4, random_state=rng())
     np.testing.assert_array_equal(found.memberships, [[0.25] * 4])
 
 
 def test_symmetric_case_by_hand() -> None:
-    """Points -3, -1, 1, 3 split symmetrically, so the centres are opposite numbers."""
+    """Points -3, -1, 1, 3 split symmetrically, so the centers are opposite numbers."""
     x = np.array([-3.0, -1.0, 1.0, 3.0])
     found = fuzzy_c_means(x[:, None], 2, tol=1e-12, random_state=rng())
     c = np.sort(found.centers[:, 0])
     assert c[0] == pytest.approx(-c[1])
-    # The positive centre solves c = sum(u^2 x) / sum(u^2) with u = (x + c)^2 / (2 (x^2 + c^2)).
+    # The positive center solves c = sum(u^2 x) / sum(u^2) with u = (x + c)^2 / (2 (x^2 + c^2)).
     low, high = 1.5, 3.0
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -142,7 +142,7 @@ def test_position_and_unit_of_the_points_do_not_matter() -> None:
     assert shifted.objective == pytest.approx(plain.objective, rel=1e-6)
 
 
-def test_a_centre_without_any_weight_stays_where_it_is() -> None:
+def test_a_center_without_any_weight_stays_where_it_is() -> None:
     points, centers = np.array([[0.0], [1.0]]), np.array([[0.4], [1e100]])
     found = _fuzzy_iterations(points, centers, fuzzifier=1.5, max_iter=5, tol=1e-6)
     np.testing.assert_array_equal(found.centers, [[0.5], [1e100]])
@@ -260,7 +260,7 @@ def test_fuzzy_memberships_are_always_proper(
     )
     np.testing.assert_allclose(found.memberships.sum(axis=1), 1.0, rtol=1e-12)
     assert np.all(found.memberships >= 0.0)
-    # Centres are weighted means, so they cannot leave the box around the rows.
+    # Centers are weighted means, so they cannot leave the box around the rows.
     slack = 1e-9 * (1.0 + np.abs(X).max())
     assert np.all(found.centers >= X.min(axis=0) - slack)
     assert np.all(found.centers <= X.max(axis=0) + slack)

@@ -23,7 +23,7 @@ def test_places_and_weights(monkeypatch: pytest.MonkeyPatch, offset: float) -> N
     np.testing.assert_allclose(weights, inverse / inverse.sum(axis=1, keepdims=True), rtol=1e-6)
 
 
-def test_a_row_of_the_sample_is_its_own_neighbour() -> None:
+def test_a_row_of_the_sample_is_its_own_neighbor() -> None:
     sample = np.random.default_rng(1).normal(size=(30, 3))
     places, weights = weights_of_nearest(sample, sample, 5)
     np.testing.assert_array_equal(places[:, 0], np.arange(30))

@@ -13,10 +13,10 @@ from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.em import (
     Limits,
     Options,
-    RoundInfo,
+    IterationInfo,
     StartArrays,
     State,
-    em_round,
+    em_iteration,
     first_state,
     last_e_step,
 )
@@ -102,7 +102,7 @@ def objective(problem: dense.Problem, state: State) -> float:
     return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
 
 
-def assert_sound(state: State, info: RoundInfo, chosen: Options) -> None:
+def assert_sound(state: State, info: IterationInfo, chosen: Options) -> None:
     X = np.asarray(state.parameters.X)[: SIZES.N]
     S = np.asarray(state.S)[: SIZES.N]
     np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-12)
@@ -123,7 +123,7 @@ def assert_sound(state: State, info: RoundInfo, chosen: Options) -> None:
 
 
 def compilations() -> int:
-    programs: Any = em_round  # declared as the function that it compiles
+    programs: Any = em_iteration  # declared as the function that it compiles
     return len(programs)
 
 
@@ -136,7 +136,7 @@ def test_no_round_lowers_the_objective(case: str) -> None:
         rows = our_problem(problem, BLOCK).rows
         last = first = objective(problem, state)
         for _ in range(ROUNDS):
-            state, info = em_round(state, rows, LIMITS, chosen)
+            state, info = em_iteration(state, rows, LIMITS, chosen)
             reached = objective(problem, state)
             slack = 1e-8 * (1.0 + abs(reached))
             assert float(info.bound) == pytest.approx(reached, rel=1e-7)
@@ -154,7 +154,7 @@ def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
     raised = 1e-3
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    new, info = em_round(state._replace(jitter=np.full(SIZES.M, raised)), rows, LIMITS, BASE)
+    new, info = em_iteration(state._replace(jitter=np.full(SIZES.M, raised)), rows, LIMITS, BASE)
     assert float(info.jitter) == raised
     np.testing.assert_array_equal(new.jitter, raised)
     here = dense_view(problem, new)

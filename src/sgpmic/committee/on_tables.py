@@ -12,7 +12,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.committee.voting import OwnFit, Vote, take_vote
 from sgpmic.learning.nearest import weights_of_nearest
 from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 
@@ -28,7 +28,7 @@ _NEAREST = 6
 def vote_on(
     Y: Floats,
     group: ProcessGroup,
-    units: Units,
+    units: Scaler,
     committee: Committee,
     n_clusters: int,
     own_fit: OwnFit,
@@ -42,7 +42,7 @@ def vote_on(
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
     numbers = _some_rows(group.n_rows, committee.max_rows)
-    sample = units.reduce(group.rows_at(Y, numbers)).round(_DECIMALS)
+    sample = units.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
     fit = partial(_on_few_rows, own_fit) if committee.own_fits else None
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
     vote = take_vote(sample, n_clusters, fit, [category.levels for category in known])
@@ -51,7 +51,7 @@ def vote_on(
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    nearest, weights = weights_of_nearest(sample, units.reduce(Y), _NEAREST)
+    nearest, weights = weights_of_nearest(sample, units.transform(Y), _NEAREST)
     own = np.einsum("nk,nkm->nm", weights, shares[nearest])
     return replace(vote, shares=own)
 

@@ -1,4 +1,4 @@
-"""EM as pure steps: ``state, info = em_round(state, rows, limits, options)``.
+"""EM as pure steps: ``state, info = em_iteration(state, rows, limits, options)``.
 
 One round is
 1. E-steps: q(F) and q(S), with the mixture's closed forms in between where asked, until S settles
@@ -32,15 +32,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._programs import compiled
 from sgpmic.kernels import Kernel
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
-from sgpmic.learning.optimisers import lbfgs, scg
-from sgpmic.learning.optimisers._trees import is_finite
-from sgpmic.learning.optimisers.protocol import OptimiserResult
+from sgpmic.learning.optimizers import lbfgs, scg
+from sgpmic.learning.optimizers._trees import is_finite
+from sgpmic.learning.optimizers.protocol import OptimizerResult
 from sgpmic.learning.options import Limits, Options
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
     data_term,
-    factorise_all,
+    factorize_all,
     mapping_weights,
     sums,
 )
@@ -51,35 +51,35 @@ from sgpmic.model.mixture import (
     Mixture,
     log_densities,
     pooled_scatter,
-    standardise,
+    standardize,
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
 
 #: The standard deviations of uncertain latent points at the start, for X of variance 1.
-START_SPREAD = 0.3
+START_X_STD = 0.3
 
-#: The optimisers by the names that users know.
-MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
-    "scg": scg.minimise,
-    "lbfgs": lbfgs.minimise,
+#: The optimizers by the names that users know.
+MINIMIZERS: dict[str, Callable[..., OptimizerResult]] = {
+    "scg": scg.minimize,
+    "lbfgs": lbfgs.minimize,
 }
 
 
 class Parameters(NamedTuple):
-    """What the optimiser moves."""
+    """What the optimizer moves."""
 
     X: Array  # (N, Q)
     Z: Array  # (U, Q)
     log_kernels: Kernel  # logarithms of the stacked kernels' parameters
     log_beta: Array
-    log_spread: Array | None = None  # (N, Q) log σ of uncertain latent points
+    log_x_std: Array | None = None  # (N, Q) log σ of uncertain latent points
 
     @property
-    def spread(self) -> Array | None:
+    def x_std(self) -> Array | None:
         """The standard deviations of uncertain latent points."""
-        return None if self.log_spread is None else jnp.exp(self.log_spread)
+        return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
 
 class State(NamedTuple):
@@ -102,14 +102,14 @@ class State(NamedTuple):
         return mappings_of(self.parameters, self.present)
 
 
-class RoundInfo(NamedTuple):
+class IterationInfo(NamedTuple):
     """What happened in a round."""
 
     bound_after_e: Array  # objective after the E-steps (and the mixture's closed forms)
     bound: Array  # objective at the end of the round
     prior: Array  # the part of it that is the conjugate prior
     e_steps: Array
-    m_steps: Array  # accepted steps of the optimiser
+    m_steps: Array  # accepted steps of the optimizer
     evaluations: Array
     largest_change: Array  # of a responsibility, over the round
     cluster_sizes: Array  # (M,)
@@ -138,7 +138,7 @@ def settle(
     state: State, rows: Rows, limits: Limits, options: Options, most: Array
 ) -> tuple[State, Array]:
     """Make the E-steps of a round, ``most`` at most; return the state and their number."""
-    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
 
     def unsettled(carry: _Settling) -> Array:
         return (carry.made < most) & (carry.change > limits.e_tol)
@@ -153,11 +153,11 @@ def settle(
             rows,
             shared=options.shared,
             jitter=carry.jitter,
-            spread=spread,
+            x_std=x_std,
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, spread)
+            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, x_std)
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
     start = _Settling(
@@ -176,21 +176,21 @@ class _MStep(NamedTuple):
     bound_before: Array
     bound: Array
     log_prior: Array
-    result: OptimiserResult
+    result: OptimizerResult
 
 
-def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
+def _maximize(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
     """Make an M-step."""
     S, conjugate, mixture = state.S, state.conjugate, state.mixture
-    X, Z, log_kernels, log_beta, log_spread = state.parameters
+    X, Z, log_kernels, log_beta, log_x_std = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.spread)
+        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.x_std)
     prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The optimiser is compiled for one vector, which takes a fraction of the time that an array for
+    # The optimizer is compiled for one vector, which takes a fraction of the time that an array for
     # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
     small, unpack_small = ravel_pytree((Z, log_kernels, log_beta))
-    parts = (X, log_spread), small
+    parts = (X, log_x_std), small
     start: Any
     if rows.mesh is None:
         start, unpack = ravel_pytree(parts)
@@ -198,41 +198,41 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         start, unpack = parts, lambda parts: parts
 
     def parameters_at(point: Any) -> Parameters:
-        (X, log_spread), small = unpack(point)
+        (X, log_x_std), small = unpack(point)
         if options.fixes_scale:
-            X = standardise(X, rows.flat_weight).X
-        return Parameters(X, *unpack_small(small))._replace(log_spread=log_spread)
+            X = standardize(X, rows.flat_weight).X
+        return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 
     def loss(point: Any) -> Array:
         parameters = parameters_at(point)
-        X, log_spread = parameters.X, parameters.log_spread
+        X, log_x_std = parameters.X, parameters.log_x_std
         mappings = mappings_of(parameters, state.present)
-        data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
-        return -(data + latent_term(prior, X, log_spread, S, rows, options))
+        data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
+        return -(data + latent_term(prior, X, log_x_std, S, rows, options))
 
-    minimise = MINIMISERS[options.optimizer]
+    minimize = MINIMIZERS[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
-    result = minimise(
+    result = minimize(
         jax.value_and_grad(loss),
         start,
         max_steps=limits.m_steps,
-        dimension=n_points * (1 if log_spread is None else 2) + small.size,
+        dimension=n_points * (1 if log_x_std is None else 2) + small.size,
     )
     parameters = parameters_at(result.point)
-    X, spread = parameters.X, parameters.spread
-    if options.sums_out:  # what the optimiser has put in for S
-        S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
-    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, spread)
+    X, x_std = parameters.X, parameters.x_std
+    if options.sums_out:  # what the optimizer has put in for S
+        S = responsibilities(log_densities(prior, X, x_std) + prior.log_weights, rows)
+    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, x_std)
 
-    # The optimiser saw the data term and the latent densities: the rest is added here.
-    before = add_latent(jnp.zeros(()), prior, X, S, rows, spread)
+    # The optimizer saw the data term and the latent densities: the rest is added here.
+    before = add_latent(jnp.zeros(()), prior, X, S, rows, x_std)
     old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
     if options.sums_out:
         rest, seen = old_log_prior, before.bound
     else:
         rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
     new_prior = prior_of(new_mixture, conjugate, rows, options)
-    after = add_latent(-result.value - seen, new_prior, X, S, rows, spread)
+    after = add_latent(-result.value - seen, new_prior, X, S, rows, x_std)
     log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
     return _MStep(
         state._replace(parameters=parameters, S=S, mixture=new_mixture),
@@ -244,14 +244,16 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
 
 
 @compiled(static_argnames="options")
-def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tuple[State, RoundInfo]:
+def em_iteration(
+    state: State, rows: Rows, limits: Limits, options: Options
+) -> tuple[State, IterationInfo]:
     """Make one round of EM: E-steps, then an M-step."""
     begun = _update_cells(_in_place(state, rows), rows, options)
     rows = with_cells(rows, begun.cells)
     settled, count = settle(begun, rows, limits, options, limits.e_steps)
-    step = _maximise(settled, rows, limits, options)
+    step = _maximize(settled, rows, limits, options)
     new = _in_place(step.state, rows)
-    info = RoundInfo(
+    info = IterationInfo(
         bound_after_e=step.bound_before,
         bound=step.bound,
         prior=step.log_prior,
@@ -276,7 +278,7 @@ def _update_cells(state: State, rows: Rows, options: Options) -> State:
         mapping_weights(state.S, rows, shared=options.shared),
         with_cells(rows, state.cells),
         jitter=state.jitter,
-        spread=state.parameters.spread,
+        x_std=state.parameters.x_std,
     )
     return state._replace(cells=cells)
 
@@ -289,9 +291,9 @@ def _in_place(state: State, rows: Rows) -> State:
     everywhere = NamedSharding(rows.mesh, PartitionSpec())
     placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
     beside = partial(lax.with_sharding_constraint, shardings=beside_rows)
-    X, log_spread = state.parameters.X, state.parameters.log_spread
+    X, log_x_std = state.parameters.X, state.parameters.log_x_std
     parameters = placed.parameters._replace(
-        X=beside(X), log_spread=None if log_spread is None else beside(log_spread)
+        X=beside(X), log_x_std=None if log_x_std is None else beside(log_x_std)
     )
     cells = None if state.cells is None else beside(state.cells)
     return placed._replace(parameters=parameters, S=beside(state.S), cells=cells)
@@ -314,13 +316,13 @@ class StartArrays(NamedTuple):
 def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
     """Return the state that EM starts from.
 
-    X is standardised unless unit covariances fix its scale, and Z, which lives in the same space,
+    X is standardized unless unit covariances fix its scale, and Z, which lives in the same space,
     with it.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
     if options.covariance_type != "unit":
-        X, mean, scale = standardise(X, weight)
+        X, mean, scale = standardize(X, weight)
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
@@ -333,15 +335,15 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    log_spread = spread = None
+    log_x_std = x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
-        log_spread = jnp.full_like(X, math.log(START_SPREAD)) * weight[:, None]
-        spread = jnp.exp(log_spread)
-    mixture = closed_forms(flat, X, S, conjugate, limits, options, spread)
+        log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
+        x_std = jnp.exp(log_x_std)
+    mixture = closed_forms(flat, X, S, conjugate, limits, options, x_std)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second round a program of its own.
-    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_spread)
+    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     jitters = jnp.full(n_mappings, jitter, X.dtype)
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
@@ -361,7 +363,7 @@ class LastEStep(NamedTuple):
 @compiled(static_argnames="options")
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
     prior = prior_of(state.mixture, state.conjugate, rows, options)
     S, jitter = e_step(
@@ -372,10 +374,10 @@ def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
         rows,
         shared=options.shared,
         jitter=state.jitter,
-        spread=spread,
+        x_std=x_std,
     )
     T = mapping_weights(S, rows, shared=options.shared)
-    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
+    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])

@@ -29,7 +29,7 @@ class Options:
 
     @property
     def fixes_scale(self) -> bool:
-        """Whether X is standardised; unit covariances fix the scale of X by themselves.
+        """Whether X is standardized; unit covariances fix the scale of X by themselves.
 
         So do the priors of the mixture's parameters, where those have posteriors.
         """
@@ -37,7 +37,7 @@ class Options:
 
     @property
     def sums_out(self) -> bool:
-        """Whether S is summed out while the optimiser moves X."""
+        """Whether S is summed out while the optimizer moves X."""
         return self.variational and self.shared
 
 

@@ -34,7 +34,7 @@ def origin_and_unit(points: Floats) -> tuple[Floats, float]:
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
     """Return the distinct rows in order of appearance, every row's index there, and the counts.
 
-    Order of appearance matters because ties between neighbours are broken by position.
+    Order of appearance matters because ties between neighbors are broken by position.
     """
     _, first, inverse, counts = np.unique(
         points, axis=0, return_index=True, return_inverse=True, return_counts=True
@@ -46,7 +46,7 @@ def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
 def k_means(
     points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[Ints, Floats]:
-    """Return labels and centres by k-means, of no more clusters than there are distinct rows."""
+    """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     origin, unit = origin_and_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)

@@ -19,7 +19,7 @@ from sgpmic.learning.prediction.reference import (
     make_reference,
     sample_numbers,
 )
-from sgpmic.learning.preparation.arrangement import Arrangement
+from sgpmic.learning.preparation.canonical_order import Arrangement
 from sgpmic.learning.preparation.gaps import features_seen
 from sgpmic.learning.progress import announce
 from sgpmic.learning.snapshots import Outcome
@@ -85,7 +85,7 @@ class Result(NamedTuple):
     sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
     learned: Learned
     state: State  # to start another fit from: of this process's rows, without padding
-    spread: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
+    x_std: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
     vote: Vote | None  # shares are of this process's rows, members of the rows voted on
     structure: Structure  # what the table supports
 
@@ -127,12 +127,12 @@ class _ClusterOrder:
             groups=None if groups is None else groups[:, :n_features],
         )
 
-    def state(self, state: State, X: Any, S: Any, log_spread: Any) -> State:
+    def state(self, state: State, X: Any, S: Any, log_x_std: Any) -> State:
         """Return a state without padding: of this process's rows, which are given."""
         parameters = state.parameters
         return State(
             parameters._replace(
-                X=X, log_kernels=self.mappings(parameters.log_kernels), log_spread=log_spread
+                X=X, log_kernels=self.mappings(parameters.log_kernels), log_x_std=log_x_std
             ),
             S[:, self.order],
             self.mixture(state.mixture),
@@ -169,10 +169,10 @@ def finish(
     order = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
     sort = _ClusterOrder(order, loop.options.shared)
     X = np.array(group.own_rows(state.parameters.X)[places])
-    log_spread: Any = state.parameters.log_spread
-    if log_spread is not None:
-        log_spread = np.array(group.own_rows(log_spread)[places])
-    state = sort.state(state, X, group.own_rows(state.S)[places], log_spread)
+    log_x_std: Any = state.parameters.log_x_std
+    if log_x_std is not None:
+        log_x_std = np.array(group.own_rows(log_x_std)[places])
+    state = sort.state(state, X, group.own_rows(state.S)[places], log_x_std)
     keys = fingerprints(Y)
     points, S = answer_alike(keys, X, np.array(group.own_rows(last.S)[places][:, order]))
     learned.partitions = [partition[places] for partition in learned.partitions]
@@ -180,8 +180,8 @@ def finish(
     if vote is not None:
         vote = replace(vote, shares=vote.shares[places])
         votes = vote.shares[:, order]
-    spread = None if log_spread is None else np.exp(log_spread)
-    known: Any = (Y, points, S, votes, spread)
+    x_std = None if log_x_std is None else np.exp(log_x_std)
+    known: Any = (Y, points, S, votes, x_std)
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
@@ -201,4 +201,4 @@ def finish(
         features_seen(Y, group),
     )
     sizes = sort.clusters(last.sizes)
-    return Result(predictor, points, S, sizes, learned, state, spread, vote, structure)
+    return Result(predictor, points, S, sizes, learned, state, x_std, vote, structure)

@@ -15,7 +15,7 @@ import numpy as np
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Ints
-from sgpmic.learning.em import RoundInfo, State, em_round
+from sgpmic.learning.em import IterationInfo, State, em_iteration
 from sgpmic.learning.minibatch import draw_batches, epoch
 from sgpmic.learning.options import Limits, Options
 from sgpmic.learning.progress import Callback, Progress, announce
@@ -39,10 +39,10 @@ class Loop:
     constant: float  # added to every bound that is reported (the units of the data)
     callbacks: Sequence[Callback]
 
-    def make_round(self, state: State, number: int, seed: int) -> tuple[State, RoundInfo]:
+    def make_round(self, state: State, number: int, seed: int) -> tuple[State, IterationInfo]:
         """Make round ``number`` (from 1) of a start with this seed."""
         if self.batch_size is None:
-            return em_round(state, self.rows, self.limits, self.options)
+            return em_iteration(state, self.rows, self.limits, self.options)
         numbers = draw_batches(self.group.n_rows, self.batch_size, self.rows.n_padded, seed, number)
         first = jnp.asarray(number == 1)
         return epoch(state, self.rows, jnp.asarray(numbers), first, self.limits, self.options)
@@ -104,7 +104,7 @@ def run_rounds(
         keep()
 
 
-def _record(info: RoundInfo, number: int, start: int, constant: float) -> dict[str, float]:
+def _record(info: IterationInfo, number: int, start: int, constant: float) -> dict[str, float]:
     return {
         "start": start,
         "round": number,

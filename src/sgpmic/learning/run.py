@@ -19,7 +19,7 @@ from sgpmic.kernels import RBF
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
 from sgpmic.learning.em import State
-from sgpmic.learning.preparation.arrangement import (
+from sgpmic.learning.preparation.canonical_order import (
     AS_GIVEN,
     ArrangedCheckpoint,
     Arrangement,
@@ -27,7 +27,7 @@ from sgpmic.learning.preparation.arrangement import (
 )
 from sgpmic.learning.preparation.categories import View, committee_view
 from sgpmic.learning.preparation.gaps import complete_rows, has_gaps, with_gaps
-from sgpmic.learning.preparation.units import Units, all_alike, measure_units
+from sgpmic.learning.preparation.scaling import Scaler, all_alike, fit_scaler
 from sgpmic.learning.progress import announce, listening, print_progress
 from sgpmic.learning.result import Learned, Result, finish
 from sgpmic.learning.rounds import Loop, run_rounds
@@ -95,7 +95,7 @@ def _fit(
         Y = arrangement.apply(Y)
         if checkpoint is not None:
             checkpoint = ArrangedCheckpoint(checkpoint, arrangement, group, Y.shape[1])
-    units = measure_units(Y, group, settings.scale)
+    units = fit_scaler(Y, group, settings.scale)
     gaps = has_gaps(Y, group)
     # What needs whole rows gets them; the model sees the table as it is.
     whole = complete_rows(Y, group, units) if gaps else Y
@@ -139,15 +139,15 @@ def _arrange(
 
 
 def _make_loop(
-    settings: FitSettings, Y: Floats, group: ProcessGroup, units: Units, gaps: bool
+    settings: FitSettings, Y: Floats, group: ProcessGroup, units: Scaler, gaps: bool
 ) -> Loop:
     """Return what the rounds of all starts have in common."""
     with double_precision():
-        rows = group.lay_out_rows(Y, settings.computation.block_size, units.reduce)
+        rows = group.lay_out_rows(Y, settings.computation.block_size, units.transform)
         rows = with_gaps(rows, Y, group) if gaps else rows
     limits = settings.limits
     if all_alike(Y, group, units):
-        # Without noise and without a mapping the bound has no end, and the optimiser finds it.
+        # Without noise and without a mapping the bound has no end, and the optimizer finds it.
         limits = limits._replace(m_steps=limits.m_steps * 0)
     log_volume = group.n_rows * units.log_volume
     if gaps:

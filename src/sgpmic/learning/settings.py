@@ -91,7 +91,7 @@ default='votes'
         Number of starts: the one asked for and others of different kinds. A consensus takes
         three or more; of two, the first is kept.
     n_neighbors : int, default=12
-        Neighbours in ISOMAP's and the spectral embedding's graph.
+        Neighbors in ISOMAP's and the spectral embedding's graph.
     pieces : {'join', 'largest'}, default='join'
         What ISOMAP does when its graph falls apart: join the pieces by their shortest links, or
         embed the largest only and put the other rows at 0.
@@ -99,7 +99,7 @@ default='votes'
         Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
         one factor scales them all.
     inducing : {'random', 'kmeans'}, default='random'
-        Where inducing points start: at latent points of random rows or at k-means centres.
+        Where inducing points start: at latent points of random rows or at k-means centers.
     kernel_scale : float or 'data', default=0.01
         The kernel's start values are multiplied by this, for features of mean variance 1. A small
         number makes the mapping weak at the start, so that assignments settle in the latent space
@@ -135,10 +135,10 @@ class Committee(Settings):
     """Different clusterings of the rows, whose votes start and hold the fit.
 
     k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
-    short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
+    short fits of this model itself vote on every row's cluster, weighted by the neighbor graph
     that they cut (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of
     every row's cluster. With a committee, rows and features may come in any order: results are the
-    same (:mod:`sgpmic.learning.preparation.arrangement`).
+    same (:mod:`sgpmic.learning.preparation.canonical_order`).
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class EM(Settings):
         latent points is 1.
     jitter : float, default=1e-8
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
-        when a factorisation fails.
+        when a factorization fails.
     callbacks : sequence of callables, default=()
         Each is called after every round with a :class:`sgpmic.Progress`; returning True ends
         that start.

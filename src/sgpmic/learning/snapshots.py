@@ -51,8 +51,8 @@ def state_template(
     With ``variational`` latent points are uncertain; with ``cells`` missing cells have posteriors.
     """
     nothing: Any = np.zeros(0)
-    log_spread = nothing if variational else None
-    parameters = Parameters(nothing, nothing, stack([kernel] * n_mappings), nothing, log_spread)
+    log_x_std = nothing if variational else None
+    parameters = Parameters(nothing, nothing, stack([kernel] * n_mappings), nothing, log_x_std)
     mixture, conjugate = Mixture(nothing, nothing, nothing), Conjugate(nothing, nothing)
     present = parameters.log_kernels
     means = nothing if cells else None
@@ -63,8 +63,8 @@ def by_row(state: State) -> dict[str, Any]:
     """Return what of a state has an entry for each row."""
     parameters = state.parameters
     arrays = {"X": parameters.X, "S": state.S}
-    if parameters.log_spread is not None:
-        arrays["log_spread"] = parameters.log_spread
+    if parameters.log_x_std is not None:
+        arrays["log_x_std"] = parameters.log_x_std
     if state.cells is not None:
         arrays["cells"] = state.cells
     return arrays
@@ -73,7 +73,7 @@ def by_row(state: State) -> dict[str, Any]:
 def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
     """Return a state with other arrays for what :func:`by_row` names."""
     parameters = state.parameters._replace(
-        X=arrays["X"], log_spread=arrays.get("log_spread", state.parameters.log_spread)
+        X=arrays["X"], log_x_std=arrays.get("log_x_std", state.parameters.log_x_std)
     )
     return state._replace(
         parameters=parameters, S=arrays["S"], cells=arrays.get("cells", state.cells)

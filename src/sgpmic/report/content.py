@@ -174,7 +174,7 @@ def principal_components(values: Floats, units: Any) -> Principal | None:
     n, p = values.shape
     if min(n, p) < 2 or p != len(units.offset):  # a model of reduced features has other units
         return None
-    scaled = np.nan_to_num(units.reduce(values))
+    scaled = np.nan_to_num(units.transform(values))
     if not scaled.any():
         return None
     analysis = PCA(2, random_state=0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preparation.completion import MOST_ROWS, fill_from_nearest, fit_factors
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
 from sgpmic.process_group import ProcessGroup, gathered
@@ -45,19 +45,19 @@ def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
     return bool(group.largest(np.array(np.isnan(Y).any())))
 
 
-def complete_rows(Y: Floats, group: ProcessGroup, units: Units) -> Floats:
+def complete_rows(Y: Floats, group: ProcessGroup, units: Scaler) -> Floats:
     """Return this process's rows with what their nearest rows have in the missing cells.
 
     All processes learn it from the same rows of the whole table.
     """
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
-    sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
+    sample = group.agree(units.transform(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
-    reduced = units.reduce(Y)
+    reduced = units.transform(Y)
     completed = fill_from_nearest(
         reduced, factors.complete(reduced), sample, factors.complete(sample)
     )
-    return np.where(np.isnan(Y), units.restore(completed), Y)
+    return np.where(np.isnan(Y), units.inverse_transform(completed), Y)
 
 
 def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:

@@ -25,7 +25,7 @@ _FILL_SCALE = 1e-2
 # Below this size a dense eigen-decomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
 
-# Of more rows than the first number, the neighbour graph sees a sample, the second: its distances
+# Of more rows than the first number, the neighbor graph sees a sample, the second: its distances
 # are a square table. All tables of the paper are smaller.
 MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 
@@ -69,14 +69,14 @@ def embed(
     n_components : int
         Number Q of latent dimensions.
     method : {"isomap", "pca", "ppca", "spectral", "random"} or array of shape (N, Q)
-        ``"isomap"`` keeps the geodesic distances of the neighbour graph, ``"pca"`` gives the
+        ``"isomap"`` keeps the geodesic distances of the neighbor graph, ``"pca"`` gives the
         principal component scores, ``"ppca"`` those scores with unit variance each,
-        ``"spectral"`` the Laplacian eigenmaps of the neighbour graph with unit variance each, and
+        ``"spectral"`` the Laplacian eigenmaps of the neighbor graph with unit variance each, and
         ``"random"`` standard normal positions. An array is checked and returned as it is.
     n_neighbors : int, default=12
-        Neighbours of every row in the graph of ``"isomap"`` and ``"spectral"``.
+        Neighbors of every row in the graph of ``"isomap"`` and ``"spectral"``.
     pieces : {"join", "largest"}, default="join"
-        What to do when the neighbour graph falls apart: join the pieces by the shortest links
+        What to do when the neighbor graph falls apart: join the pieces by the shortest links
         between them, or embed the largest piece and put every other row at the origin.
     random_state : numpy.random.RandomState
         Source of all random numbers.
@@ -93,7 +93,7 @@ def embed(
 
     Notes
     -----
-    Of more than 2500 rows a sample of 1500 is used for the neighbour graph, and the others are
+    Of more than 2500 rows a sample of 1500 is used for the neighbor graph, and the others are
     placed between their nearest rows in it.
 
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
@@ -138,14 +138,14 @@ def embed(
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:
     """Return the leading principal component scores, at most as many as the rank."""
-    centred = data - data.mean(axis=0)
-    n_rows, n_features = centred.shape
+    centerd = data - data.mean(axis=0)
+    n_rows, n_features = centerd.shape
     # The triangular factor has the same right singular vectors and is far smaller.
-    factor = np.linalg.qr(centred, mode="r") if n_rows > n_features else centred
+    factor = np.linalg.qr(centerd, mode="r") if n_rows > n_features else centerd
     _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
     tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
     rank = int(np.sum(sizes > tolerance * sizes[0]))
-    scores: Floats = centred @ axes[: min(n_components, rank)].T
+    scores: Floats = centerd @ axes[: min(n_components, rank)].T
     return scores
 
 
@@ -157,20 +157,20 @@ def _graph_embedding(
     pieces: str,
     notes: list[str],
 ) -> Floats:
-    """Embed by the neighbour graph of the distinct rows, then copy to their duplicates.
+    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates.
 
     Equal rows would be joined by edges of length zero, which sparse graphs treat as missing, and
-    many copies of one row would use up all its neighbours. One vertex per distinct row avoids
+    many copies of one row would use up all its neighbors. One vertex per distinct row avoids
     both; the number of copies comes back as the weight of the vertex.
     """
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
     if n_neighbors > n_points - 1:
         notes.append(
-            f"There are only {n_points} distinct rows; the number of neighbours was lowered from "
+            f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
             f"{n_neighbors} to {n_points - 1}."
         )
-    graph = _neighbour_graph(points, min(n_neighbors, n_points - 1))
+    graph = _neighbor_graph(points, min(n_neighbors, n_points - 1))
     n_pieces, piece_of = connected_components(graph, directed=False)
 
     kept = np.arange(n_points)
@@ -180,13 +180,13 @@ def _graph_embedding(
         graph = graph[kept][:, kept]
         n_outside = int(counts.sum() - counts[kept].sum())
         notes.append(
-            f"The neighbour graph fell into {n_pieces} pieces; only the largest was embedded and "
+            f"The neighbor graph fell into {n_pieces} pieces; only the largest was embedded and "
             f"the rows outside it ({n_outside}) were put at the origin."
         )
     elif n_pieces > 1:
         graph = _join_pieces(points, graph, n_pieces, piece_of)
         notes.append(
-            f"The neighbour graph fell into {n_pieces} pieces; they were joined by their "
+            f"The neighbor graph fell into {n_pieces} pieces; they were joined by their "
             "shortest links."
         )
 
@@ -203,11 +203,11 @@ def _graph_embedding(
 
 
 def _sample(data: Floats, random_state: np.random.RandomState, notes: list[str]) -> Floats:
-    """Return the rows that the neighbour graph is made of: all, or as many as it can take."""
+    """Return the rows that the neighbor graph is made of: all, or as many as it can take."""
     if len(data) <= MOST_GRAPH_ROWS:
         return data
     notes.append(
-        f"The neighbour graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
+        f"The neighbor graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
         "random; the others were placed between their nearest rows among them."
     )
     return data[np.sort(random_state.choice(len(data), SAMPLED_ROWS, replace=False))]
@@ -224,10 +224,10 @@ def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
     return placed
 
 
-def _neighbour_graph(points: Floats, n_neighbors: int) -> csr_matrix:
-    """Return the graph that joins two points if either is among the other's neighbours."""
+def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
+    """Return the graph that joins two points if either is among the other's neighbors."""
     n_points = points.shape[0]
-    # Without an argument a point is not counted as its own neighbour.
+    # Without an argument a point is not counted as its own neighbor.
     nearest = (
         NearestNeighbors(n_neighbors=n_neighbors).fit(points).kneighbors(return_distance=False)
     )
@@ -240,7 +240,7 @@ def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
     n_points = points.shape[0]
     pairs = np.unique(np.minimum(start, end) * n_points + np.maximum(start, end))
     low, high = np.divmod(pairs, n_points)
-    # Lengths come from the differences themselves: the fast distance formula of a neighbour
+    # Lengths come from the differences themselves: the fast distance formula of a neighbor
     # search cancels to zero for close points. The floor keeps points whose squared distance
     # underflows from losing their edge.
     lengths = np.maximum(np.linalg.norm(points[low] - points[high], axis=1), 1e-150)

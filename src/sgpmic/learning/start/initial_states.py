@@ -14,7 +14,7 @@ from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.em import StartArrays, State, first_state
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.preparation.categories import View
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.rounds import Loop
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.snapshots import (
@@ -39,7 +39,7 @@ class InitialStates:
     Y: Floats
     whole: Floats  # Y with expectations of missing cells
     view: View  # what the start is made from
-    units: Units
+    units: Scaler
     loop: Loop
     previous: State | None
     votes: Floats | None = None
@@ -121,7 +121,7 @@ class InitialStates:
         rows = self.loop.rows
         if rows.missing is None:
             return None
-        values = pad(self.units.reduce(self.whole), (len(self.Y), rows.Y.shape[1]))
+        values = pad(self.units.transform(self.whole), (len(self.Y), rows.Y.shape[1]))
         return self._lay_out(values) * rows.missing
 
     @with_numerics
@@ -178,5 +178,5 @@ def can_continue(
         and len(kernels) == settings.n_mappings
         and type(kernels[0]) is type(kernel)
         and kernels[0].ard == kernel.ard
-        and (state.parameters.log_spread is not None) == settings.options.variational
+        and (state.parameters.log_x_std is not None) == settings.options.variational
     )

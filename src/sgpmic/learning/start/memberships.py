@@ -22,7 +22,7 @@ class FuzzyResult(NamedTuple):
 
     memberships: Floats  # (N, M), rows sum to one
     centers: Floats  # (M, Q)
-    objective: float  # the weighted sum of squared distances that was minimised
+    objective: float  # the weighted sum of squared distances that was minimized
     n_iter: int  # of the best start
 
 
@@ -38,8 +38,8 @@ def fuzzy_c_means(
 ) -> FuzzyResult:
     """Cluster with Euclidean fuzzy c-means and keep the best of several starts.
 
-    There may be more clusters than distinct points. A row that lies exactly on a centre belongs to
-    it alone; centres that coincide share such a row equally. The parameters are those of
+    There may be more clusters than distinct points. A row that lies exactly on a center belongs to
+    it alone; centers that coincide share such a row equally. The parameters are those of
     :class:`sgpmic.FuzzyCMeans`.
     """
     # Memberships do not depend on the position and unit of the points; squares of them might
@@ -91,7 +91,7 @@ def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floa
 
 
 def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
-    """Draw rows as centres, each with probability proportional to its squared distance so far."""
+    """Draw rows as centers, each with probability proportional to its squared distance so far."""
     n_points = points.shape[0]
     chosen = [int(random_state.randint(n_points))]
     gaps = np.full(n_points, np.inf)
@@ -107,14 +107,14 @@ def _spread_centers(points: Floats, n_clusters: int, random_state: np.random.Ran
 def _fuzzy_iterations(
     points: Floats, centers: Floats, fuzzifier: float, max_iter: int, tol: float
 ) -> FuzzyResult:
-    """Alternate memberships and centres from the given centres until they settle."""
+    """Alternate memberships and centers from the given centers until they settle."""
     squared = cdist(points, centers, "sqeuclidean")
     memberships = fuzzy_memberships(squared, fuzzifier)
     n_iter, settled = 0, False
     while n_iter < max_iter and not settled:
         weights = memberships**fuzzifier
         mass = weights.sum(axis=0)
-        # A centre that no row belongs to has no mean; it stays where it is.
+        # A center that no row belongs to has no mean; it stays where it is.
         used = mass > 0.0
         centers = centers.copy()
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
@@ -128,7 +128,7 @@ def _fuzzy_iterations(
 
 
 def fuzzy_memberships(squared: Floats, fuzzifier: float) -> Floats:
-    """Return the optimal memberships for squared distances to the centres."""
+    """Return the optimal memberships for squared distances to the centers."""
     return falling_weights(squared, 1.0 / (fuzzifier - 1.0))
 
 

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers import protocol
-from sgpmic.learning.optimisers._trees import PyTree, or_one
-from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers import protocol
+from sgpmic.learning.optimizers._trees import PyTree, or_one
+from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -44,7 +44,7 @@ _SHORTENING_AFTER_NON_FINITE = 4.0
 class State(NamedTuple):
     """Everything a step starts from and leaves behind."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     probing: jax.Array  # the next evaluation is for the curvature
     gradient_square: jax.Array  # g'g
     direction: PyTree  # p
@@ -85,7 +85,7 @@ class _Turn(NamedTuple):
 
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
-    result = OptimiserResult.at(start)
+    result = OptimizerResult.at(start)
     zero, none, no = result.value, result.steps, result.converged
     return State(
         result=result,
@@ -254,7 +254,7 @@ def _converge(
     state: State,
     found: Evaluation,
     measured: _Measured,
-    result: OptimiserResult,
+    result: OptimizerResult,
     curvature: jax.Array,
     accept: jax.Array,
     stalled: jax.Array,
@@ -295,12 +295,12 @@ def _probe(dtype: jnp.dtype) -> float:
     The difference of two gradients over a distance h carries a rounding error of about
     r / h, where r is the relative error of a gradient, and a truncation error proportional to h.
     They balance at h = sqrt(r), relative to the size of the coordinates that move.  A gradient
-    that is a long sum through a factorisation loses half of its digits, so r is taken as
+    that is a long sum through a factorization loses half of its digits, so r is taken as
     eps**0.6: what is too short is noise that the following steps amplify, and rows in blocks of
     another size then end elsewhere; what is too long is smooth.
     """
     return trees.machine_epsilon(dtype) ** 0.3
 
 
-#: :func:`sgpmic.learning.optimisers.protocol.minimise` by scaled conjugate gradients.
-minimise = partial(protocol.minimise, Optimiser(init, step, lambda state: state.result))
+#: :func:`sgpmic.learning.optimizers.protocol.minimize` by scaled conjugate gradients.
+minimize = partial(protocol.minimize, Optimizer(init, step, lambda state: state.result))

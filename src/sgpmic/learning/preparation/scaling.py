@@ -1,6 +1,6 @@
-"""The units of the data: how features are centred and brought to one scale.
+"""The units of the data: how features are centerd and brought to one scale.
 
-Units decide more than models do. Features of different units (a length, a weight, a price) have
+Scaler decide more than models do. Features of different units (a length, a weight, a price) have
 to be divided by their own spread each, or the one with the largest numbers decides alone.
 Features of one unit (pixels, the counts of words, the sides of a flower) are divided by one number
 for all: how much a feature varies then says how much it matters.
@@ -34,20 +34,20 @@ _CONSTANT = 1e-12
 _PART = 65_536
 
 
-class Units(NamedTuple):
-    """Data are centred, feature by feature, and divided by the scales."""
+class Scaler(NamedTuple):
+    """Data are centerd, feature by feature, and divided by the scales."""
 
     offset: Floats  # (P,)
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none': how they were scaled
     mean_variance: float  # of the features, divided by their scales
 
-    def reduce(self, Y: Floats) -> Floats:
+    def transform(self, Y: Floats) -> Floats:
         """Return rows as the model sees them."""
         return (Y - self.offset) / self.scale
 
-    def restore(self, Y: Floats) -> Floats:
-        """Undo :meth:`reduce`."""
+    def inverse_transform(self, Y: Floats) -> Floats:
+        """Undo :meth:`transform`."""
         return Y * self.scale + self.offset
 
     @property
@@ -70,7 +70,7 @@ class Units(NamedTuple):
         return float(self.scale[0]) ** -2
 
 
-def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
+def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Return the units of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
@@ -103,10 +103,10 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
         sizes = np.maximum(np.abs(highest), np.abs(lowest))
         scales = _divisor(np.sqrt(variances), sizes)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Units(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
-def all_alike(Y: Floats, group: ProcessGroup, units: Units) -> bool:
+def all_alike(Y: Floats, group: ProcessGroup, units: Scaler) -> bool:
     """Return whether all rows of a table are the same but for rounding."""
     size = np.abs(units.offset).max()
     # A gap is no difference.

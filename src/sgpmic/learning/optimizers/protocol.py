@@ -1,7 +1,7 @@
-"""What the optimisers share: the loop, its result and the ``init``/``step`` protocol.
+"""What the optimizers share: the loop, its result and the ``init``/``step`` protocol.
 
-An optimiser is two functions on a state of its own (:mod:`sgpmic.learning.optimisers.scg`,
-:mod:`sgpmic.learning.optimisers.lbfgs`): ``init`` makes the first state, ``step`` takes the
+An optimizer is two functions on a state of its own (:mod:`sgpmic.learning.optimizers.scg`,
+:mod:`sgpmic.learning.optimizers.lbfgs`): ``init`` makes the first state, ``step`` takes the
 objective at the point that the state asked for and returns the next one. The loop calls the
 objective at one place only, in the body of one ``lax.while_loop``: a large objective is compiled
 once, and no number goes back to the host between iterations.
@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers._trees import PyTree
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers._trees import PyTree
 
 ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
 
 
-class OptimiserResult(NamedTuple):
-    """Where an optimiser is, and at the end where it stopped."""
+class OptimizerResult(NamedTuple):
+    """Where an optimizer is, and at the end where it stopped."""
 
     point: PyTree  # the best accepted one; the start itself where no step was accepted
     value: jax.Array  # of the objective at the point
@@ -37,7 +37,7 @@ class OptimiserResult(NamedTuple):
     converged: jax.Array
 
     @classmethod
-    def at(cls, start: PyTree) -> OptimiserResult:
+    def at(cls, start: PyTree) -> OptimizerResult:
         """Return the result before the first evaluation."""
         zero = jnp.zeros((), trees.common_dtype(start))
         none = jnp.zeros((), jnp.int32)
@@ -51,12 +51,12 @@ class OptimiserResult(NamedTuple):
 
     def after(
         self, here: Evaluation, *, first: jax.Array, trial: jax.Array, accept: jax.Array
-    ) -> OptimiserResult:
+    ) -> OptimizerResult:
         """Return the result after one more evaluation, `converged` still to be decided.
 
         It was the ``first``, at the start, or a ``trial``, which counts as an iteration.
         """
-        return OptimiserResult(
+        return OptimizerResult(
             *here,
             start_value=jnp.where(first, here.value, self.start_value),
             steps=self.steps + trial,
@@ -75,7 +75,7 @@ class Evaluation(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an optimiser knows of the problem beside the objective; see :func:`minimise`."""
+    """What an optimizer knows of the problem beside the objective; see :func:`minimize`."""
 
     gradient_tolerance: jax.Array
     value_tolerance: jax.Array
@@ -83,24 +83,24 @@ class Settings(NamedTuple):
 
 
 class State(Protocol):
-    """What the loop reads of an optimiser's state, a NamedTuple with more in it."""
+    """What the loop reads of an optimizer's state, a NamedTuple with more in it."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     direction: PyTree
     length: jax.Array  # the next evaluation is at result.point + length * direction
     stopped: jax.Array  # whether there is nothing more to do
 
 
-class Optimiser(NamedTuple):
+class Optimizer(NamedTuple):
     """An algorithm: the first state, the one after an evaluation, and the result of the last."""
 
     init: Callable[[PyTree], Any]
     step: Callable[[Any, Evaluation, Settings], Any]
-    finish: Callable[[Any], OptimiserResult]
+    finish: Callable[[Any], OptimizerResult]
 
 
-def minimise(
-    optimiser: Optimiser,
+def minimize(
+    optimizer: Optimizer,
     value_and_grad: ValueAndGrad,
     start: PyTree,
     *,
@@ -108,16 +108,16 @@ def minimise(
     gradient_tolerance: float | jax.Array = 0.0,
     value_tolerance: float | jax.Array = 0.0,
     dimension: int | jax.Array | None = None,
-) -> OptimiserResult:
-    """Minimise a smooth function.
+) -> OptimizerResult:
+    """Minimize a smooth function.
 
     To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
     takes its own course, as if it were alone.
 
     Parameters
     ----------
-    optimiser : Optimiser
-        The algorithm; ``scg.minimise`` and ``lbfgs.minimise`` have theirs already.
+    optimizer : Optimizer
+        The algorithm; ``scg.minimize`` and ``lbfgs.minimize`` have theirs already.
     value_and_grad : callable
         Maps a point to the scalar objective and its gradient, a tree like the point.
     start : pytree of floating-point arrays
@@ -137,7 +137,7 @@ def minimise(
 
     Returns
     -------
-    OptimiserResult
+    OptimizerResult
         The best point found.  Values of accepted points never increase.  A trial point where
         the objective or its gradient is not finite is rejected and the step shortened; a start
         that is not finite comes back unchanged with ``converged`` false.
@@ -161,6 +161,6 @@ def minimise(
         point = trees.add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), trees.like(gradient, point))
-        return optimiser.step(state, found, settings)
+        return optimizer.step(state, found, settings)
 
-    return optimiser.finish(lax.while_loop(unfinished, advance, optimiser.init(start)))
+    return optimizer.finish(lax.while_loop(unfinished, advance, optimizer.init(start)))

@@ -23,7 +23,7 @@ import numpy as np
 from sgpmic._types import Floats
 from sgpmic.learning.em import State
 from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.snapshots import CheckpointWriter, Snapshot, by_row, with_rows
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
@@ -44,7 +44,7 @@ class Arrangement(NamedTuple):
         """Return a table in this order."""
         return np.ascontiguousarray(Y[self.rows][:, self.features])
 
-    def units(self, units: Units) -> Units:
+    def units(self, units: Scaler) -> Scaler:
         """Return units in the order of the table's features."""
         places = self.feature_places
         return units._replace(offset=units.offset[places], scale=units.scale[places])

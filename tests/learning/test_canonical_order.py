@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
 from sgpmic import SGPMIC, Committee, Progress
-from sgpmic.learning.preparation.arrangement import AS_GIVEN, arrange
+from sgpmic.learning.preparation.canonical_order import AS_GIVEN, arrange
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import read_model
 

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers import protocol
-from sgpmic.learning.optimisers._trees import PyTree, or_one
-from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers import protocol
+from sgpmic.learning.optimizers._trees import PyTree, or_one
+from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -60,7 +60,7 @@ class _History(NamedTuple):
 class State(NamedTuple):
     """Everything a step starts from and leaves behind."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     direction: PyTree
     slope: jax.Array  # of the objective along the direction
     length: jax.Array  # the next evaluation is at point + length * direction
@@ -94,7 +94,7 @@ class _Turn(NamedTuple):
 
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
-    result = OptimiserResult.at(start)
+    result = OptimizerResult.at(start)
     zero = result.value
     return State(
         result=result,
@@ -156,7 +156,7 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     )
 
 
-def finish(state: State) -> OptimiserResult:
+def finish(state: State) -> OptimizerResult:
     """Return the result, where the steps may have run out in the middle of a line search."""
     result, bracket = state.result, state.bracket
     better = bracket.near > 0
@@ -333,5 +333,5 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     return vector
 
 
-#: :func:`sgpmic.learning.optimisers.protocol.minimise` by limited-memory BFGS.
-minimise = partial(protocol.minimise, Optimiser(init, step, finish))
+#: :func:`sgpmic.learning.optimizers.protocol.minimize` by limited-memory BFGS.
+minimize = partial(protocol.minimize, Optimizer(init, step, finish))

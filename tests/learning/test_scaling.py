@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
-from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
 
 def kind_of(Y: Any) -> str:
     Y = np.asarray(Y, dtype=float)
-    return measure_units(Y, ProcessGroup(len(Y)), "auto").kind
+    return fit_scaler(Y, ProcessGroup(len(Y)), "auto").kind
 
 
 def test_auto_tells_one_unit_from_many() -> None:
@@ -43,9 +43,9 @@ def test_auto_tells_one_unit_from_many() -> None:
 @pytest.mark.parametrize("scale", ["each", "one", "none"])
 def test_units_are_undone(scale: str) -> None:
     Y = load_wine().data
-    units = measure_units(Y, ProcessGroup(len(Y)), scale)
-    np.testing.assert_allclose(units.restore(units.reduce(Y)), Y, rtol=1e-12)
-    deviations = units.reduce(Y).std(axis=0)
+    units = fit_scaler(Y, ProcessGroup(len(Y)), scale)
+    np.testing.assert_allclose(units.inverse_transform(units.transform(Y)), Y, rtol=1e-12)
+    deviations = units.transform(Y).std(axis=0)
     if scale == "each":
         np.testing.assert_allclose(deviations, 1.0)
     elif scale == "one":

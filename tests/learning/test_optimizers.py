@@ -1,4 +1,4 @@
-"""Every optimiser on every problem, against known optima and against SciPy."""
+"""Every optimizer on every problem, against known optima and against SciPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning.optimiser_problems import (
+from tests.learning.optimizer_problems import (
     SMALL_PROBLEMS,
     bowl,
     convex_quadratic,
@@ -29,7 +29,7 @@ from tests.learning.optimiser_problems import (
     slope_to_a_wall,
 )
 
-from sgpmic.learning.optimisers import lbfgs, scg
+from sgpmic.learning.optimizers import lbfgs, scg
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -108,7 +108,7 @@ def test_infinite_gradient_with_a_finite_value_is_rejected(solver: ModuleType) -
         return value, jnp.where(jnp.all(x < 1.5), gradient, jnp.inf)
 
     result = jax.jit(
-        lambda x: solver.minimise(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9)
+        lambda x: solver.minimize(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9)
     )(jnp.asarray([-30.0, 1.0]))
     assert result.converged
     np.testing.assert_allclose(result.point, np.ones(2), rtol=0, atol=1e-8)
@@ -232,7 +232,7 @@ def _solve_quadratic(
     def objective(x: jax.Array) -> jax.Array:
         return 0.5 * (x - optimum) @ hessian @ (x - optimum)
 
-    return solver.minimise(
+    return solver.minimize(
         jax.value_and_grad(objective), start, max_steps=3000, gradient_tolerance=1e-7
     )
 

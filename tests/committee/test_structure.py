@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic.learning.points import view_axes
-from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.committee import examination, how_many
 from sgpmic.committee.examination import Structure, choose_dimensions, examine
 from sgpmic.committee.how_many import choose_number, count_modes, gather_evidence
+from sgpmic.learning.points import view_axes
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 Floats = NDArray[np.float64]

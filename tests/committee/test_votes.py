@@ -13,8 +13,7 @@ from sgpmic.process_group import ProcessGroup
 
 def votes(Y: np.ndarray) -> Vote:
     group = ProcessGroup(len(Y))
-    units = fit_scaler(Y, group, "each")
-    vote = vote_on(Y, group, units, Committee(own_fits=False), 4, lambda *_: np.zeros(0, np.int64))
+    vote = vote_on(Y, group, fit_scaler(Y, group, "each"), Committee(), 4)
     assert vote is not None
     return vote
 

@@ -17,8 +17,9 @@ from sklearn.datasets import load_digits
 from sgpmic import EM, SGPMIC
 from sgpmic._programs import compiled, folder, traces
 from sgpmic.kernels import RBF
-from sgpmic.learning.em import Parameters, em_iteration
+from sgpmic.learning.em import em_iteration
 from sgpmic.learning.prediction import projection
+from sgpmic.learning.state import Parameters
 
 QUICK = {
     "committee": None,
@@ -79,11 +80,11 @@ import jax, numpy as np
 from jax import monitoring
 from sgpmic import EM, SGPMIC
 from sgpmic.learning import em
-traced, settle = [], em.settle
-def settle_and_note(*args):
+traced, run_e_steps = [], em.run_e_steps
+def run_and_note(*args):
     traced.append(1)
-    return settle(*args)
-em.settle = settle_and_note
+    return run_e_steps(*args)
+em.run_e_steps = run_and_note
 counts = {}
 def count(event, **_):
     counts[event] = counts.get(event, 0) + 1

@@ -137,7 +137,7 @@ def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
     before, meanwhile = threads(), []
     # Called while nothing is computed by JAX; without a vote there is no committee.
     monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: meanwhile.append(blas_threads()))
-    quick_fit(table, committee=Committee(own_fits=False))
+    quick_fit(table, committee=Committee())
     assert threads() == before
     assert meanwhile
     assert all(number == 1 for numbers in meanwhile for number in numbers)

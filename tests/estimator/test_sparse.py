@@ -60,7 +60,7 @@ def test_subjects_are_found(fitted: SGPMIC) -> None:
     assert adjusted_rand_score(subject, fitted.labels_) > 0.9
     new, of_new = counts(seed=1)
     assert adjusted_rand_score(of_new, fitted.predict(new)) > 0.9
-    assert fitted.units_.kind == "one"
+    assert fitted.scaler_.kind == "one"
 
 
 def test_it_is_a_pipeline_with_a_truncated_decomposition(fitted: SGPMIC) -> None:

@@ -55,9 +55,8 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
-    units = fit_scaler(Y, group, "auto")
-    view = committee_view(Y, Y, units, group)
-    return view.has_categories, view.units.transform(view.rows)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
+    return view.has_categories, view.scaler.transform(view.rows)
 
 
 def test_factors_are_few_and_hold_what_columns_have_in_common() -> None:

@@ -192,16 +192,17 @@ def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
     Y, labels = toy()
     model = SGPMIC().set_params(**settings(mapping="per_cluster", em__prior_strength=0.0)).fit(Y)
     assert agreement(model.labels_, labels) >= 0.99
-    state, units = model._state, model.units_
+    state, scaler = model._state, model.scaler_
     X, S = np.asarray(state.parameters.X)[:N_ROWS], np.asarray(state.S)[:N_ROWS]
     np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
     assert np.mean(X**2) == pytest.approx(1.0)
     found = evaluate(
-        units.transform(Y), X, model.inducing_, unstack(model._predictor.posterior.mappings.kernels),
+        scaler.transform(Y), X, model.inducing_,
+        unstack(model._predictor.posterior.mappings.kernels),
         float(np.exp(state.parameters.log_beta)), S, model.weights_, model.means_,
         model.covariances_, jitter=model._predictor.jitter,
     )  # fmt: skip
-    bound = found.bound + N_ROWS * units.log_volume
+    bound = found.bound + N_ROWS * scaler.log_volume
     assert model.lower_bound_ == pytest.approx(bound, rel=1e-9)
     assert model.history_["bound"][-1] == model.lower_bound_
     assert np.all(np.diff(model.history_["bound"][:3]) > 0)

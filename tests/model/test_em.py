@@ -10,16 +10,8 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.em import (
-    Limits,
-    Options,
-    IterationInfo,
-    StartArrays,
-    State,
-    em_iteration,
-    first_state,
-    last_e_step,
-)
+from sgpmic.learning.em import IterationInfo, StartArrays, em_iteration, first_state, last_e_step
+from sgpmic.learning.state import EMLimits, EMOptions, State
 from support import dense, mixtures
 from support.random_problems import Sizes, our_problem, random_problem
 
@@ -28,18 +20,18 @@ BLOCK = 7  # three blocks of six rows
 ROUNDS = 4
 FLOOR = 0.05
 
-BASE = Options(
+BASE = EMOptions(
     shared=False,
     covariance_type="full",
     optimizer="scg",
     settle_mixture=True,
     has_prior=False,
 )
-LIMITS = Limits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(FLOOR))
+LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(FLOOR))
 
 
-def options(**changes: Any) -> Options:
-    return Options(**{**BASE.__dict__, **changes})
+def options(**changes: Any) -> EMOptions:
+    return EMOptions(**{**BASE.__dict__, **changes})
 
 
 #: Kernel, options and strength of the prior; every one of them is a program to compile.
@@ -59,7 +51,7 @@ CASES = {
 }
 
 
-def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense.Problem, State]:
+def begin(kind: str, chosen: EMOptions, strength: float, seed: int) -> tuple[dense.Problem, State]:
     """Return a random problem and the state that starts from it."""
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
@@ -102,7 +94,7 @@ def objective(problem: dense.Problem, state: State) -> float:
     return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
 
 
-def assert_sound(state: State, info: IterationInfo, chosen: Options) -> None:
+def assert_sound(state: State, info: IterationInfo, chosen: EMOptions) -> None:
     X = np.asarray(state.parameters.X)[: SIZES.N]
     S = np.asarray(state.S)[: SIZES.N]
     np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-12)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import unstack
-from sgpmic.learning.em import StartArrays, State, em_iteration, first_state, last_e_step
+from sgpmic.learning.em import StartArrays, em_iteration, first_state, last_e_step
 from sgpmic.learning.latent import log_prior_of, prior_of
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.state import EMLimits, EMOptions, State
 from sgpmic.model.bound import add_latent
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points, sigma_points
@@ -22,10 +22,10 @@ from support.random_problems import Sizes, our_problem, random_problem
 
 SIZES = Sizes(N=17, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows, one of them padding
-LIMITS = Limits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
+LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
 
 
-def options(**changes: Any) -> Options:
+def options(**changes: Any) -> EMOptions:
     base = {
         "shared": True,
         "covariance_type": "full",
@@ -34,7 +34,7 @@ def options(**changes: Any) -> Options:
         "has_prior": True,
         "latent": "variational",
     }
-    return Options(**(base | changes))
+    return EMOptions(**(base | changes))
 
 
 CASES = {
@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, Rows]:
+def begin(kind: str, chosen: EMOptions, seed: int) -> tuple[dense.Problem, State, Rows]:
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
     ours = our_problem(problem, BLOCK)
@@ -64,7 +64,7 @@ def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, 
 
 
 @partial(jax.jit, static_argnames="chosen")
-def latent_part(state: State, rows: Rows, chosen: Options) -> Any:
+def latent_part(state: State, rows: Rows, chosen: EMOptions) -> Any:
     """Return what the bound has beside its data term."""
     parameters = state.parameters
     prior = prior_of(state.mixture, state.conjugate, rows, chosen)
@@ -73,7 +73,7 @@ def latent_part(state: State, rows: Rows, chosen: Options) -> Any:
     return latent + rest + entropy_of_points(parameters.log_x_std, rows.flat_weight)
 
 
-def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options) -> float:
+def objective(problem: dense.Problem, state: State, rows: Rows, chosen: EMOptions) -> float:
     """Return the bound of a state, its data term with N×N matrices."""
     mappings, parameters, N = state.mappings, state.parameters, SIZES.N
     kernels = unstack(jax.tree.map(np.asarray, mappings.kernels))

@@ -385,7 +385,7 @@ class TestRunContent:
         model.start = Start()
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
         model.encoder_ = None
-        model.units_ = Scaler(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
+        model.scaler_ = Scaler(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])
         np.testing.assert_array_equal(content.labels, model.predict(iris.data))
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")

@@ -1,7 +1,7 @@
 """How many clusters: what a committee, the density and mixtures say of every number.
 
-For every number of clusters k the committee (:mod:`sgpmic.committee.voting`) votes without
-fits of the model. Five figures speak for a number:
+For every number of clusters k the committee (:mod:`sgpmic.committee.voting`) votes. Five figures
+speak for a number:
 
 - the **certainty**, the mean of the rows' largest shares: high where different clusterings agree
   and cut few links between neighbours;

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special, stats
 
-from sgpmic.learning.points import Floats
 from sgpmic.committee.separation import convex_minorant
+from sgpmic.learning.points import Floats
 
 #: Draws one table of noise.
 Draw = Callable[[np.random.Generator], Floats]

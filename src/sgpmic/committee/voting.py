@@ -1,8 +1,7 @@
 """A committee: different clusterings of the rows, whose votes start and hold the fit.
 
 No clustering is good at everything: k-means and mixtures find round and elongated clusters,
-spectral partitions and modes of the density find strands and rings, and the model itself finds
-what is simple after a smooth change of coordinates. So all of them vote.
+spectral partitions and modes of the density find strands and rings. So all of them vote.
 
 A member's **weight** comes from the neighbour graph: the more links between neighbours a partition
 cuts, the less it says. With c the share of a row's neighbours that lie in another cluster, averaged
@@ -60,14 +59,9 @@ _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 100
 MIXTURES = ("full", "tied", "diag")
 #: Added to the variances of mixtures.
 _LEAST_VARIANCE = 1e-4
-#: Latent dimensions of the model's own short fits: two lose clusters.
-_OWN_DIMENSIONS = 5
 _MOST_MATCHINGS = 50
 #: The share of rows whose label has to follow from a known partition for a member not to vote.
 _REPEATED = 0.95
-
-#: A short fit of the model: rows, embedding, number of dimensions and memberships give labels.
-OwnFit = Callable[[Floats, str, int, Any], Ints]
 
 
 class Member(NamedTuple):
@@ -124,7 +118,6 @@ class Vote:
 def take_vote(
     Y: Floats,
     n_clusters: int,
-    own_fit: OwnFit | None = None,
     known: Sequence[Ints] = (),
 ) -> Vote | None:
     """Let all members cluster the rows and count their votes.
@@ -134,8 +127,6 @@ def take_vote(
     Y : ndarray of shape (n_samples, n_features)
         Scaled rows.
     n_clusters : int
-    own_fit : callable or None
-        A short fit of the model.
     known : sequence of ndarrays of shape (n_samples,)
         Partitions that say nothing new: members whose labels follow from one of them do not vote.
 
@@ -149,18 +140,6 @@ def take_vote(
     for name, make in _members(Y, n_clusters, distances, neighbours):
         announce(f"committee: {name}")
         _try(partitions, name, make)
-    partitions = _without(partitions, known)
-    if own_fit is not None and partitions:
-        for name, embedding, from_votes in (
-            ("SGPMIC, PCA start", "pca", False),
-            ("SGPMIC, ISOMAP start", "isomap", False),
-            ("SGPMIC, PCA start and votes", "pca", True),
-            ("SGPMIC, ISOMAP start and votes", "isomap", True),
-        ):
-            start = count(partitions, n_clusters, neighbours).shares if from_votes else "fcm"
-            n_dimensions = min(_OWN_DIMENSIONS, Y.shape[1])
-            announce(f"committee: {name}")
-            _try(partitions, name, partial(own_fit, Y, embedding, n_dimensions, start))
     partitions = _without(partitions, known)
     if not partitions:
         return None
@@ -199,7 +178,7 @@ def nearest_others(Y: Floats) -> tuple[Floats, Ints]:
 def _members(
     Y: Floats, k: int, distances: Floats, neighbours: Ints
 ) -> Iterator[tuple[str, Callable[[], Ints]]]:
-    """Yield the members that are not the model's own: a name and what makes the labels."""
+    """Yield the members: a name and what makes the labels."""
 
     @cache
     def ward() -> Ints:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.e_step import summed_out
 from sgpmic.model.mixture import (
     Conjugate,
@@ -28,7 +28,7 @@ from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points
 
 
-def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Options) -> LatentPrior:
+def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
     """Return what the log densities of a mixture need, or their expectations."""
     if not options.variational:
         return factor_mixture(mixture)
@@ -36,7 +36,7 @@ def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Option
 
 
 def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: Options
+    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
 ) -> Array:
     """Return the log of the conjugate prior, 0 where there is none.
 
@@ -55,8 +55,8 @@ def closed_forms(
     X: Array,
     S: Array,
     conjugate: Conjugate,
-    limits: Limits,
-    options: Options,
+    limits: EMLimits,
+    options: EMOptions,
     x_std: Array | None = None,
 ) -> Mixture:
     """Return the mixture, or the posteriors of its parameters, that is best for X and S."""
@@ -68,7 +68,7 @@ def closed_forms(
 
 
 def latent_term(
-    prior: LatentPrior, X: Array, log_x_std: Array | None, S: Array, rows: Rows, options: Options
+    prior: LatentPrior, X: Array, log_x_std: Array | None, S: Array, rows: Rows, options: EMOptions
 ) -> Array:
     """Return the part of the bound's second line that the optimizer sees."""
     if log_x_std is None:

@@ -59,11 +59,11 @@ from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
-from sgpmic.learning.em import MINIMIZERS, Parameters, IterationInfo, State, mappings_of, settle
+from sgpmic.learning.em import MINIMIZERS, IterationInfo, run_e_steps
 from sgpmic.learning.latent import closed_forms, log_prior_of
 from sgpmic.learning.optimizers._trees import is_finite, select
 from sgpmic.learning.optimizers.protocol import OptimizerResult
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.state import EMLimits, EMOptions, Parameters, State, mappings_of
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
@@ -138,8 +138,8 @@ class _Epoch(NamedTuple):
 
     state: State  # at its beginning
     rows: Rows
-    limits: Limits
-    options: Options
+    limits: EMLimits
+    options: EMOptions
     unpack: Callable[[Array], Any]
     first: Array  # whether it is the first
     n_batches: int
@@ -251,7 +251,7 @@ class _Objective(NamedTuple):
     sums: tuple[Array, Array]
 
 
-def _objective(state: State, rows: Rows, options: Options) -> _Objective:
+def _objective(state: State, rows: Rows, options: EMOptions) -> _Objective:
     """Return the objective over all rows, its prior and its sums."""
     mappings, X = state.mappings, state.parameters.X
     T = mapping_weights(state.S, rows, shared=options.shared)
@@ -359,14 +359,16 @@ def _learn_batch(
 
 @compiled(static_argnames="options")
 def epoch(
-    state: State, rows: Rows, numbers: Array, first: Array, limits: Limits, options: Options
+    state: State, rows: Rows, numbers: Array, first: Array, limits: EMLimits, options: EMOptions
 ) -> tuple[State, IterationInfo]:
     """Make one epoch over the rows of every batch, as :func:`draw_batches` returns them.
 
     The first begins, as full EM does, with E-steps until the assignments have settled, and learns
     the mapping for these; its running sums forget faster.
     """
-    begun, settled_in = settle(state, rows, limits, options, jnp.where(first, limits.e_steps, 0))
+    begun, settled_in = run_e_steps(
+        state, rows, limits, options, jnp.where(first, limits.e_steps, 0)
+    )
     X, *small = begun.parameters
     packed, unpack = ravel_pytree(tuple(small))
     n_batches = numbers.shape[0]

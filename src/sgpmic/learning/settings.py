@@ -20,6 +20,8 @@ from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.learning.constraints import (
+    DEPRECATED,
+    Deprecated,
     Flag,
     Functions,
     Number,
@@ -27,13 +29,14 @@ from sgpmic.learning.constraints import (
     PathOrNone,
     WholeNumber,
 )
-from sgpmic.learning.options import Limits, Options
-from sgpmic.learning.preparation.gaps import has_gaps, refuse_empty_rows
+from sgpmic.learning.preparation.gaps import refuse_empty_rows
+from sgpmic.learning.preparation.scaling import has_gaps
 from sgpmic.learning.progress import Callback
 from sgpmic.learning.start.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.start.embeddings import PIECES
 from sgpmic.learning.start.inducing import METHODS as INDUCING
 from sgpmic.learning.start.memberships import METHODS as MEMBERSHIPS
+from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
@@ -134,26 +137,28 @@ default='votes'
 class Committee(Settings):
     """Different clusterings of the rows, whose votes start and hold the fit.
 
-    k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
-    short fits of this model itself vote on every row's cluster, weighted by the neighbor graph
-    that they cut (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of
-    every row's cluster. With a committee, rows and features may come in any order: results are the
-    same (:mod:`sgpmic.learning.preparation.canonical_order`).
+    k-means, Gaussian mixtures, Ward's method, a spectral partition and the modes of the density
+    vote on every row's cluster, weighted by the neighbor graph that they cut
+    (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of every row's cluster.
+    With a committee, rows and features may come in any order: results are the same
+    (:mod:`sgpmic.learning.preparation.canonical_order`).
 
     Parameters
     ----------
     strength : float, default=10
         How strongly the votes hold the fit: with 1 they are a prior probability as any other,
         with more the model moves memberships less.
-    own_fits : bool, default=True
-        Whether short fits of this model vote too.
+    own_fits : bool
+        Without effect, and deprecated: short fits of this model no longer vote.
     max_rows : int, default=3000
         Of more rows than this, a sample of this size is voted on; every other row gets the votes of
         its nearest rows among them.
     """
 
     strength: Annotated[float, Number(1.0)] = 10.0
-    own_fits: Annotated[bool, Flag()] = True
+    own_fits: Annotated[bool | str, Deprecated("short fits of the model no longer vote")] = (
+        DEPRECATED
+    )
     max_rows: Annotated[int, WholeNumber(10)] = 3000
 
 
@@ -252,9 +257,9 @@ class FitSettings:
     verbose: int
 
     @property
-    def options(self) -> Options:
-        """What a compiled round depends on."""
-        return Options(
+    def options(self) -> EMOptions:
+        """Static options of an EM iteration."""
+        return EMOptions(
             shared=self.mapping == "shared",
             covariance_type=self.covariance_type,
             optimizer=self.em.optimizer,
@@ -264,12 +269,12 @@ class FitSettings:
         )
 
     @property
-    def limits(self) -> Limits:
-        """What a compiled round takes as numbers."""
+    def limits(self) -> EMLimits:
+        """Traced numbers of an EM iteration."""
         em = self.em
         numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
         arrays: list[Any] = [np.asarray(number) for number in numbers]
-        return Limits(*arrays)
+        return EMLimits(*arrays)
 
     @property
     def n_mappings(self) -> int:

@@ -80,7 +80,7 @@ def evaluate(
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_features)
-        Data, used as they are (not centerd, not scaled).
+        Data, used as they are (not centered, not scaled).
     X : array-like of shape (n_samples, n_components)
         Latent rows.
     inducing : array-like of shape (n_inducing, n_components)

@@ -101,12 +101,12 @@ def log_densities(prior: LatentPrior, X: Array, x_std: Array | None = None) -> A
 
         return lax.map(one, (prior.means, prior.whiteners, prior.log_normalizers)).T
     # Written out it is one operation for all clusters, and fuses with what follows.
-    centerd = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
+    centered = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
     squares = jnp.zeros((), X.dtype)
     for q in range(Q):
-        standard = prior.whiteners[:, q, 0, None] * centerd[0]
+        standard = prior.whiteners[:, q, 0, None] * centered[0]
         for r in range(1, q + 1):  # whiteners are lower triangular
-            standard = standard + prior.whiteners[:, q, r, None] * centerd[r]
+            standard = standard + prior.whiteners[:, q, r, None] * centered[r]
         squares = squares + standard * standard
     return (prior.log_normalizers[:, None] - 0.5 * squares).T
 
@@ -143,9 +143,9 @@ def standardize(X: Array, weight: Array) -> Standardized:
     w = weight[:, None]
     count = jnp.sum(weight)
     mean = jnp.sum(w * X, axis=0) / count
-    centerd = (X - mean) * w
-    scale = jnp.sqrt(jnp.sum(centerd * centerd) / (count * X.shape[1]))
-    return Standardized(centerd / scale, mean, scale)
+    centered = (X - mean) * w
+    scale = jnp.sqrt(jnp.sum(centered * centered) / (count * X.shape[1]))
+    return Standardized(centered / scale, mean, scale)
 
 
 def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: Array | float) -> Array:
@@ -193,9 +193,9 @@ def _scatter_by_products(X: Array, S: Array, means: Array) -> Array:
 def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
     # A product of so few columns by as many keeps little of a GPU busy.
     Q = X.shape[1]
-    centerd = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
+    centered = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
     entries = {
-        (q, r): jnp.sum(S.T * centerd[q] * centerd[r], axis=1)
+        (q, r): jnp.sum(S.T * centered[q] * centered[r], axis=1)
         for q in range(Q)
         for r in range(q + 1)
     }

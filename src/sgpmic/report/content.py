@@ -135,7 +135,7 @@ def content_from_model(
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
-        "principal": principal_components(values, model.units_),
+        "principal": principal_components(values, model.scaler_),
         "categories": described.categories,
         "dates": described.dates,
         "history": model.history_,

@@ -98,13 +98,13 @@ def fit_factors(Y: Floats) -> FactorModel:
     counts = np.maximum(has.sum(axis=0), 1.0)
     values = np.where(has > 0, Y, 0.0)
     mean: Floats = values.sum(axis=0) / counts
-    centerd = has * (values - mean)
+    centered = has * (values - mean)
     n_cells = max(float(has.sum()), 1.0)
-    total = float(np.sum(centerd**2)) / n_cells
+    total = float(np.sum(centered**2)) / n_cells
     r = max(1, min(P - 1, N // _ROWS_PER_FACTOR, MOST_FACTORS))
     if total == 0.0 or P == 1:
         return FactorModel(mean, np.zeros((P, 1)), np.full(P, max(total, np.finfo(float).tiny)))
-    _, sizes, axes = np.linalg.svd(centerd, full_matrices=False)
+    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
     W = (axes[:r].T * sizes[:r]) / np.sqrt(N)
     noise = max(total - float(np.sum(sizes[:r] ** 2)) / n_cells, 1e-3 * total)
     W_covariance = np.zeros((P, r * r))
@@ -112,16 +112,16 @@ def fit_factors(Y: Floats) -> FactorModel:
     for _ in range(_ROUNDS):
         # q(z_n), then q(w_d), each the best for the other.
         z_covariance = _inverses(has @ (_squared(W) + W_covariance) / noise + np.eye(r).ravel())
-        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centerd @ W) / noise
+        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centered @ W) / noise
         products = has.T @ (_squared(z) + z_covariance)
         W_covariance = noise * _inverses(products + noise * np.diag(prior).ravel())
-        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centerd.T @ z) / noise
+        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centered.T @ z) / noise
         fitted = has * (z @ W.T)
         mean = (values - fitted).sum(axis=0) / counts
-        centerd = has * (values - mean)
+        centered = has * (values - mean)
         # What is unknown about z and W makes the rest look smaller than it is.
         unknown = z_covariance @ (_squared(W) + W_covariance).T + _squared(z) @ W_covariance.T
-        previous, noise = noise, float(np.sum((centerd - fitted) ** 2 + has * unknown)) / n_cells
+        previous, noise = noise, float(np.sum((centered - fitted) ** 2 + has * unknown)) / n_cells
         noise = max(noise, 1e-9 * total)
         # Of a factor with small loadings the prior says that it is not there.
         spread = np.einsum("pii->i", W_covariance.reshape(P, r, r))

@@ -1,6 +1,6 @@
-"""The units of the data: how features are centerd and brought to one scale.
+"""How features are centered and brought to one scale.
 
-Scaler decide more than models do. Features of different units (a length, a weight, a price) have
+Units decide more than models do. Features of different units (a length, a weight, a price) have
 to be divided by their own spread each, or the one with the largest numbers decides alone.
 Features of one unit (pixels, the counts of words, the sides of a flower) are divided by one number
 for all: how much a feature varies then says how much it matters.
@@ -35,7 +35,7 @@ _PART = 65_536
 
 
 class Scaler(NamedTuple):
-    """Data are centerd, feature by feature, and divided by the scales."""
+    """Centers features and divides them by their scales."""
 
     offset: Floats  # (P,)
     scale: Floats  # (P,)
@@ -71,7 +71,7 @@ class Scaler(NamedTuple):
 
 
 def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
-    """Return the units of a table, of which ``Y`` are this process's rows; gaps are left out."""
+    """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
     for part in _parts(Y):
@@ -106,11 +106,23 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
-def all_alike(Y: Floats, group: ProcessGroup, units: Scaler) -> bool:
+def total_log_volume(Y: Floats, group: ProcessGroup, scaler: Scaler) -> float:
+    """Return what all rows' log density loses on its way back to the units of the data."""
+    if not has_gaps(Y, group):
+        return group.n_rows * scaler.log_volume
+    return float(group.total(scaler.log_volumes(Y).sum()))
+
+
+def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
+    """Return whether a cell of the table of all processes is missing."""
+    return bool(group.largest(np.array(np.isnan(Y).any())))
+
+
+def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     """Return whether all rows of a table are the same but for rounding."""
-    size = np.abs(units.offset).max()
+    size = np.abs(scaler.offset).max()
     # A gap is no difference.
-    farthest = (np.fmax.reduce(np.abs(part - units.offset), axis=None) for part in _parts(Y))
+    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in _parts(Y))
     differ = any(distance > _CONSTANT * size for distance in farthest)
     return not float(group.largest(np.float64(differ)))
 

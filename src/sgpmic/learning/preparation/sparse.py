@@ -2,7 +2,7 @@
 
 A truncated singular value decomposition, X ≈ U D Vᵀ, replaces every row x by Vᵀ x. Of all linear
 maps to so few features it is the one that keeps distances between rows best; the matrix itself is
-never made dense, nor centerd. Why not the pass over the rows itself: its cost is that of a dense
+never made dense, nor centered. Why not the pass over the rows itself: its cost is that of a dense
 product with the features, and the mappings' weights would be of inducing points times words; a
 hundred features say what there is to say about groups of rows.
 """

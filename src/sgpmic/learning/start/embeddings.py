@@ -12,8 +12,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.nearest import weights_of_nearest
-from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array
+from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, weights_of_nearest
 
 METHODS = ("isomap", "pca", "ppca", "spectral", "random")
 PIECES = ("join", "largest")
@@ -138,14 +137,14 @@ def embed(
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:
     """Return the leading principal component scores, at most as many as the rank."""
-    centerd = data - data.mean(axis=0)
-    n_rows, n_features = centerd.shape
+    centered = data - data.mean(axis=0)
+    n_rows, n_features = centered.shape
     # The triangular factor has the same right singular vectors and is far smaller.
-    factor = np.linalg.qr(centerd, mode="r") if n_rows > n_features else centerd
+    factor = np.linalg.qr(centered, mode="r") if n_rows > n_features else centered
     _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
     tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
     rank = int(np.sum(sizes > tolerance * sizes[0]))
-    scores: Floats = centerd @ axes[: min(n_components, rank)].T
+    scores: Floats = centered @ axes[: min(n_components, rank)].T
     return scores
 
 

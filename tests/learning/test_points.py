@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from sgpmic.learning import nearest
-from sgpmic.learning.nearest import weights_of_nearest
+from sgpmic.learning.points import weights_of_nearest
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -325,7 +325,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             owner, separator, field = name.partition("__")
             holder = getattr(self, owner, None)
             if separator and isinstance(holder, (Settings, Kernel)):
-                if field not in holder.get_params():
+                if field not in {f.name for f in fields(holder)}:
                     known = ", ".join(holder.get_params())
                     raise ValueError(
                         f"Invalid parameter {name!r}: {type(holder).__name__} has {known}."

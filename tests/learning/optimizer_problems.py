@@ -99,14 +99,9 @@ def run(
     *,
     max_steps: int,
     gradient_tolerance: float = 0.0,
-    value_tolerance: float = 0.0,
 ) -> Any:
     """Return what `solver` finds, compiled, on the host."""
-    options = {
-        "max_steps": max_steps,
-        "gradient_tolerance": gradient_tolerance,
-        "value_tolerance": value_tolerance,
-    }
+    options = {"max_steps": max_steps, "gradient_tolerance": gradient_tolerance}
     small = objective in SMALL_PROBLEMS and jnp.shape(start) == (3,)
     alternatives = SMALL_PROBLEMS if small else (objective,)
     solve = program(solver, alternatives)

@@ -62,14 +62,15 @@ class Settings:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values by name, as scikit-learn's objects do.
+        """Return the values by name, as scikit-learn's objects do, without what is deprecated.
 
         Parameters
         ----------
         deep : bool
             Ignored: there is nothing below.
         """
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
 
 
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.

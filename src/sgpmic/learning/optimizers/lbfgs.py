@@ -78,7 +78,6 @@ class _Search(NamedTuple):
     near_gradient: PyTree
     trials: jax.Array
     next_length: jax.Array
-    found_enough: jax.Array  # this trial satisfies both Wolfe conditions
     accept: jax.Array  # the near end becomes the new point
     failed: jax.Array  # there is no better point in this direction
 
@@ -136,13 +135,8 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     turn = _turn(state, history, result.gradient, is_new, search.next_length)
 
     moved = first | search.accept
-    flat = finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
-    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
-    watching = settings.value_tolerance > 0
-    quiet = search.accept & watching & (before.value - result.value <= threshold)
-    # A step cut short by a wall or a long search says nothing about convergence; steepest
-    # descent that finds no lower value among finite ones has met the rounding error.
-    converged = flat | (quiet & search.found_enough) | (stalled & finite & watching)
+    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    converged = finite & moved & flat
     return State(
         result=result._replace(converged=converged),
         direction=turn.direction,
@@ -196,7 +190,6 @@ def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
         near_gradient=trees.select(trial & lower, found.gradient, state.near_gradient),
         trials=trials,
         next_length=next_length,
-        found_enough=lower & flatter,
         accept=accept,
         failed=exhausted & ~accept,
     )

@@ -32,9 +32,7 @@ class OptimizerResult(NamedTuple):
     steps: jax.Array  # accepted and rejected together
     evaluations: jax.Array  # the first one at the start included
     accepted: jax.Array  # steps
-    # A tolerance was met. Not where the steps ran out, where no better point could be found at
-    # this precision, or where the start was not finite.
-    converged: jax.Array
+    converged: jax.Array  # the gradient's tolerance was met
 
     @classmethod
     def at(cls, start: PyTree) -> OptimizerResult:
@@ -78,7 +76,6 @@ class Settings(NamedTuple):
     """What an optimizer knows of the problem beside the objective; see :func:`minimize`."""
 
     gradient_tolerance: jax.Array
-    value_tolerance: jax.Array
     dimension: jax.Array
 
 
@@ -106,13 +103,12 @@ def minimize(
     *,
     max_steps: int | jax.Array,
     gradient_tolerance: float | jax.Array = 0.0,
-    value_tolerance: float | jax.Array = 0.0,
     dimension: int | jax.Array | None = None,
 ) -> OptimizerResult:
-    """Minimize a smooth function.
+    """Minimize a smooth function; to be called inside ``jax.jit``, also under ``jax.vmap``.
 
-    To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
-    takes its own course, as if it were alone.
+    Values of accepted points never increase. A trial point where the objective or its gradient is
+    not finite is rejected and the step shortened; a start that is not finite comes back unchanged.
 
     Parameters
     ----------
@@ -121,26 +117,15 @@ def minimize(
     value_and_grad : callable
         Maps a point to the scalar objective and its gradient, a tree like the point.
     start : pytree of floating-point arrays
-        Where to begin.  The search runs in the precision of these arrays.
+        The search runs in the precision of these arrays.
     max_steps : int or integer scalar array
-        Limit on the number of iterations, rejected ones included.  One iteration costs one
+        Limit on the number of iterations, rejected ones included. One iteration costs one
         evaluation, and with SCG one more after every accepted step.
     gradient_tolerance : float, default=0.0
         Stop once no element of the gradient is larger than this in absolute value.
-    value_tolerance : float, default=0.0
-        Stop once steps lower the objective by at most ``value_tolerance * max(1, abs(value))``:
-        two accepted ones in succession that did not promise more either (SCG), or one that met
-        the conditions of its line search (L-BFGS).  Zero switches this off.
     dimension : int or integer scalar array, optional
-        The number of real parameters, where others are padding: zeros with gradient zero.  The
-        course then does not depend on how much padding there is.  By default all are real.
-
-    Returns
-    -------
-    OptimizerResult
-        The best point found.  Values of accepted points never increase.  A trial point where
-        the objective or its gradient is not finite is rejected and the step shortened; a start
-        that is not finite comes back unchanged with ``converged`` false.
+        The number of real parameters, where others are padding: zeros with gradient zero. The
+        course then does not depend on how much padding there is. By default all are real.
     """
     # A weakly typed leaf would change its type on the way round the loop, which makes JAX trace
     # the objective a second time.
@@ -149,7 +134,6 @@ def minimize(
     limit = jnp.asarray(max_steps, jnp.int32)
     settings = Settings(
         jnp.asarray(gradient_tolerance, dtype),
-        jnp.asarray(value_tolerance, dtype),
         jnp.asarray(trees.number_of_elements(start) if dimension is None else dimension, jnp.int32),
     )
 

@@ -55,7 +55,6 @@ class State(NamedTuple):
     curvature: jax.Array  # p'Hp / p'p
     damping: jax.Array  # Møller's λ
     since_restart: jax.Array  # conjugate directions since the last steepest descent
-    quiet: jax.Array  # successive accepted steps that changed the value by less than asked
     stopped: jax.Array
 
 
@@ -99,7 +98,6 @@ def init(start: PyTree) -> State:
         curvature=zero,
         damping=zero,
         since_restart=none,
-        quiet=none,
         stopped=no,
     )
 
@@ -139,9 +137,8 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature, damping, turn.slope, or_one(turn.squared_length), size
     )
     reach = jnp.where(turn.is_new, _reach(result.point, turn.direction), state.reach)
-    quiet, converged = _converge(
-        state, found, measured, result, curvature, accept, stalled, settings
-    )
+    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    converged = measured.finite & moved & flat
     return State(
         result=result._replace(converged=converged),
         probing=turn.is_new,
@@ -154,7 +151,6 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature=curvature,
         damping=jnp.where(turn.is_new, damping, convex_damping),
         since_restart=turn.since_restart,
-        quiet=quiet,
         stopped=converged | stalled | (first & ~measured.finite),
     )
 
@@ -248,30 +244,6 @@ def _propose(
     damping = jnp.maximum(damping, least - curvature)
     length = -slope / or_one((curvature + damping) * squared_length)
     return damping, length
-
-
-def _converge(
-    state: State,
-    found: Evaluation,
-    measured: _Measured,
-    result: OptimizerResult,
-    curvature: jax.Array,
-    accept: jax.Array,
-    stalled: jax.Array,
-    settings: Settings,
-) -> tuple[jax.Array, jax.Array]:
-    """Return how many accepted steps in succession changed little, and whether to stop."""
-    moved = (state.result.evaluations == 0) | accept
-    flat = measured.finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
-    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
-    # What the quadratic without damping promises at its minimum along the direction: small
-    # steps under heavy damping must not pass for convergence.
-    undamped = state.slope**2 / or_one(2 * curvature * or_one(state.squared_length))
-    little_to_gain = (settings.value_tolerance > 0) & (curvature > 0) & (undamped <= threshold)
-    quiet_step = little_to_gain & (state.result.value - found.value <= threshold)
-    quiet = jnp.where(accept, jnp.where(quiet_step, state.quiet + 1, 0), state.quiet)
-    converged = flat | (accept & (quiet >= 2)) | (stalled & measured.finite & little_to_gain)
-    return quiet, converged
 
 
 def _size(point: PyTree, dimension: jax.Array) -> jax.Array:

@@ -36,15 +36,7 @@ _BLOCK_ENTRIES = 4_000_000
 
 
 class Embedding(NamedTuple):
-    """Latent coordinates and what was unusual about finding them.
-
-    Attributes
-    ----------
-    coordinates : ndarray of shape (N, Q)
-        One latent position per row of the data.
-    notes : tuple of str
-        Plain sentences about anything out of the ordinary; empty when there was nothing.
-    """
+    """Latent coordinates (N, Q), and sentences about anything out of the ordinary."""
 
     coordinates: Floats
     notes: tuple[str, ...]
@@ -59,41 +51,14 @@ def embed(
     pieces: str = "join",
     random_state: np.random.RandomState,
 ) -> Embedding:
-    """Place every row of the data in a latent space.
+    """Place every row of the data (N, D) in a latent space of ``n_components`` dimensions.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (N, D)
-        The data. Every entry must be finite.
-    n_components : int
-        Number Q of latent dimensions.
-    method : {"isomap", "pca", "ppca", "spectral", "random"} or array of shape (N, Q)
-        ``"isomap"`` keeps the geodesic distances of the neighbor graph, ``"pca"`` gives the
-        principal component scores, ``"ppca"`` those scores with unit variance each,
-        ``"spectral"`` the Laplacian eigenmaps of the neighbor graph with unit variance each, and
-        ``"random"`` standard normal positions. An array is checked and returned as it is.
-    n_neighbors : int, default=12
-        Neighbors of every row in the graph of ``"isomap"`` and ``"spectral"``.
-    pieces : {"join", "largest"}, default="join"
-        What to do when the neighbor graph falls apart: join the pieces by the shortest links
-        between them, or embed the largest piece and put every other row at the origin.
-    random_state : numpy.random.RandomState
-        Source of all random numbers.
-
-    Returns
-    -------
-    Embedding
-        The coordinates and the notes about them.
-
-    Raises
-    ------
-    ValueError
-        If given positions have the wrong shape or are not finite.
-
-    Notes
-    -----
-    Of more than 2500 rows a sample of 1500 is used for the neighbor graph, and the others are
-    placed between their nearest rows in it.
+    ``"isomap"`` keeps the geodesic distances of the neighbor graph, ``"pca"`` gives the principal
+    component scores, ``"ppca"`` those scores with unit variance each, ``"spectral"`` the Laplacian
+    eigenmaps of the neighbor graph with unit variance each, and ``"random"`` standard normal
+    positions. An array (N, Q) is checked and returned as it is. Where the neighbor graph falls
+    apart, ``pieces`` says whether to join the pieces by the shortest links between them, or to
+    embed the largest piece and put every other row at the origin.
 
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
     and given arrays, except in columns that were filled with noise. The sign of each axis is
@@ -301,22 +266,11 @@ def _closest_pair(here: Floats, there: Floats, block: int) -> tuple[int, int]:
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling.
+    """Return coordinates by classical multidimensional scaling, the widest first.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Finite symmetric distances.
-    counts : ndarray of shape (n,)
-        How many equal rows every point stands for. The result is what scaling the full table
-        with repeated rows would give.
-    n_components : int
-        Number of coordinates wanted; fewer come back when fewer eigenvalues are positive.
-
-    Returns
-    -------
-    ndarray of shape (n, at most n_components)
-        Coordinates in decreasing order of their spread.
+    ``counts`` (n,) are how many equal rows every point stands for: the result is what scaling the
+    full table with repeated rows would give. Fewer coordinates than wanted come back where fewer
+    eigenvalues are positive.
     """
     n_points = distances.shape[0]
     squared = distances**2

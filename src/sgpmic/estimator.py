@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import fields, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -325,7 +325,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             owner, separator, field = name.partition("__")
             holder = getattr(self, owner, None)
             if separator and isinstance(holder, (Settings, Kernel)):
-                if field not in {f.name for f in fields(holder)}:
+                if field not in vars(holder):
                     known = ", ".join(holder.get_params())
                     raise ValueError(
                         f"Invalid parameter {name!r}: {type(holder).__name__} has {known}."
@@ -369,19 +369,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         self : SGPMIC
         """
-        before = dict(vars(self))
+        before = self.__dict__.copy()
         try:
             settings, result, reduction = self._learn(X)
-        except BaseException:  # a failed fit changes nothing: validation has set attributes already
-            vars(self).clear()
-            vars(self).update(before)
+            names = getattr(self, "feature_names_in_", None)
+            for category, sentence in advice(result, settings, names):
+                # Past the method that chooses the device, to the line of the user's that called it.
+                warnings.warn(sentence, category, stacklevel=3)
+        except BaseException:  # a failed fit changes nothing, not even what validation has set
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = None, reduction
         self._keep(result)
-        names = getattr(self, "feature_names_in_", None)
-        for category, sentence in advice(result, settings, names):
-            # Past the method that chooses the device, to the line of the user's that called it.
-            warnings.warn(sentence, category, stacklevel=3)
         return self
 
     def _learn(self, X: Any) -> tuple[FitSettings, Result, Reduction | None]:

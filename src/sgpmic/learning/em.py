@@ -33,6 +33,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic._programs import compiled
+from sgpmic._types import Ints
 from sgpmic.kernels import Kernel
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
 from sgpmic.learning.optimizers import lbfgs, scg
@@ -149,7 +150,7 @@ def run_em(
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes)[: settings.n_clusters],
             seconds=seconds,
-            _labels=lambda state=state: group.own_rows(state.S).argmax(axis=1),
+            _labels=partial(_labels, state, group),
         )
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]
@@ -159,6 +160,10 @@ def run_em(
         asked_to_stop = bool(group.largest(np.array(stop)))
         fit.ended = fit.converged or asked_to_stop or number == max_iter
         save()
+
+
+def _labels(state: State, group: ProcessGroup) -> Ints:
+    return group.own_rows(state.S).argmax(axis=1)
 
 
 def _record(info: IterationInfo, number: int, start: int, log_volume: float) -> dict[str, float]:

@@ -105,7 +105,7 @@ def run(
     limits = settings.limits
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
-        limits = limits._replace(m_steps=np.zeros_like(limits.m_steps))
+        limits = limits._replace(m_steps=limits.m_steps * 0)
 
     # Make starts, and iterate EM from each of them.
     starts = plan_starts(settings, random_state, continues=previous is not None)

@@ -87,13 +87,13 @@ def test_a_category_alone_makes_no_clusters() -> None:
     _, factors = view_of(Y)
     heaps = np.column_stack([factors, 3.0 * (chance == 2)])
     deceived = take_vote(heaps, 2)
-    vote = take_vote(heaps, 2, None, [chance])
+    vote = take_vote(heaps, 2, [chance])
     assert deceived is not None
     assert vote is not None
     assert adjusted_rand_score(chance == 2, deceived.labels) > 0.9
     assert len(vote.members) < len(deceived.members)
     assert adjusted_rand_score(labels, vote.labels) > 0.9
-    everything_repeats = take_vote(heaps[:, 2:], 2, None, [chance])
+    everything_repeats = take_vote(heaps[:, 2:], 2, [chance])
     assert everything_repeats is not None  # the votes of all, rather than none
 
 

@@ -1,7 +1,7 @@
 r"""EM in batches of rows, for tables where passes over all rows are too slow.
 
-A round is an epoch: every row is visited once, in batches drawn at random. What the rows share is
-learned many times an epoch instead of once; what belongs to a row is found by itself.
+An iteration is an epoch: every row is visited once, in batches drawn at random. What the rows share
+is learned many times an epoch instead of once; what belongs to a row is found by itself.
 
 Given q(F), rows are independent. It comes from running sums Φ and Ψ, the same two small matrices
 that full EM makes in a pass over all rows. For every batch:
@@ -14,7 +14,7 @@ that full EM makes in a pass over all rows. For every batch:
    which is the standard variational bound with the best S put in; S is then its softmax, the
    exact E-step (with votes, as :mod:`sgpmic.model.e_step` has it). With one shared mapping the
    first term is the same for all m. The first epoch leaves S as the E-steps before it did, as the
-   first round of full EM does: q(F) has to learn something first.
+   first iteration of full EM does: q(F) has to learn something first.
 2. **The mixture**, in closed form from its moments; the rows' old share of those is taken out and
    the new one put in (incremental EM, Neal and Hinton, 1998), which keeps them exact.
 3. **Z, the kernels and β**, by a few steps of the optimizer on the batch's own KL-corrected bound,

@@ -173,14 +173,14 @@ class EM(Settings):
         Limited-memory BFGS or scaled conjugate gradients (the paper's) in the M-steps. The first
         evaluates the bound half as often.
     m_steps : int, default=10
-        Steps of the optimizer in a round.
+        Steps of the optimizer in an EM iteration.
     e_steps : int, default=20
-        Most E-steps in a round.
+        Most E-steps in an EM iteration.
     e_tol : float, default=1e-3
-        E-steps of a round end when no responsibility changes by more than this.
+        E-steps of an iteration end when no responsibility changes by more than this.
     settle_mixture : bool, default=True
-        Whether the latent mixture is updated between the E-steps of a round, so that assignments
-        settle in the latent space first.
+        Whether the latent mixture is updated between the E-steps of an iteration, so that
+        assignments settle in the latent space first.
     prior_strength : float, default=0.3
         Strength of the conjugate prior on the clusters' weights and covariances, as a share of
         the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
@@ -191,7 +191,7 @@ class EM(Settings):
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
         when a factorization fails.
     callbacks : sequence of callables, default=()
-        Each is called after every round with a :class:`sgpmic.Progress`; returning True ends
+        Each is called after every iteration with a :class:`sgpmic.Progress`; returning True ends
         that start.
     """
 
@@ -218,16 +218,16 @@ class Computation(Settings):
         Rows handled at a time. It changes speed and memory, and results by rounding alone, which
         line searches amplify. By default tables of similar sizes share compiled programs.
     batch_size : int or None, default=None
-        Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
+        Rows in a batch, for tables where iterations over all rows are too slow: one is then an
         epoch over random batches, and the bound may now and then fall from one to the next. Some
-        thousand rows, at least ``n_inducing``. None makes rounds of full EM.
+        thousand rows, at least ``n_inducing``. None makes iterations of full EM.
     checkpoint : str, path or None, default=None
         A folder to keep learning in. Where it exists, and belongs to the same data and settings,
         ``fit`` resumes from it, to the result it would have had without the interruption. It
         stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
         anew.
     checkpoint_every : int, default=1
-        Rounds between two checkpoints.
+        Iterations between two checkpoints.
     """
 
     device: Annotated[str, OneOf(DEVICES)] = "auto"

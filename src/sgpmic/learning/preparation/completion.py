@@ -1,4 +1,4 @@
-r"""Rows with gaps, as methods that need whole rows see them: by what is expected of the rest.
+r"""Rows with gaps, as methods that need complete rows see them: by what is expected of the rest.
 
 The model integrates missing cells out (:mod:`sgpmic.model.gaps`). What comes before it does not:
 a neighbor graph, k-means or a committee compare rows cell by cell. They are given the expectation
@@ -132,7 +132,9 @@ def fit_factors(Y: Floats) -> FactorModel:
     return FactorModel(mean, W, unexplained)
 
 
-def fill_from_nearest(Y: Floats, completed: Floats, sample: Floats, whole: Floats) -> Floats:
+def fill_from_nearest(
+    Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
+) -> Floats:
     """Return rows whose missing cells are means over the nearest rows of a sample that have them.
 
     Parameters
@@ -140,11 +142,11 @@ def fill_from_nearest(Y: Floats, completed: Floats, sample: Floats, whole: Float
     Y, completed : ndarrays of shape (n_rows, n_features)
         Rows with gaps (NaN), and with expectations in them, which stay where no near row has a
         cell.
-    sample, whole : ndarrays of shape (n_sample, n_features)
+    sample, sample_imputed : ndarrays of shape (n_sample, n_features)
         The same of the sample.
     """
     n_asked = min(_NEAREST_ASKED, len(sample))
-    search = NearestNeighbors(n_neighbors=n_asked).fit(whole)
+    search = NearestNeighbors(n_neighbors=n_asked).fit(sample_imputed)
     values, known = np.nan_to_num(sample), ~np.isnan(sample)
     filled = completed.copy()
     rows = np.flatnonzero(np.isnan(Y).any(axis=1))

@@ -24,7 +24,7 @@ def wine() -> SGPMIC:
 
 
 def test_wine(wine: SGPMIC) -> None:
-    """Better than k-means of the standardised features, which has 0.90."""
+    """Better than k-means of the standardized features, which has 0.90."""
     assert adjusted_rand_score(load_wine().target, wine.labels_) > 0.85
     np.testing.assert_allclose(wine.memberships_.sum(axis=1), 1.0)
     np.testing.assert_array_equal(wine.memberships_.argmax(axis=1), wine.labels_)
@@ -35,8 +35,7 @@ def test_wine(wine: SGPMIC) -> None:
 
 def test_every_member_is_listed(wine: SGPMIC) -> None:
     names = [member["name"] for member in wine.committee_]
-    assert len(set(names)) == 11
-    assert sum(name.startswith("SGPMIC") for name in names) == 4
+    assert len(set(names)) == 7
     weights = [member["weight"] for member in wine.committee_]
     assert sum(weights) == pytest.approx(1.0)
     assert weights == sorted(weights, reverse=True)

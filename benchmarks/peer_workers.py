@@ -157,11 +157,11 @@ class OursWithTrace(Ours):
         import jax.numpy as jnp
 
         from sgpmic.kernels import stacked_like
-        from sgpmic.learning.optimisers import lbfgs, scg
+        from sgpmic.learning.optimizers import lbfgs, scg
 
         kernel: Any
         kernel, Z, beta = self.start
-        minimisers: dict[str, Any] = {"scg": scg.minimise, "lbfgs": lbfgs.minimise}
+        minimisers: dict[str, Any] = {"scg": scg.minimize, "lbfgs": lbfgs.minimize}
         minimise = minimisers[optimiser]
         free = jnp.log(jnp.stack([kernel.variance[0], kernel.gamma[0], beta]))
 

@@ -34,8 +34,6 @@ from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
-from sgpmic.committee import on_tables as votes
-from sgpmic.committee.voting import take_vote
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -152,16 +150,9 @@ READ_ALOUD, CELLS = DOCS / "reading-a-report.md", DOCS / "howto" / "single-cells
 PAGES_THAT_RUN = [p for p in PAGES if blocks_of(p) and p not in (READ_ALOUD, CELLS)]
 
 
-#: Pages with tables of their own sizes: to compile short fits for the committee, which many pages
-#: have for one small table, takes longer than all the rest of them.
-WITHOUT_SHORT_FITS = [DOCS / "howto" / f"{name}.md" for name in ("gaps", "large", "tables")]
-
-
 @pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
 @pytest.mark.usefixtures("anywhere")
-def test_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page in WITHOUT_SHORT_FITS:
-        monkeypatch.setattr(votes, "take_vote", lambda Y, k, _, known: take_vote(Y, k, None, known))
+def test_a_page_runs(page: Path) -> None:
     run_page(page)
 
 

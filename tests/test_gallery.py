@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ plt = pytest.importorskip("matplotlib.pyplot", reason="needs matplotlib")
 from benchmarks import pictures  # noqa: E402
 from examples import customers, digits, faces, flowers, million  # noqa: E402
 from matplotlib.collections import PathCollection, PolyCollection  # noqa: E402
-
-from sgpmic import SGPMIC, Committee  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "docs" / "gallery"
@@ -35,16 +32,6 @@ def without_a_screen() -> Iterator[None]:
     plt.switch_backend("agg")
     yield
     plt.close("all")
-
-
-#: Without the votes of short fits: compiling them for every size takes longer than all the rest.
-QUICK = partial(SGPMIC, committee=Committee(own_fits=False))
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for example in (digits, faces, customers, million):
-        monkeypatch.setattr(example, "SGPMIC", QUICK)
 
 
 def colour_of_marks(marks: PathCollection) -> NDArray[np.float64]:
@@ -81,7 +68,6 @@ def test_flowers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "150 irises" in axes.get_title(loc="left")
 
 
-@pytest.mark.usefixtures("quick")
 def test_digits() -> None:
     figure = digits.main(n_rows=300)
     picture, *small = figure.axes
@@ -99,7 +85,6 @@ def test_digits() -> None:
     np.testing.assert_allclose(total.ravel(), load_digits().data[:300].sum(axis=0))
 
 
-@pytest.mark.usefixtures("quick")
 def test_faces() -> None:
     rng = np.random.default_rng(0)
     people = np.repeat(np.arange(5), 8)
@@ -116,11 +101,10 @@ def test_faces() -> None:
     assert sorted(text.get_text() for text in axes.texts) == ["1", "7", "8", "8", "8", "8"]
 
 
-def test_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells() -> None:
     pytest.importorskip("scanpy", reason="needs scanpy")
     from examples import cells
 
-    monkeypatch.setattr(cells, "SGPMIC", QUICK)
     left, right = cells.main(n_cells=300).axes
     sizes = [len(marks.get_offsets()) for marks in left.collections]
     assert sum(sizes) == 300
@@ -140,7 +124,6 @@ def test_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"CD19+ B", "CD14+ Monocyte"} <= set(kinds)
 
 
-@pytest.mark.usefixtures("quick")
 def test_customers(capsys: pytest.CaptureFixture[str]) -> None:
     axes = customers.main(n_rows=150).axes[0]
     features = [label.get_text() for label in axes.get_yticklabels()]
@@ -160,7 +143,6 @@ def test_customers(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(capsys.readouterr().out.split()[-1]) > 0.7
 
 
-@pytest.mark.usefixtures("quick")
 def test_pictures_are_measured_on_the_table_of_the_example() -> None:
     """benchmarks/pictures.py has a copy: UMAP's environment has none of our packages."""
     rows, cloud = million.make_rows(50)

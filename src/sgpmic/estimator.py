@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,21 +31,23 @@ from sgpmic.learning.constraints import (
     OneOf,
     WholeNumber,
 )
-from sgpmic.learning.em import State
-from sgpmic.learning.options import LATENTS
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preparation.sparse import dense_rows, fit_reduction
-from sgpmic.learning.preparation.units import SCALES
+from sgpmic.learning.preparation.scaling import SCALES
+from sgpmic.learning.preparation.sparse import Reduction, dense_rows, fit_reduction
 from sgpmic.learning.result import Result
 from sgpmic.learning.run import run
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
-from sgpmic.learning.start.initial_states import can_continue
+from sgpmic.learning.start.initial_state import can_continue
+from sgpmic.learning.state import LATENTS, State
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
 
 MAPPINGS = ("shared", "per_cluster")
+
+#: Attributes by the names that they had up to version 1.0.0rc1.
+_RENAMED = {"units_": "scaler_"}
 
 #: What ``tol='auto'`` stands for.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
@@ -89,11 +91,11 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     n_inducing : int, default=50
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
-        How features are brought to one unit, after they are centred: every feature is divided by
+        How features are brought to one unit, after they are centered: every feature is divided by
         its own standard deviation, all are divided by one number, or none is. 'auto' divides all
         by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.units` has
-        the rule, ``units_`` what it decided.
+        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.scaling`
+        has the rule, ``scaler_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
         fit. None for the model by itself.
@@ -148,7 +150,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         'probability' of every number of 'candidates'.
     committee_ : list of dict
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
-        (all add up to 1), 'cut' (the share of a row's neighbours that it puts into another
+        (all add up to 1), 'cut' (the share of a row's neighbors that it puts into another
         cluster) and 'agreement' (adjusted Rand index with the labels that the committee arrived
         at). Empty without a committee.
     n_iter_ : int
@@ -166,8 +168,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Inducing points in the latent space.
     beta_ : float
         Noise precision, for features divided by their scales.
-    units_ : Units
-        How features were centred and scaled: a tuple with the fields ``offset`` and ``scale``,
+    scaler_ : Scaler
+        How features were centered and scaled: a tuple with the fields ``offset`` and ``scale``,
         both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
     encoder_ : TableEncoder or None
         What turns rows of a user's table into features, in every method that takes rows: of models
@@ -256,8 +258,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ) -> Self:
         """Return an estimator with every choice as in the paper.
 
-        A Gaussian process for each cluster, ISOMAP with 12 neighbours and fuzzy c-means as start,
-        random inducing points, scaled conjugate gradients, no prior, data centred but not
+        A Gaussian process for each cluster, ISOMAP with 12 neighbors and fuzzy c-means as start,
+        random inducing points, scaled conjugate gradients, no prior, data centered but not
         scaled, a fixed number of rounds. What the paper leaves open (number of rounds and steps,
         how often the E-step is repeated, the shape of the covariances) is one setting for all
         data sets; ``docs/as-published.md`` says how it was found.
@@ -323,7 +325,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             owner, separator, field = name.partition("__")
             holder = getattr(self, owner, None)
             if separator and isinstance(holder, (Settings, Kernel)):
-                if field not in holder.get_params():
+                if field not in vars(holder):
                     known = ", ".join(holder.get_params())
                     raise ValueError(
                         f"Invalid parameter {name!r}: {type(holder).__name__} has {known}."
@@ -367,23 +369,39 @@ n_components_) and (n_clusters, n_components_, n_components_)
         -------
         self : SGPMIC
         """
+        before = self.__dict__.copy()
+        try:
+            settings, result, reduction = self._learn(X)
+            names = getattr(self, "feature_names_in_", None)
+            for category, sentence in advice(result, settings, names):
+                # Past the method that chooses the device, to the line of the user's that called it.
+                warnings.warn(sentence, category, stacklevel=3)
+        except BaseException:  # a failed fit changes nothing, not even what validation has set
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        self.encoder_, self._reduction = None, reduction
+        self._keep(result)
+        return self
+
+    def _learn(self, X: Any) -> tuple[FitSettings, Result, Reduction | None]:
+        """Return the settings and the result of a fit, and how a sparse matrix was reduced."""
         settings = self.check_settings()
-        self.encoder_ = None
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         Y = read_rows(self, table, ensure_min_samples=least)
-        self._reduction = None
+        reduction = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
                 raise ValueError(
                     "Sparse matrices are for one process: give every process an array."
                 )
-            self._reduction = fit_reduction(Y, check_random_state(self.random_state))
-            if self._reduction is not None and settings.scale == "auto":
+            reduction = fit_reduction(Y, check_random_state(self.random_state))
+            if reduction is not None and settings.scale == "auto":
                 # How much a singular vector varies says how much it matters.
                 settings = replace(settings, scale="one")
-            Y = dense_rows(Y, self._reduction)
+            Y = dense_rows(Y, reduction)
         group = ProcessGroup(len(Y)) if group is None else group
         settings.check_table(Y, group)
         rng = check_random_state(self.random_state)
@@ -392,13 +410,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
-        self._keep(result)
-        for category, sentence in advice(
-            result, settings, getattr(self, "feature_names_in_", None)
-        ):
-            # Past the method that chooses the device, to the line of the user's that called it.
-            warnings.warn(sentence, category, stacklevel=3)
-        return self
+        return settings, result, reduction
 
     def _previous_state(
         self, settings: FitSettings, Y: Floats, group: ProcessGroup
@@ -423,33 +435,32 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
         self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S, result.spread)
-        learned = result.learned
+        self._keep_predictor(result.predictor, result.X, result.S, result.x_std)
         self.committee_ = result.committee_listing()
         support, number, dimensions = result.structure
         self.support_ = support
         self.number_of_clusters_ = None if number is None else number.listing()
         self.number_of_dimensions_ = None if dimensions is None else dimensions.listing()
-        self.starts_ = learned.listing()
-        self.history_ = learned.history
-        self.lower_bound_ = learned.outcome.bound
-        self.n_iter_ = len(learned.outcome.history)
-        self.converged_ = learned.outcome.converged
+        self.starts_ = result.selection.listing()
+        self.history_ = result.selection.history
+        fit = result.selection.fit
+        self.lower_bound_, self.n_iter_ = fit.bound, len(fit.history)
+        self.converged_ = fit.converged
 
     def _keep_predictor(
-        self, predictor: Predictor, X: Floats, S: Floats, spread: Floats | None
+        self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None
     ) -> None:
         """Set the attributes that a predictor and the rows it was learned from determine."""
         self._predictor = predictor
         # Copies: what a user does to them must not reach the model.
         self.embedding_ = X.copy()
-        if spread is not None:
-            self.embedding_std_ = spread.copy()
+        if x_std is not None:
+            self.embedding_std_ = x_std.copy()
         elif hasattr(self, "embedding_std_"):  # of an earlier fit
             del self.embedding_std_
         self.memberships_ = S.copy()
         self.labels_ = S.argmax(axis=1)
-        self.units_ = predictor.units
+        self.scaler_ = predictor.units
         self.weights_, self.means_, self.covariances_ = predictor.mixture
         self.kernels_ = predictor.kernels
         self.beta_ = float(predictor.posterior.mappings.beta)
@@ -479,6 +490,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
         embedding : ndarray of shape (n_samples, n_components_)
         """
         return self.fit(X).embedding_.copy()
+
+    if not TYPE_CHECKING:  # which would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an attribute by its former name."""
+            if name not in _RENAMED:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warnings.warn(
+                f"{name} is now called {_RENAMED[name]}; the old name will be removed.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return getattr(self, _RENAMED[name])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -45,25 +45,17 @@ class ProcessGroup:
     devices : sequence of jax.Device or None
         The devices of all processes. By default all that JAX has where there are several
         processes, and otherwise the one that JAX computes on.
-    alone : bool
-        Whether this is a group of one within a job of several processes: for rows that every
-        process has, and asks nobody about.
     """
 
-    def __init__(
-        self, n_own: int, devices: Sequence[Any] | None = None, *, alone: bool = False
-    ) -> None:
-        self.n_processes = 1 if alone else jax.process_count()
-        self.process = 0 if alone else jax.process_index()
+    def __init__(self, n_own: int, devices: Sequence[Any] | None = None) -> None:
+        self.n_processes = jax.process_count()
+        self.process = jax.process_index()
         if devices is None:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows follow the order of the processes, and so must devices.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
-        #: The process that every device belongs to, as this group counts them.
-        self._owners = [self.process if alone else d.process_index for d in self._devices]
         self.n_own = n_own
-        own_count = np.array([n_own], dtype=np.int64)
-        self.counts = own_count if alone else gathered(own_count)[:, 0]
+        self.counts = gathered(np.array([n_own], dtype=np.int64))[:, 0]
         self.n_rows = int(self.counts.sum())
         self.first = int(self.counts[: self.process].sum())
         if (self.counts == 0).any():
@@ -81,8 +73,7 @@ class ProcessGroup:
 
     @cached_property
     def _own_devices(self) -> list[Any]:
-        pairs = zip(self._devices, self._owners, strict=True)
-        return [device for device, owner in pairs if owner == self.process]
+        return [device for device in self._devices if device.process_index == self.process]
 
     @cached_property
     def gpu_memory(self) -> int:
@@ -91,7 +82,8 @@ class ProcessGroup:
 
     def layout(self, block: int | None) -> tuple[int, int]:
         """Return this process's number of blocks and the size of a block."""
-        n_devices = np.bincount(self._owners, minlength=self.n_processes)
+        owners = [device.process_index for device in self._devices]
+        n_devices = np.bincount(owners, minlength=self.n_processes)
         most = int(np.max(-(-self.counts // n_devices)))
         n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
         return n_blocks * len(self._own_devices), size

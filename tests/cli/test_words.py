@@ -242,7 +242,7 @@ def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:
     rows = np.random.default_rng(0).normal(size=(60, 3)) + 5.0 * (np.arange(60)[:, None] % 3)
     heard: list[str] = []
     model = SGPMIC(3, 4, n_inducing=10, max_iter=1, random_state=0)
-    model.set_params(committee__own_fits=False, em__m_steps=2)
+    model.set_params(em__m_steps=2)
     with listening(heard.append), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         model.fit(rows)

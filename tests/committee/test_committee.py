@@ -109,27 +109,6 @@ def test_units_and_the_last_digits_do_not_matter() -> None:
     assert adjusted_rand_score(expected, vote_on(noisy, 3).labels) > 0.98
 
 
-def test_own_fits_vote_too_and_one_that_fails_is_left_out() -> None:
-    Y, labels = blobs()
-    asked = []
-
-    def own_fit(Y: np.ndarray, embedding: str, n_components: int, memberships: Any) -> Ints:
-        asked.append((embedding, n_components, isinstance(memberships, str)))
-        if embedding == "isomap":
-            raise ValueError("no")
-        return np.zeros(len(Y), np.int64)
-
-    vote = vote_on(Y, 3, own_fit=own_fit)
-    assert asked == [("pca", 3, True), ("isomap", 3, True), ("pca", 3, False), ("isomap", 3, False)]
-    assert [m.name for m in vote.members[7:]] == [
-        "SGPMIC, PCA start",
-        "SGPMIC, PCA start and votes",
-    ]
-    # All rows in one cluster of three says nothing.
-    assert max(m.weight for m in vote.members[7:]) < 0.01
-    assert adjusted_rand_score(labels, vote.labels) == 1.0
-
-
 @pytest.mark.parametrize("n_rows", [3, 4, 8])
 def test_few_rows(n_rows: int) -> None:
     vote = take_vote(np.random.RandomState(0).rand(n_rows, 2), 2)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sgpmic.learning.points import view_axes
-from sgpmic.learning.preparation.units import measure_units
 from sgpmic.committee import examination, how_many
 from sgpmic.committee.examination import Structure, choose_dimensions, examine
 from sgpmic.committee.how_many import choose_number, count_modes, gather_evidence
+from sgpmic.learning.points import view_axes
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 Floats = NDArray[np.float64]
@@ -84,7 +84,7 @@ def test_noise_has_one_dimension() -> None:
 def test_only_what_is_asked_is_examined() -> None:
     Y = blobs(3)
     group = ProcessGroup(len(Y))
-    units = measure_units(Y, group, "each")
+    units = fit_scaler(Y, group, "each")
     nothing = examine(Y, group, units, support=False, clusters=False, dimensions=False)
     assert nothing == Structure(None, None, None)
     found = examine(Y, group, units, support=True, clusters=True, dimensions=True)

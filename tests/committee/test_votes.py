@@ -6,15 +6,14 @@ import numpy as np
 
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 
 
 def votes(Y: np.ndarray) -> Vote:
     group = ProcessGroup(len(Y))
-    units = measure_units(Y, group, "each")
-    vote = vote_on(Y, group, units, Committee(own_fits=False), 4, lambda *_: np.zeros(0, np.int64))
+    vote = vote_on(Y, group, fit_scaler(Y, group, "each"), Committee(), 4)
     assert vote is not None
     return vote
 

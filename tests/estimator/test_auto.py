@@ -14,8 +14,6 @@ from sgpmic.exceptions import NoStructureWarning
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
 
-CHEAP = {"committee": Committee(own_fits=False)}
-
 
 @pytest.fixture(scope="module")
 def four_blobs() -> Floats:
@@ -25,7 +23,7 @@ def four_blobs() -> Floats:
 
 
 def test_everything_is_found(four_blobs: Floats, quick_fit: Fit, tmp_path: Path) -> None:
-    model = quick_fit(four_blobs, "auto", n_components="auto", **CHEAP)
+    model = quick_fit(four_blobs, "auto", n_components="auto", committee=Committee())
     assert model.n_clusters_ == 4
     assert model.number_of_clusters_["chosen"] == 4
     assert model.n_components_ == model.number_of_dimensions_["chosen"]
@@ -43,9 +41,9 @@ def test_everything_is_found(four_blobs: Floats, quick_fit: Fit, tmp_path: Path)
 
 def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
     Y = np.random.RandomState(1).standard_normal((120, 4))
-    assert quick_fit(Y, "auto", **CHEAP).n_clusters_ == 1
+    assert quick_fit(Y, "auto", committee=Committee()).n_clusters_ == 1
     with pytest.warns(NoStructureWarning, match="n_clusters='auto'"):
-        model = SGPMIC(3, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(Y)
+        model = SGPMIC(3, n_inducing=10, max_iter=1, random_state=0).fit(Y)
     assert not model.support_.supported
     assert model.memberships_.max(axis=1).mean() < 0.7
 
@@ -61,7 +59,7 @@ def test_no_committee_no_test(table: Floats, quick_fit: Fit) -> None:
 def test_clusters_give_no_warning(four_blobs: Floats) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", NoStructureWarning)
-        model = SGPMIC(4, n_inducing=10, max_iter=1, random_state=0, **CHEAP).fit(four_blobs)
+        model = SGPMIC(4, n_inducing=10, max_iter=1, random_state=0).fit(four_blobs)
     assert model.support_ is not None
     assert model.support_.supported
 

@@ -18,7 +18,7 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, Start
@@ -75,7 +75,7 @@ def test_reported_bound_is_the_bound_of_the_reported_model(table: Floats, quick_
     # In the units of the data, and from nothing but public attributes.
     model = quick_fit(table, mapping="per_cluster", em__prior_strength=0.0)
     value = evaluate(
-        (table - model.units_.offset) / model.units_.scale,
+        (table - model.scaler_.offset) / model.scaler_.scale,
         model.embedding_,
         model.inducing_,
         model.kernels_,
@@ -86,7 +86,7 @@ def test_reported_bound_is_the_bound_of_the_reported_model(table: Floats, quick_
         model.covariances_,
         jitter=model.em.jitter,
     ).bound
-    value += len(table) * model.units_.log_volume
+    value += len(table) * model.scaler_.log_volume
     # memberships_ come from one more E-step, which can only raise the bound.
     assert value >= model.lower_bound_ - 1e-8 * abs(model.lower_bound_)
     assert value == pytest.approx(model.lower_bound_, abs=1.0)
@@ -165,7 +165,7 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
     side = np.linspace(-4.0, 4.0, 400)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     for y in table[[3, 25, 47]] + 0.05:
-        row = np.broadcast_to(units.reduce(y), (len(grid), 4))
+        row = np.broadcast_to(units.transform(y), (len(grid), 4))
         with numerics():
             joint = of_grid(posterior, grid, row)
         integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)
@@ -306,6 +306,36 @@ def test_warm_start_takes_up_what_changed(table: Floats, quick_fit: Fit) -> None
             other.fit(table)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_failed_fit_changes_nothing(
+    error: type[BaseException], table: Floats, quick_fit: Fit
+) -> None:
+    model = quick_fit(pd.DataFrame(table, columns=list("abcd")))
+    model.encoder_ = FunctionTransformer()  # as a model that was read from a file has one
+    before, new = dict(vars(model)), pd.DataFrame(table + 0.1, columns=list("abcd"))
+    labels = model.predict(new)
+
+    def fail(progress: Progress) -> None:
+        raise error
+
+    model.set_params(em__callbacks=[fail])
+    with pytest.raises(error):
+        model.fit(np.hstack([table, table]))
+    model.set_params(em=before["em"])
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())
+    np.testing.assert_array_equal(model.predict(new), labels)
+
+
+def test_the_former_name_of_the_scaler(fitted: SGPMIC) -> None:
+    with pytest.warns(FutureWarning, match="scaler_"):
+        assert fitted.units_ is fitted.scaler_
+    assert not hasattr(fitted, "no_such_name_")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "units_" not in dir(fitted)
+
+
 def test_units_change_nothing(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> None:
     # Powers of two, which float64 multiplies exactly.
     for factor in (2.0**20, 2.0**-20):
@@ -314,7 +344,7 @@ def test_units_change_nothing(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> 
         shift = table.size * np.log(factor)
         assert other.lower_bound_ == pytest.approx(fitted.lower_bound_ - shift, rel=1e-9)
         assert other.beta_ == fitted.beta_
-        np.testing.assert_array_equal(other.units_.scale, fitted.units_.scale * factor)
+        np.testing.assert_array_equal(other.scaler_.scale, fitted.scaler_.scale * factor)
 
 
 def test_memory_layout_changes_nothing(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> None:

@@ -62,7 +62,7 @@ def test_clusters_are_found_and_the_bound_rises(
 
 
 def test_the_committee_votes_on_rows_with_gaps(holes: Floats) -> None:
-    settings = QUICK | {"committee": Committee(own_fits=False)}
+    settings = QUICK | {"committee": Committee()}
     model = SGPMIC(3).set_params(**settings).fit(holes)
     assert adjusted_rand_score(TRUTH, model.labels_) > 0.9
     assert len(model.committee_) > 4

@@ -15,9 +15,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import scale
 from tests.estimator.conftest import QUICK
 
-from sgpmic import SGPMIC, Committee
+from sgpmic import SGPMIC
 from sgpmic._runtime import numerics
-from sgpmic.model.bound import factorise_all, sums
+from sgpmic.model.bound import factorize_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
 from sgpmic.model.rows import Rows, make_rows
 
@@ -33,14 +33,14 @@ def few_shapes() -> None:
 def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
     model = SGPMIC(3, mapping=mapping).set_params(**QUICK).fit(table)
     predictor: Any = model._predictor
-    Y, posterior = predictor.units.reduce(table), predictor.posterior
+    Y, posterior = predictor.units.transform(table), predictor.posterior
     S = predictor.S if mapping == "per_cluster" else np.ones((len(Y), 1))
 
     @jax.jit
     def posterior_of(weights: Any, rows: Rows) -> Any:
         mappings = jax.tree.map(jnp.asarray, posterior.mappings)
         phi, psi = sums(mappings, jnp.asarray(predictor.X), weights, rows)
-        factors = factorise_all(mappings, phi, psi, predictor.jitter)
+        factors = factorize_all(mappings, phi, psi, predictor.jitter)
         return make_posterior(mappings, factors, posterior.mixture, rows)
 
     with numerics():
@@ -58,7 +58,7 @@ def test_new_rows_look_like_rows_that_were_left_out() -> None:
     """And not like rows that were fitted, which have shaped the model."""
     Y = scale(load_wine().data)
     is_new = np.arange(len(Y)) % 5 == 0
-    model = SGPMIC(3, committee=Committee(own_fits=False), random_state=0).fit(Y[~is_new])
+    model = SGPMIC(3, random_state=0).fit(Y[~is_new])
     new = np.median(model.score_samples(Y[is_new]))
     seen = np.median(model.score_samples(Y[~is_new]))
     left = np.median(model._predictor.left_out_log_density)
@@ -80,6 +80,6 @@ def test_a_model_from_a_file_knows_what_is_unusual(table: Floats, tmp_path: Path
 def test_densities_of_new_rows_are_no_worse_than_a_mixture_s(load: Any) -> None:
     Y = load().data
     is_new = np.arange(len(Y)) % 4 == 0
-    model = SGPMIC(3, committee=Committee(own_fits=False), random_state=0).fit(Y[~is_new])
+    model = SGPMIC(3, random_state=0).fit(Y[~is_new])
     mixture = GaussianMixture(3, n_init=5, random_state=0).fit(Y[~is_new])
     assert model.score(Y[is_new]) > mixture.score(Y[is_new]) - 0.1

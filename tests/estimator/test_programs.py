@@ -17,8 +17,9 @@ from sklearn.datasets import load_digits
 from sgpmic import EM, SGPMIC
 from sgpmic._programs import compiled, folder, traces
 from sgpmic.kernels import RBF
-from sgpmic.learning.em import Parameters, em_round
+from sgpmic.learning.em import em_iteration
 from sgpmic.learning.prediction import projection
+from sgpmic.learning.state import Parameters
 
 QUICK = {
     "committee": None,
@@ -42,14 +43,14 @@ def digits(n_rows: int) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore")
 def test_few_programs_for_many_shapes() -> None:
     """For k = 2…10 and N = 100…1000 on one table; predictions of any number of rows."""
-    em_round.clear_cache()
+    em_iteration.clear_cache()
     for n_clusters, n_rows in zip(
         range(2, 11), [100, 150, 256, 257, 400, 505, 700, 999, 1000], strict=True
     ):
         model = SGPMIC(n_clusters, **QUICK).fit(digits(n_rows))
         assert model.memberships_.shape == (n_rows, n_clusters)
         assert model.covariances_.shape == (n_clusters, 2, 2)
-    assert len(em_round) <= 4
+    assert len(em_iteration) <= 4
     projection._project_block.clear_cache()
     projection._peaks.clear_cache()
     for n_rows in (1, 7, 128, 300):
@@ -79,11 +80,11 @@ import jax, numpy as np
 from jax import monitoring
 from sgpmic import EM, SGPMIC
 from sgpmic.learning import em
-traced, settle = [], em.settle
-def settle_and_note(*args):
+traced, run_e_steps = [], em.run_e_steps
+def run_and_note(*args):
     traced.append(1)
-    return settle(*args)
-em.settle = settle_and_note
+    return run_e_steps(*args)
+em.run_e_steps = run_and_note
 counts = {}
 def count(event, **_):
     counts[event] = counts.get(event, 0) + 1

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
-from sgpmic.learning.em import em_round
+from sgpmic.learning.em import em_iteration
 from support.processes import of_one_device
 
 Floats = NDArray[np.float64]
@@ -23,12 +23,12 @@ Fit = Callable[..., SGPMIC]
 
 
 def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> None:
-    em_round.clear_cache()
+    em_iteration.clear_cache()
     quick_fit(table, max_iter=4, tol=0.0)
-    assert len(em_round) == 1
+    assert len(em_iteration) == 1
     quick_fit(table, max_iter=2, start__n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, start__embedding="pca", tol=0.1)
-    assert len(em_round) == 1
+    assert len(em_iteration) == 1
 
 
 def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
     table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compiled programs are let go before Linux's limit is reached, and only then."""
-    em_round.clear_cache()
+    em_iteration.clear_cache()
     quick_fit(table, max_iter=1)
     quick_fit(table, max_iter=1, n_inducing=9)
-    assert len(em_round) == 2
+    assert len(em_iteration) == 2
     read = Path.read_text
 
     def scarce(path: Path, *arguments: Any, **options: Any) -> str:
@@ -57,7 +57,7 @@ def test_many_shapes_do_not_use_up_the_memory_maps(
 
     monkeypatch.setattr(Path, "read_text", scarce)
     quick_fit(table, max_iter=1)
-    assert len(em_round) == 1
+    assert len(em_iteration) == 1
 
 
 def run(code: str, timeout: float = 300.0) -> str:
@@ -137,7 +137,7 @@ def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
     before, meanwhile = threads(), []
     # Called while nothing is computed by JAX; without a vote there is no committee.
     monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: meanwhile.append(blas_threads()))
-    quick_fit(table, committee=Committee(own_fits=False))
+    quick_fit(table, committee=Committee())
     assert threads() == before
     assert meanwhile
     assert all(number == 1 for numbers in meanwhile for number in numbers)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from tests.estimator.conftest import QUICK
 
-from sgpmic import EM, SGPMIC, Computation, Start
+from sgpmic import EM, SGPMIC, Committee, Computation, Start
 from sgpmic.kernels import RBF
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,14 @@ def test_nested_parameters_are_set_in_new_objects() -> None:
     assert model.get_params()["em__m_steps"] == 3
     with pytest.raises(FrozenInstanceError):
         shared.m_steps = 5  # type: ignore[misc]
+
+
+def test_own_fits_has_no_effect_and_says_so() -> None:
+    with pytest.warns(FutureWarning, match="own_fits has no effect") as told:
+        Committee(own_fits=False)
+    assert told[0].filename == __file__
+    with pytest.warns(FutureWarning, match="own_fits has no effect"):
+        SGPMIC().set_params(committee__own_fits=True)
 
 
 @pytest.mark.parametrize("name", ["em__m_step", "m_steps", "nothing__here", "em__"])

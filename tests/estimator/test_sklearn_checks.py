@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sgpmic import EM, SGPMIC, Committee
+from sgpmic import EM, SGPMIC
 
 # They ask every estimator with predict_proba for the tags of a classifier, which a clustering has
 # not. What else they look at is in test_sparse.py.
@@ -15,18 +15,10 @@ FAILING = dict.fromkeys(
 )
 
 
-# Few rounds and inducing points, a small committee, tables padded to few shapes: the checks are
+# Few rounds and inducing points, tables padded to few shapes: the checks are
 # about conventions.
 @parametrize_with_checks(
-    [
-        SGPMIC(
-            n_clusters=3,
-            max_iter=2,
-            n_inducing=10,
-            em=EM(m_steps=3),
-            committee=Committee(own_fits=False),
-        )
-    ],
+    [SGPMIC(n_clusters=3, max_iter=2, n_inducing=10, em=EM(m_steps=3))],
     expected_failed_checks=lambda estimator: FAILING,
 )
 def test_sklearn_convention(estimator: SGPMIC, check: Callable[[SGPMIC], None]) -> None:

@@ -36,10 +36,10 @@ def test_the_reduction_is_the_best_of_its_rank() -> None:
     X, _ = counts(n=150)
     reduction = fit_reduction(X, np.random.RandomState(0))
     assert reduction is not None
-    Y = reduction.reduce(X)
+    Y = reduction.transform(X)
     assert Y.shape == (150, N_KEPT)
     values = np.linalg.svd(X.toarray(), compute_uv=False)
-    left = np.linalg.norm(X.toarray() - reduction.restore(Y)) ** 2
+    left = np.linalg.norm(X.toarray() - reduction.inverse_transform(Y)) ** 2
     assert left == pytest.approx(np.sum(values[N_KEPT:] ** 2), rel=0.02)  # Eckart and Young
     gram = reduction.components @ reduction.components.T
     np.testing.assert_allclose(gram, np.eye(N_KEPT), atol=1e-9)
@@ -49,7 +49,9 @@ def test_fewer_rows_than_kept_features_lose_nothing() -> None:
     X, _ = counts(n=60)
     reduction = fit_reduction(X, np.random.RandomState(0))
     assert reduction is not None
-    np.testing.assert_allclose(reduction.restore(reduction.reduce(X)), X.toarray(), atol=1e-8)
+    np.testing.assert_allclose(
+        reduction.inverse_transform(reduction.transform(X)), X.toarray(), atol=1e-8
+    )
 
 
 def test_subjects_are_found(fitted: SGPMIC) -> None:
@@ -58,7 +60,7 @@ def test_subjects_are_found(fitted: SGPMIC) -> None:
     assert adjusted_rand_score(subject, fitted.labels_) > 0.9
     new, of_new = counts(seed=1)
     assert adjusted_rand_score(of_new, fitted.predict(new)) > 0.9
-    assert fitted.units_.kind == "one"
+    assert fitted.scaler_.kind == "one"
 
 
 def test_it_is_a_pipeline_with_a_truncated_decomposition(fitted: SGPMIC) -> None:

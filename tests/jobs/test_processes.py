@@ -21,7 +21,7 @@ from tests.jobs.worker import SETTINGS, evaluate
 from sgpmic import SGPMIC, Committee, jobs
 from sgpmic._runtime import numerics
 from sgpmic.jobs.failures import TRY_AGAIN
-from sgpmic.learning.em import em_round
+from sgpmic.learning.em import em_iteration
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.model_file import ModelFileError
 
@@ -136,7 +136,7 @@ def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
         rows = shared.group.lay_out_rows(shared.values, 64, lambda part: part)
         settings = model.check_settings()
         arguments = (state, rows, settings.limits, settings.options)
-        program = em_round.lower(*arguments).compile().as_text()
+        program = em_iteration.lower(*arguments).compile().as_text()
     assert "all-reduce" in program
     assert "all-gather" not in program
 

@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sgpmic import SGPMIC
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.preparation.categories import committee_view, find_categories
-from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 
@@ -55,9 +55,8 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
-    units = measure_units(Y, group, "auto")
-    view = committee_view(Y, Y, units, group)
-    return view.has_categories, view.units.reduce(view.rows)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
+    return view.has_categories, view.scaler.transform(view.rows)
 
 
 def test_factors_are_few_and_hold_what_columns_have_in_common() -> None:
@@ -88,13 +87,13 @@ def test_a_category_alone_makes_no_clusters() -> None:
     _, factors = view_of(Y)
     heaps = np.column_stack([factors, 3.0 * (chance == 2)])
     deceived = take_vote(heaps, 2)
-    vote = take_vote(heaps, 2, None, [chance])
+    vote = take_vote(heaps, 2, [chance])
     assert deceived is not None
     assert vote is not None
     assert adjusted_rand_score(chance == 2, deceived.labels) > 0.9
     assert len(vote.members) < len(deceived.members)
     assert adjusted_rand_score(labels, vote.labels) > 0.9
-    everything_repeats = take_vote(heaps[:, 2:], 2, None, [chance])
+    everything_repeats = take_vote(heaps[:, 2:], 2, [chance])
     assert everything_repeats is not None  # the votes of all, rather than none
 
 

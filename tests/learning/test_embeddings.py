@@ -16,7 +16,7 @@ from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
-from sgpmic.learning.start.embeddings import METHODS, _join_pieces, _neighbour_graph, embed
+from sgpmic.learning.start.embeddings import METHODS, _join_pieces, _neighbor_graph, embed
 from sgpmic.learning.start.memberships import fuzzy_c_means
 
 Floats = NDArray[np.float64]
@@ -72,7 +72,7 @@ def test_isomap_agrees_with_scikit_learn_on_a_connected_graph(n_rows: int) -> No
 
 
 @pytest.mark.parametrize("n_copies", [0, 30])
-def test_isomap_with_all_neighbours_is_pca(n_copies: int) -> None:
+def test_isomap_with_all_neighbors_is_pca(n_copies: int) -> None:
     """Straight-line distances make classical scaling equal to PCA, repeated rows included."""
     data = rng(1).standard_normal((40, 4)) * [4.0, 3.0, 2.0, 1.0]
     data = np.vstack([data, np.repeat(data[:2], n_copies, axis=0)])
@@ -82,14 +82,14 @@ def test_isomap_with_all_neighbours_is_pca(n_copies: int) -> None:
 
 @pytest.mark.parametrize("method", ["isomap", "spectral", "pca", "ppca"])
 def test_duplicates_share_their_coordinates(method: str) -> None:
-    """Far more copies than neighbours: a plain neighbour graph would see only the copies."""
+    """Far more copies than neighbors: a plain neighbor graph would see only the copies."""
     distinct = rng(2).standard_normal((60, 3))
     data = np.vstack([distinct, np.tile(distinct[7], (40, 1)), np.tile(distinct[9], (40, 1))])
     found = embed(data, 2, method, n_neighbors=10, random_state=rng())
     assert found.notes == ()
     assert np.array_equal(found.coordinates[60:100], np.tile(found.coordinates[7], (40, 1)))
     assert np.array_equal(found.coordinates[100:], np.tile(found.coordinates[9], (40, 1)))
-    if method != "spectral":  # distinct rows with the same neighbours may coincide there
+    if method != "spectral":  # distinct rows with the same neighbors may coincide there
         assert np.unique(found.coordinates, axis=0).shape[0] == 60
 
 
@@ -126,7 +126,7 @@ def test_two_pieces_on_a_line_are_joined_at_their_ends() -> None:
     found = embed(data, 1, n_neighbors=1, random_state=rng())
     np.testing.assert_allclose(found.coordinates[:, 0], [6, 5, 4, -4, -5, -6], rtol=1e-12)
     assert found.notes == (
-        "The neighbour graph fell into 2 pieces; they were joined by their shortest links.",
+        "The neighbor graph fell into 2 pieces; they were joined by their shortest links.",
     )
 
 
@@ -154,7 +154,7 @@ def test_a_large_offset_does_not_cut_the_links_between_pieces(offset: float) -> 
 
 def test_joining_is_repeated_merging_of_the_two_closest_pieces() -> None:
     points = rng(5).standard_normal((80, 2))
-    graph = _neighbour_graph(points, 1)
+    graph = _neighbor_graph(points, 1)
     n_pieces, piece_of = connected_components(graph, directed=False)
     assert n_pieces > 10
     joined = _join_pieces(points, graph, n_pieces, piece_of)
@@ -176,7 +176,7 @@ def test_joining_is_repeated_merging_of_the_two_closest_pieces() -> None:
 
 def test_largest_piece_is_embedded_alone_and_the_rest_sits_at_zero() -> None:
     iris = load_iris()
-    # Iris is full of equally distant neighbours; a little noise settles which are nearest.
+    # Iris is full of equally distant neighbors; a little noise settles which are nearest.
     data = iris.data + 1e-3 * rng(1).standard_normal(iris.data.shape)
     found = embed(data, 2, pieces="largest", random_state=rng())
     setosa = iris.target == 0
@@ -184,7 +184,7 @@ def test_largest_piece_is_embedded_alone_and_the_rest_sits_at_zero() -> None:
     assert np.all(found.coordinates[setosa] == 0.0)
     same_up_to_sign(found.coordinates[~setosa], alone.coordinates)
     assert found.notes == (
-        "The neighbour graph fell into 2 pieces; only the largest was embedded and the rows "
+        "The neighbor graph fell into 2 pieces; only the largest was embedded and the rows "
         "outside it (50) were put at the origin.",
     )
 
@@ -218,8 +218,8 @@ def test_ppca_is_pca_with_unit_variances() -> None:
 @pytest.mark.parametrize("n_rows", [150, 500])  # both eigenvalue solvers
 def test_spectral_agrees_with_scikit_learn(n_rows: int) -> None:
     roll, _ = make_swiss_roll(n_rows, random_state=3)
-    neighbours = kneighbors_graph(roll, 10)
-    affinity = neighbours.maximum(neighbours.T)
+    neighbors = kneighbors_graph(roll, 10)
+    affinity = neighbors.maximum(neighbors.T)
     expected = spectral_embedding(affinity, n_components=3, random_state=0)
     found = embed(roll, 3, "spectral", n_neighbors=10, random_state=rng())
     assert found.notes == ()
@@ -227,8 +227,8 @@ def test_spectral_agrees_with_scikit_learn(n_rows: int) -> None:
 
 
 def test_spectral_on_a_path_is_a_cosine() -> None:
-    """A path graph has normalised Laplacian eigenfunctions cos(pi j i / (n - 1))."""
-    # Growing gaps make every point's nearest neighbour the one before it.
+    """A path graph has normalized Laplacian eigenfunctions cos(pi j i / (n - 1))."""
+    # Growing gaps make every point's nearest neighbor the one before it.
     data = np.cumsum(np.arange(10.0))[:, None]
     found = embed(data, 2, "spectral", n_neighbors=1, random_state=rng()).coordinates
     i = np.arange(10)
@@ -334,10 +334,10 @@ def test_small_tables_give_finite_positions(method: str, n_rows: int) -> None:
     assert np.isfinite(found.coordinates).all()
 
 
-def test_lowering_the_number_of_neighbours_is_noted() -> None:
+def test_lowering_the_number_of_neighbors_is_noted() -> None:
     found = embed(rng().standard_normal((5, 3)), 2, random_state=rng())
     assert found.notes == (
-        "There are only 5 distinct rows; the number of neighbours was lowered from 12 to 4.",
+        "There are only 5 distinct rows; the number of neighbors was lowered from 12 to 4.",
     )
 
 
@@ -368,8 +368,8 @@ def test_wrong_positions_are_named(positions: Floats, message: str) -> None:
 
 def test_speed_on_small_and_large_tables() -> None:
     iris = load_iris().data
-    centres = 20.0 * rng(1).standard_normal((7, 19))
-    large = np.repeat(centres, 330, axis=0) + rng(2).standard_normal((2310, 19))
+    centers = 20.0 * rng(1).standard_normal((7, 19))
+    large = np.repeat(centers, 330, axis=0) + rng(2).standard_normal((2310, 19))
     times = []
     # Threads that fight over busy cores would time the machine rather than the method.
     with threadpool_limits(1):
@@ -387,9 +387,9 @@ def test_speed_on_small_and_large_tables() -> None:
 
 def test_separated_groups_stay_separated_after_joining() -> None:
     """The joined geodesics keep groups whole, so k-means finds every one of them again."""
-    centres = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 60.0]])
+    centers = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 60.0]])
     groups = np.repeat(np.arange(3), 40)
-    data = centres[groups] + rng(3).standard_normal((120, 2))
+    data = centers[groups] + rng(3).standard_normal((120, 2))
     found = embed(data, 2, random_state=rng())
     clusters = KMeans(3, n_init=5, random_state=0).fit_predict(found.coordinates)
     assert all(np.unique(clusters[groups == g]).size == 1 for g in range(3))

@@ -1,4 +1,4 @@
-"""Inducing points: rows or centres, never two the same."""
+"""Inducing points: rows or centers, never two the same."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sgpmic._runtime import numerics
 from sgpmic.kernels import stacked_like, unstack
 from sgpmic.learning.minibatch import draw_batches, place_rows
 from sgpmic.model import evaluate
-from sgpmic.model.bound import Mappings, factorise_all, mapping_weights, sums
+from sgpmic.model.bound import Mappings, factorize_all, mapping_weights, sums
 from sgpmic.model.mixture import (
     Conjugate,
     factor_mixture,
@@ -54,7 +54,7 @@ def test_memberships_of_the_whole_table_are_those_of_the_dense_e_step() -> None:
     @jax.jit
     def place(ours: Ours) -> Any:
         T = mapping_weights(ours.S, ours.rows, shared=False)
-        factors = factorise_all(ours.mappings, *sums(ours.mappings, ours.X, T, ours.rows), 0.0)
+        factors = factorize_all(ours.mappings, *sums(ours.mappings, ours.X, T, ours.rows), 0.0)
         mixture, pull = factor_mixture(ours.mixture), jnp.zeros_like(ours.X)
         return place_rows(
             ours.mappings, factors, mixture, ours.X, ours.S, pull, ours.rows,
@@ -123,8 +123,8 @@ def toy() -> tuple[np.ndarray, np.ndarray]:
     """Return three clusters on a curved surface in six dimensions."""
     rng = np.random.RandomState(0)
     labels = rng.randint(3, size=N_ROWS)
-    centres = np.array([[-2.5, 0.0], [2.5, 0.0], [0.0, 3.0]])
-    X = centres[labels] + rng.standard_normal((N_ROWS, 2)) * [0.6, 0.5]
+    centers = np.array([[-2.5, 0.0], [2.5, 0.0], [0.0, 3.0]])
+    X = centers[labels] + rng.standard_normal((N_ROWS, 2)) * [0.6, 0.5]
     bent = np.sin(X @ rng.standard_normal((2, 6)) * 0.5 + rng.uniform(0, 6, 6))
     Y = bent + 0.3 * X @ rng.standard_normal((2, 6))
     return Y + 0.05 * rng.standard_normal(Y.shape), labels
@@ -192,16 +192,17 @@ def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
     Y, labels = toy()
     model = SGPMIC().set_params(**settings(mapping="per_cluster", em__prior_strength=0.0)).fit(Y)
     assert agreement(model.labels_, labels) >= 0.99
-    state, units = model._state, model.units_
+    state, scaler = model._state, model.scaler_
     X, S = np.asarray(state.parameters.X)[:N_ROWS], np.asarray(state.S)[:N_ROWS]
     np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
     assert np.mean(X**2) == pytest.approx(1.0)
     found = evaluate(
-        units.reduce(Y), X, model.inducing_, unstack(model._predictor.posterior.mappings.kernels),
+        scaler.transform(Y), X, model.inducing_,
+        unstack(model._predictor.posterior.mappings.kernels),
         float(np.exp(state.parameters.log_beta)), S, model.weights_, model.means_,
         model.covariances_, jitter=model._predictor.jitter,
     )  # fmt: skip
-    bound = found.bound + N_ROWS * units.log_volume
+    bound = found.bound + N_ROWS * scaler.log_volume
     assert model.lower_bound_ == pytest.approx(bound, rel=1e-9)
     assert model.history_["bound"][-1] == model.lower_bound_
     assert np.all(np.diff(model.history_["bound"][:3]) > 0)

@@ -17,7 +17,7 @@ from jax import Array
 from scipy.stats import multivariate_normal
 
 from sgpmic.model import evaluate
-from sgpmic.model.bound import add_latent, factorise_all, mapping_weights, sums
+from sgpmic.model.bound import add_latent, factorize_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_log_likelihoods
 from sgpmic.model.mixture import (
     COVARIANCE_TYPES,
@@ -117,7 +117,7 @@ def chain(ours: Ours, other: Array, *, shared: bool) -> tuple[Chain, Array]:
     prior = factor_mixture(ours.mixture)
     T = mapping_weights(ours.S, ours.rows, shared=shared)
     phi, psi = sums(ours.mappings, ours.X, T, ours.rows)
-    factors = factorise_all(ours.mappings, phi, psi, 0.0)
+    factors = factorize_all(ours.mappings, phi, psi, 0.0)
     likelihoods = expected_log_likelihoods(ours.mappings, factors, ours.X, ours.rows)
 
     def corrected(S: Array) -> Array:

@@ -15,7 +15,7 @@ from sgpmic.model.collapsed import (
     JITTER_TRIES,
     SMALLEST_JITTER,
     collapsed_term,
-    factorise,
+    factorize,
 )
 from support import exact
 from support.dense import log_det
@@ -39,7 +39,7 @@ def plain(*inputs: Any) -> Any:
     return -0.5 * psi.shape[1] * (log_det(A) - log_det(K)) + 0.5 * np.sum(W * np.linalg.solve(A, W))
 
 
-factors = jax.jit(factorise, static_argnums=4)
+factors = jax.jit(factorize, static_argnums=4)
 
 
 @partial(jax.jit, static_argnums=4)

@@ -10,16 +10,8 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.em import (
-    Limits,
-    Options,
-    RoundInfo,
-    StartArrays,
-    State,
-    em_round,
-    first_state,
-    last_e_step,
-)
+from sgpmic.learning.em import IterationInfo, StartArrays, em_iteration, first_state, last_e_step
+from sgpmic.learning.state import EMLimits, EMOptions, State
 from support import dense, mixtures
 from support.random_problems import Sizes, our_problem, random_problem
 
@@ -28,18 +20,18 @@ BLOCK = 7  # three blocks of six rows
 ROUNDS = 4
 FLOOR = 0.05
 
-BASE = Options(
+BASE = EMOptions(
     shared=False,
     covariance_type="full",
     optimizer="scg",
     settle_mixture=True,
     has_prior=False,
 )
-LIMITS = Limits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(FLOOR))
+LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(FLOOR))
 
 
-def options(**changes: Any) -> Options:
-    return Options(**{**BASE.__dict__, **changes})
+def options(**changes: Any) -> EMOptions:
+    return EMOptions(**{**BASE.__dict__, **changes})
 
 
 #: Kernel, options and strength of the prior; every one of them is a program to compile.
@@ -59,7 +51,7 @@ CASES = {
 }
 
 
-def begin(kind: str, chosen: Options, strength: float, seed: int) -> tuple[dense.Problem, State]:
+def begin(kind: str, chosen: EMOptions, strength: float, seed: int) -> tuple[dense.Problem, State]:
     """Return a random problem and the state that starts from it."""
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
@@ -102,7 +94,7 @@ def objective(problem: dense.Problem, state: State) -> float:
     return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
 
 
-def assert_sound(state: State, info: RoundInfo, chosen: Options) -> None:
+def assert_sound(state: State, info: IterationInfo, chosen: EMOptions) -> None:
     X = np.asarray(state.parameters.X)[: SIZES.N]
     S = np.asarray(state.S)[: SIZES.N]
     np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-12)
@@ -123,7 +115,7 @@ def assert_sound(state: State, info: RoundInfo, chosen: Options) -> None:
 
 
 def compilations() -> int:
-    programs: Any = em_round  # declared as the function that it compiles
+    programs: Any = em_iteration  # declared as the function that it compiles
     return len(programs)
 
 
@@ -136,7 +128,7 @@ def test_no_round_lowers_the_objective(case: str) -> None:
         rows = our_problem(problem, BLOCK).rows
         last = first = objective(problem, state)
         for _ in range(ROUNDS):
-            state, info = em_round(state, rows, LIMITS, chosen)
+            state, info = em_iteration(state, rows, LIMITS, chosen)
             reached = objective(problem, state)
             slack = 1e-8 * (1.0 + abs(reached))
             assert float(info.bound) == pytest.approx(reached, rel=1e-7)
@@ -154,7 +146,7 @@ def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
     raised = 1e-3
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    new, info = em_round(state._replace(jitter=np.full(SIZES.M, raised)), rows, LIMITS, BASE)
+    new, info = em_iteration(state._replace(jitter=np.full(SIZES.M, raised)), rows, LIMITS, BASE)
     assert float(info.jitter) == raised
     np.testing.assert_array_equal(new.jitter, raised)
     here = dense_view(problem, new)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import unstack
-from sgpmic.learning.em import StartArrays, State, em_round, first_state, last_e_step
+from sgpmic.learning.em import StartArrays, em_iteration, first_state, last_e_step
 from sgpmic.learning.latent import log_prior_of, prior_of
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.state import EMLimits, EMOptions, State
 from sgpmic.model.bound import add_latent
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points, sigma_points
@@ -22,10 +22,10 @@ from support.random_problems import Sizes, our_problem, random_problem
 
 SIZES = Sizes(N=17, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows, one of them padding
-LIMITS = Limits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
+LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
 
 
-def options(**changes: Any) -> Options:
+def options(**changes: Any) -> EMOptions:
     base = {
         "shared": True,
         "covariance_type": "full",
@@ -34,7 +34,7 @@ def options(**changes: Any) -> Options:
         "has_prior": True,
         "latent": "variational",
     }
-    return Options(**(base | changes))
+    return EMOptions(**(base | changes))
 
 
 CASES = {
@@ -52,7 +52,7 @@ CASES = {
 }
 
 
-def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, Rows]:
+def begin(kind: str, chosen: EMOptions, seed: int) -> tuple[dense.Problem, State, Rows]:
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
     ours = our_problem(problem, BLOCK)
@@ -64,16 +64,16 @@ def begin(kind: str, chosen: Options, seed: int) -> tuple[dense.Problem, State, 
 
 
 @partial(jax.jit, static_argnames="chosen")
-def latent_part(state: State, rows: Rows, chosen: Options) -> Any:
+def latent_part(state: State, rows: Rows, chosen: EMOptions) -> Any:
     """Return what the bound has beside its data term."""
     parameters = state.parameters
     prior = prior_of(state.mixture, state.conjugate, rows, chosen)
-    latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, spread=parameters.spread).bound
+    latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, x_std=parameters.x_std).bound
     rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
-    return latent + rest + entropy_of_points(parameters.log_spread, rows.flat_weight)
+    return latent + rest + entropy_of_points(parameters.log_x_std, rows.flat_weight)
 
 
-def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options) -> float:
+def objective(problem: dense.Problem, state: State, rows: Rows, chosen: EMOptions) -> float:
     """Return the bound of a state, its data term with N×N matrices."""
     mappings, parameters, N = state.mappings, state.parameters, SIZES.N
     kernels = unstack(jax.tree.map(np.asarray, mappings.kernels))
@@ -88,7 +88,7 @@ def objective(problem: dense.Problem, state: State, rows: Rows, chosen: Options)
         means=np.asarray(state.mixture.means),
         covariances=np.asarray(state.mixture.covariances),
     )
-    data = psi.data_term(here, np.asarray(parameters.spread)[:N], *sigma_points(SIZES.Q))
+    data = psi.data_term(here, np.asarray(parameters.x_std)[:N], *sigma_points(SIZES.Q))
     return data + float(latent_part(state, rows, chosen))
 
 
@@ -99,7 +99,7 @@ def test_no_round_lowers_the_bound(case: str) -> None:
         problem, state, rows = begin(kind, chosen, seed)
         last = first = objective(problem, state, rows, chosen)
         for _ in range(4):
-            state, info = em_round(state, rows, LIMITS, chosen)
+            state, info = em_iteration(state, rows, LIMITS, chosen)
             reached = objective(problem, state, rows, chosen)
             slack = 1e-8 * (1.0 + abs(reached))
             assert float(info.bound) == pytest.approx(reached, rel=1e-7)
@@ -115,12 +115,12 @@ def test_no_round_lowers_the_bound(case: str) -> None:
 
 
 def test_spreads_of_padding_rows_stay_where_they_are() -> None:
-    """At 0, or the optimiser's course would depend on how much padding there is."""
+    """At 0, or the optimizer's course would depend on how much padding there is."""
     kind, chosen = CASES["scg, shared, full"]
     _, state, rows = begin(kind, chosen, 0)
     assert rows.n_padded > SIZES.N
-    assert not np.any(state.parameters.log_spread[SIZES.N :])
-    new, _ = em_round(state, rows, LIMITS, chosen)
-    before, after = (np.asarray(s.parameters.log_spread) for s in (state, new))
+    assert not np.any(state.parameters.log_x_std[SIZES.N :])
+    new, _ = em_iteration(state, rows, LIMITS, chosen)
+    before, after = (np.asarray(s.parameters.log_x_std) for s in (state, new))
     np.testing.assert_array_equal(after[SIZES.N :], before[SIZES.N :])
     assert np.all(after[: SIZES.N] != before[: SIZES.N])

@@ -19,7 +19,7 @@ from jax import Array
 
 from sgpmic.kernels import RBF, Kernel, Linear, cross, stack, unstack
 from sgpmic.model import evaluate
-from sgpmic.model.bound import Mappings, factorise_all, sums
+from sgpmic.model.bound import Mappings, factorize_all, sums
 from sgpmic.model.e_step import e_step, expected_log_likelihoods
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.rows import Rows, make_rows
@@ -74,7 +74,7 @@ def test_bound_and_its_parts(path: Path) -> None:
     found = evaluate_inputs(inputs, inputs["S"])
     close(found.bound, expected["L_KL"])
     # Each of the two contains log s, which cancels in their sum.
-    close(found.parts["data"], expected["sum_gauss"] + expected["sum_c_normaliser"])
+    close(found.parts["data"], expected["sum_gauss"] + expected["sum_c_normalizer"])
     close(found.parts["latent_prior"], expected["sum_c_latent_prior"])
     close(found.parts["weights"], expected["sum_c_logpi"])
     close(found.parts["entropy"], expected["sum_c_entropy"])
@@ -129,7 +129,7 @@ def test_gradients(path: Path) -> None:
     rows = make_rows(inputs["Y"], block=4)  # divides the rows of the files: no padding to cut off
     assert rows.n_padded == len(inputs["Y"])
     found = gradient(Point.of(inputs), rows, inputs["jitter"])
-    # C: ours is the derivative by (C + Cᵀ)/2, because the factorisation symmetrises its input;
+    # C: ours is the derivative by (C + Cᵀ)/2, because the factorization symmetrises its input;
     # that by independent entries is the same at a symmetric C, since the bound has C in it only
     # through log|C| and (x − x̄)ᵀC⁻¹(x − x̄). Symmetrised all the same, to say so in numbers.
     by_C = np.asarray(expected["grad"]["C"])
@@ -150,7 +150,7 @@ def one_e_step(point: dict[str, Any], rows: Rows, jitter: float) -> tuple[Array,
     prior = factor_mixture(mixture)
     jitters = jnp.full(S.shape[1], jitter)
     new_S, _ = e_step(mappings, prior, X, S, rows, shared=False, jitter=jitters)
-    factors = factorise_all(mappings, *sums(mappings, X, S, rows), jitters)
+    factors = factorize_all(mappings, *sums(mappings, X, S, rows), jitters)
     log_p = log_densities(prior, X) + prior.log_weights
     log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from sgpmic.model import bound, e_step, evaluate
-from sgpmic.model.bound import factorise_all, mapping_weights, sums
+from sgpmic.model.bound import factorize_all, mapping_weights, sums
 from sgpmic.model.gaps import with_cells
 from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import left_out, log_joints, make_posterior, mapping_moments
@@ -169,7 +169,7 @@ def test_posteriors_of_cells_give_a_lower_bound_that_rises(kind: str, shared: bo
     assert not np.asarray(cells)[: SIZES.N, : SIZES.P][~np.isnan(problem.Y)].any()
 
 
-def test_a_filled_cell_counts_as_one_that_was_observed_but_for_its_normaliser() -> None:
+def test_a_filled_cell_counts_as_one_that_was_observed_but_for_its_normalizer() -> None:
     problem, ours, cells = cells_problem("rbf", True)
     filled = np.where(np.isnan(problem.Y), 0.3, problem.Y)
     expected = dense.parts(replace(problem, Y=filled))["data"]
@@ -188,7 +188,7 @@ def test_the_posterior_without_a_row_is_that_of_the_other_rows(shared: bool) -> 
     @jax.jit
     def posterior_of(weights: Any) -> tuple[Any, Any]:
         both = sums(ours.mappings, ours.X, weights, ours.rows)
-        factors = factorise_all(ours.mappings, *both, 0.0)
+        factors = factorize_all(ours.mappings, *both, 0.0)
         inverse = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
         posterior = make_posterior(ours.mappings, factors, ours.mixture, ours.rows)
         return posterior, inverse.reshape(posterior.precision_loss.shape)
@@ -213,7 +213,7 @@ def test_densities_of_rows_with_gaps_are_marginals() -> None:
     @jax.jit
     def posterior_and_prior() -> tuple[Any, Any]:
         both = sums(ours.mappings, ours.X, ours.S, ours.rows)
-        factors = factorise_all(ours.mappings, *both, 0.0)
+        factors = factorize_all(ours.mappings, *both, 0.0)
         posterior = make_posterior(ours.mappings, factors, ours.mixture, ours.rows)
         return posterior, factor_mixture(ours.mixture)
 

@@ -24,7 +24,7 @@ from sgpmic.model.mixture import (
     log_conjugate,
     log_densities,
     pooled_scatter,
-    standardise,
+    standardize,
     update_mixture,
     weighted_sum,
 )
@@ -114,15 +114,15 @@ def test_closed_forms_are_scikit_learn_s(kind: str) -> None:
 def test_iterating_them_is_scikit_learn_s_mixture() -> None:
     """EM of a plain Gaussian mixture from the same start ends where scikit-learn's does."""
     rng = np.random.default_rng(3)
-    centres = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
-    X = centres[rng.integers(M, size=N)] + rng.normal(size=(N, Q))
+    centers = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
+    X = centers[rng.integers(M, size=N)] + rng.normal(size=(N, Q))
     theirs = GaussianMixture(
-        M, reg_covar=0.0, means_init=centres, weights_init=np.full(M, 1 / M),
+        M, reg_covar=0.0, means_init=centers, weights_init=np.full(M, 1 / M),
         precisions_init=np.stack([np.eye(Q)] * M), tol=0.0, max_iter=60,
     )  # fmt: skip
     with pytest.warns(match="did not converge"):  # a tolerance of 0 is never met
         theirs.fit(X)
-    mixture = start()._replace(means=jnp.asarray(centres))
+    mixture = start()._replace(means=jnp.asarray(centers))
     for _ in range(60):
         S = jax.nn.softmax(log_joint(mixture, jnp.asarray(X)), axis=1)
         mixture = update(mixture, X, S, conjugate(0.0), kind="full", floor=FLOOR)
@@ -231,23 +231,23 @@ def test_pooled_scatter_is_the_tied_covariance() -> None:
 # --------------------------------------------------------------------------------- scale of X
 
 
-def test_standardise() -> None:
+def test_standardize() -> None:
     rng = np.random.default_rng(8)
     X = 3.0 + rng.normal(size=(N, 3)) * [10.0, 1.0, 0.1]
-    found = np.asarray(standardise(jnp.asarray(X), jnp.ones(N)).X)
+    found = np.asarray(standardize(jnp.asarray(X), jnp.ones(N)).X)
     np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-13)
     assert np.mean(found**2) == pytest.approx(1.0, rel=1e-13)
     # One scale for all: the dimensions keep their proportions.
     np.testing.assert_allclose(
         found.std(axis=0) / found.std(axis=0)[0], X.std(axis=0) / X.std(axis=0)[0], rtol=1e-12
     )
-    np.testing.assert_allclose(standardise(jnp.asarray(found), jnp.ones(N)).X, found, atol=1e-13)
+    np.testing.assert_allclose(standardize(jnp.asarray(found), jnp.ones(N)).X, found, atol=1e-13)
 
 
-def test_standardise_ignores_padding() -> None:
+def test_standardize_ignores_padding() -> None:
     X = np.random.default_rng(9).normal(size=(N, Q))
     padded: Any = np.concatenate([X, np.full((4, Q), 1e3)])
     weight = np.concatenate([np.ones(N), np.zeros(4)])
-    found = standardise(jnp.asarray(padded), jnp.asarray(weight)).X
-    np.testing.assert_allclose(found[:N], standardise(jnp.asarray(X), jnp.ones(N)).X, rtol=1e-13)
+    found = standardize(jnp.asarray(padded), jnp.asarray(weight)).X
+    np.testing.assert_allclose(found[:N], standardize(jnp.asarray(X), jnp.ones(N)).X, rtol=1e-13)
     assert not np.any(found[N:])

@@ -43,10 +43,10 @@ def points(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @partial(jax.jit, static_argnames="kind")
-def objective(mixture: Mixture, X: Any, S: Any, spread: Any, kind: str) -> Any:
+def objective(mixture: Mixture, X: Any, S: Any, x_std: Any, kind: str) -> Any:
     """Return the part of the bound that the posteriors have a say in."""
     prior = expected_prior(mixture, conjugate(S.shape[1]), jnp.asarray(float(N)), kind=kind)
-    latent = add_latent(jnp.zeros(()), prior, X, S, spread=spread).bound
+    latent = add_latent(jnp.zeros(()), prior, X, S, x_std=x_std).bound
     return latent - divergence(mixture, conjugate(S.shape[1]), jnp.asarray(float(N)), kind=kind)
 
 
@@ -107,29 +107,29 @@ def test_no_other_posterior_is_better(kind: str) -> None:
     """With uncertain points and memberships too."""
     rng = np.random.default_rng(1)
     X, _ = points()
-    spread = rng.uniform(0.1, 0.8, (N, Q))
+    x_std = rng.uniform(0.1, 0.8, (N, Q))
 
     def memberships() -> Any:
         S = np.zeros((N, PADDED))
         S[:, :M] = rng.dirichlet(np.ones(M), N)
         return jnp.asarray(S)
 
-    def posterior(X: Any, spread: Any, S: Any) -> Mixture:
-        return update_posterior(jnp.asarray(X), jnp.asarray(spread), S, conjugate(), kind=kind)
+    def posterior(X: Any, x_std: Any, S: Any) -> Mixture:
+        return update_posterior(jnp.asarray(X), jnp.asarray(x_std), S, conjugate(), kind=kind)
 
     S = memberships()
-    best = objective(posterior(X, spread, S), jnp.asarray(X), S, jnp.asarray(spread), kind)
+    best = objective(posterior(X, x_std, S), jnp.asarray(X), S, jnp.asarray(x_std), kind)
     assert np.isfinite(best)
     others = [
-        posterior(X, spread, memberships()),
-        posterior(X, spread, 0.98 * S + 0.02 * memberships()),
-        posterior(1.01 * X, spread, S),
-        posterior(X + 0.01, spread, S),
+        posterior(X, x_std, memberships()),
+        posterior(X, x_std, 0.98 * S + 0.02 * memberships()),
+        posterior(1.01 * X, x_std, S),
+        posterior(X + 0.01, x_std, S),
     ]
     if kind != "unit":
-        others.append(posterior(X, 1.02 * spread, S))
+        others.append(posterior(X, 1.02 * x_std, S))
     for other in others:
-        value = objective(other, jnp.asarray(X), S, jnp.asarray(spread), kind)
+        value = objective(other, jnp.asarray(X), S, jnp.asarray(x_std), kind)
         assert best - 30.0 < value < best
 
 
@@ -141,7 +141,7 @@ def test_padding_gets_no_row_and_no_number_that_is_not_finite() -> None:
     np.testing.assert_array_equal(mixture.weights[M:], 0.0)
     np.testing.assert_array_equal(prior.log_weights[M:], -np.inf)
     assert np.all(np.isfinite(prior.log_weights[:M]))
-    for leaf in (*mixture, prior.whiteners, prior.log_normalisers):
+    for leaf in (*mixture, prior.whiteners, prior.log_normalizers):
         assert np.all(np.isfinite(leaf))
 
 
@@ -149,14 +149,14 @@ def test_expected_log_densities_of_uncertain_points() -> None:
     """Log densities are quadratic: five points for each of two dimensions are exact."""
     X, labels = points()
     S = jnp.asarray(np.eye(PADDED)[labels])
-    spread = np.random.default_rng(2).uniform(0.1, 0.8, (N, Q))
-    mixture = update_posterior(jnp.asarray(X), jnp.asarray(spread), S, conjugate(), kind="full")
+    x_std = np.random.default_rng(2).uniform(0.1, 0.8, (N, Q))
+    mixture = update_posterior(jnp.asarray(X), jnp.asarray(x_std), S, conjugate(), kind="full")
     prior = expected_prior(mixture, conjugate(), jnp.asarray(float(N)), kind="full")
     nodes, weights = np.polynomial.hermite_e.hermegauss(5)
     weights = weights / weights.sum()
     expected = sum(
-        weights[i] * weights[j] * np.asarray(log_densities(prior, X + spread * nodes[[i, j]]))
+        weights[i] * weights[j] * np.asarray(log_densities(prior, X + x_std * nodes[[i, j]]))
         for i, j in np.ndindex(5, 5)
     )
-    found = log_densities(prior, jnp.asarray(X), jnp.asarray(spread))
+    found = log_densities(prior, jnp.asarray(X), jnp.asarray(x_std))
     np.testing.assert_allclose(found, expected, rtol=1e-10)

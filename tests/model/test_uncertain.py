@@ -48,8 +48,8 @@ def all_sums(ours: Ours, sigma: Any) -> tuple[Any, Any, Any]:
     return phi, first, expected_diagonal(kernels, ours.X, sigma, T)
 
 
-def our_sums(ours: Ours, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    phi, first, diagonal = all_sums(ours, padded(spread, ours))
+def our_sums(ours: Ours, x_std: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    phi, first, diagonal = all_sums(ours, padded(x_std, ours))
     return np.asarray(phi)[0], np.asarray(first)[0, :, : SIZES.P], float(diagonal)
 
 
@@ -72,9 +72,9 @@ def test_sums_are_the_closed_forms(kind: str, ard: bool) -> None:
     problem, ours = one_mapping(kind, ard=ard)
     errors = []
     for size in (0.1, 0.05):
-        spread = random_spread(size)
-        expected = psi.closed_forms(problem.kernels[0], problem.X, spread, problem.Z)
-        phi, first, diagonal = our_sums(ours, spread)
+        x_std = random_spread(size)
+        expected = psi.closed_forms(problem.kernels[0], problem.X, x_std, problem.Z)
+        phi, first, diagonal = our_sums(ours, x_std)
         assert diagonal == pytest.approx(expected.diagonal.sum(), rel=1e-12)
         exact = expected.second.sum(axis=0), expected.first.T @ problem.Y
         errors.append([np.abs(a - b).max() for a, b in zip((phi, first), exact, strict=True)])
@@ -91,13 +91,13 @@ def test_sums_are_the_closed_forms(kind: str, ard: bool) -> None:
 def test_the_closed_forms_are_expectations() -> None:
     """The test's own formulas, by Gauss and Hermite's quadrature."""
     problem, _ = one_mapping("rbf", ard=True)
-    kernel, spread = problem.kernels[0], random_spread(0.5)
-    expected = psi.closed_forms(kernel, problem.X, spread, problem.Z)
+    kernel, x_std = problem.kernels[0], random_spread(0.5)
+    expected = psi.closed_forms(kernel, problem.X, x_std, problem.Z)
     nodes, weights = np.polynomial.hermite_e.hermegauss(30)
     weights = weights / weights.sum()
     first, second = np.zeros_like(expected.first), np.zeros_like(expected.second)
     for i, j in np.ndindex(30, 30):
-        k = kernel.matrix(problem.X + spread * nodes[[i, j]], problem.Z)
+        k = kernel.matrix(problem.X + x_std * nodes[[i, j]], problem.Z)
         first += weights[i] * weights[j] * k
         second += weights[i] * weights[j] * k[:, :, None] * k[:, None, :]
     np.testing.assert_allclose(first, expected.first, rtol=1e-8)
@@ -128,17 +128,17 @@ def test_gpflow_has_the_same_bound() -> None:
     problem, _ = one_mapping("rbf")
     jitter = gpflow.config.default_jitter()
     kernel = replace(problem.kernels[0], variance=1.3, bias=0.0, white=jitter, gamma=0.8)
-    spread = random_spread(0.7)
-    exact = psi.closed_forms(kernel, problem.X, spread, problem.Z)
+    x_std = random_spread(0.7)
+    exact = psi.closed_forms(kernel, problem.X, x_std, problem.Z)
     other = gpflow.models.BayesianGPLVM(
         problem.Y,
         problem.X,
-        spread**2,
+        x_std**2,
         gpflow.kernels.SquaredExponential(kernel.variance, kernel.gamma**-0.5),
         inducing_variable=problem.Z,
     )
     other.likelihood.variance.assign(1.0 / problem.beta)
-    divergence = 0.5 * np.sum(spread**2 + problem.X**2 - 1.0 - 2.0 * np.log(spread))
+    divergence = 0.5 * np.sum(x_std**2 + problem.X**2 - 1.0 - 2.0 * np.log(x_std))
     ours = psi.bound(kernel, problem.Y, problem.Z, problem.beta, exact) - divergence
     assert ours == pytest.approx(float(other.elbo()), rel=1e-6)
 
@@ -150,24 +150,24 @@ def test_the_data_term_and_its_derivatives(kind: str, shared: bool) -> None:
     """Against N×N matrices, in any number of blocks; derivatives against finite differences."""
     rng = np.random.default_rng(3)
     problem = random_problem(SIZES, [kind] * (1 if shared else SIZES.M), rng)
-    spread = random_spread(0.4)
+    x_std = random_spread(0.4)
     ours = our_problem(problem, 7)
     T = ours.rows.flat_weight[:, None] if shared else ours.S
 
-    def value(X: Any, log_spread: Any, Z: Any, log_kernels: Any, log_beta: Any) -> Any:
+    def value(X: Any, log_x_std: Any, Z: Any, log_kernels: Any, log_beta: Any) -> Any:
         mappings = Mappings(jax.tree.map(jnp.exp, log_kernels), Z, jnp.exp(log_beta))
-        return data_term(mappings, X, T, ours.rows, 1e-6, jnp.exp(log_spread))
+        return data_term(mappings, X, T, ours.rows, 1e-6, jnp.exp(log_x_std))
 
     kernels, Z, beta = ours.mappings
     # Padding rows have some spread too: it must not matter.
-    wide = np.asarray(padded(spread, ours))
-    log_spread = np.log(np.where(wide > 0, wide, 0.3))
-    point = (ours.X, log_spread, Z, jax.tree.map(np.log, kernels), np.log(beta))
+    wide = np.asarray(padded(x_std, ours))
+    log_x_std = np.log(np.where(wide > 0, wide, 0.3))
+    point = (ours.X, log_x_std, Z, jax.tree.map(np.log, kernels), np.log(beta))
     point = jax.tree.map(np.asarray, point)
     both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3, 4)))
     found, gradient = both(*point)
     assert float(found) == pytest.approx(
-        psi.data_term(problem, spread, *sigma_points(SIZES.Q)), rel=2e-6
+        psi.data_term(problem, x_std, *sigma_points(SIZES.Q)), rel=2e-6
     )
     assert not np.any(gradient[1][SIZES.N :])
     step = 1e-5
@@ -201,11 +201,11 @@ def test_without_spread_it_is_the_point_bound_and_the_trace_term() -> None:
 
 def test_blocks_and_the_gpu_s_pass_change_nothing() -> None:
     problem, ours = one_mapping("rbf")
-    spread = random_spread(0.4)
+    x_std = random_spread(0.4)
     expected = None
     for block, gpu_memory in ((None, 0), (3, 0), (3, 2**20)):
         rows = make_rows(problem.Y, block, gpu_memory)
-        X, sigma = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (problem.X, spread))
+        X, sigma = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (problem.X, x_std))
         T = rows.flat_weight[:, None]
 
         def value(X: Any, sigma: Any, rows: Any = rows, T: Any = T) -> Any:
@@ -220,10 +220,10 @@ def test_blocks_and_the_gpu_s_pass_change_nothing() -> None:
 
 def test_sums_with_a_spread_are_those_of_the_bound() -> None:
     problem, ours = one_mapping("rational_quadratic")
-    spread = random_spread(0.4)
+    x_std = random_spread(0.4)
     T = ours.rows.flat_weight[:, None]
-    phi, first = sums(ours.mappings, ours.X, T, ours.rows, padded(spread, ours))
-    Y, X, weighted = psi.repeated(problem, spread, *sigma_points(SIZES.Q))
+    phi, first = sums(ours.mappings, ours.X, T, ours.rows, padded(x_std, ours))
+    Y, X, weighted = psi.repeated(problem, x_std, *sigma_points(SIZES.Q))
     kernel = dense.DenseKernel(
         "rational_quadratic", **unstack(ours.mappings.kernels)[0].parameters()
     )
@@ -235,8 +235,8 @@ def test_sums_with_a_spread_are_those_of_the_bound() -> None:
 def test_the_entropy_of_the_points_leaves_padding_out() -> None:
     from scipy.stats import norm
 
-    spread = random_spread(0.4)
-    log_spread = jnp.asarray(np.log(np.concatenate([spread, np.full((3, SIZES.Q), 9.0)])))
+    x_std = random_spread(0.4)
+    log_x_std = jnp.asarray(np.log(np.concatenate([x_std, np.full((3, SIZES.Q), 9.0)])))
     weight = jnp.asarray(np.repeat([1.0, 0.0], [SIZES.N, 3]))
-    expected = norm(scale=spread).entropy().sum()
-    assert float(entropy_of_points(log_spread, weight)) == pytest.approx(expected, rel=1e-12)
+    expected = norm(scale=x_std).entropy().sum()
+    assert float(entropy_of_points(log_x_std, weight)) == pytest.approx(expected, rel=1e-12)

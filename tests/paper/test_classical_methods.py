@@ -273,9 +273,9 @@ def test_fgplvm_is_the_sparse_model(monkeypatch: pytest.MonkeyPatch) -> None:
     covariance = k(X, Z) @ np.linalg.solve(K_uu, k(Z, X)) + np.eye(len(X)) / model.beta_
     likelihood = multivariate_normal(np.zeros(len(X)), covariance)
     prior = multivariate_normal(model.means_[0], np.eye(2))
-    reduced = (Y - Y.mean(axis=0)) / model.units_.scale  # one number for all features
+    reduced = (Y - Y.mean(axis=0)) / model.scaler_.scale  # one number for all features
     expected = likelihood.logpdf(reduced.T).sum() + prior.logpdf(X).sum()
-    expected -= Y.size * np.log(model.units_.scale[0])
+    expected -= Y.size * np.log(model.scaler_.scale[0])
     assert found.bound == pytest.approx(expected, rel=1e-7)
     # The mean of the prior is that of the latent points, which start about 0.
     np.testing.assert_allclose(model.means_[0], 0.0, atol=0.1)

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.settings import Start
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.latent_map import (
@@ -385,7 +385,7 @@ class TestRunContent:
         model.start = Start()
         model.committee_, model.support_, model.number_of_clusters_ = [], None, None
         model.encoder_ = None
-        model.units_ = Units(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
+        model.scaler_ = Scaler(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])
         np.testing.assert_array_equal(content.labels, model.predict(iris.data))
         assert content.feature_names == ("feature 0", "feature 1", "feature 2", "feature 3")

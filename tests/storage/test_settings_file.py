@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sgpmic import EM, SGPMIC, Computation, Start
+from sgpmic import EM, SGPMIC, Committee, Computation, Start
 from sgpmic.kernels import RBF, Kernel
 from sgpmic.storage.model_file import ModelFileError, write_model
 from sgpmic.storage.settings_file import read_settings, write_settings
@@ -38,6 +39,16 @@ def test_parameters_come_back(tmp_path: Path) -> None:
     objects = ("kernel", "start", "em", "computation")
     plain = {name: value for name, value in found.items() if name not in objects}
     assert plain == {name: expected[name] for name in plain}
+
+
+def test_a_committee_of_an_earlier_version(tmp_path: Path) -> None:
+    """Its short fits of the model are left out, without a warning."""
+    values = {"strength": 5.0, "own_fits": True, "max_rows": 3000}
+    parameters = {"committee": {"settings": "Committee", "values": values}}
+    write_model(tmp_path / "s", {"kind": "settings", "parameters": parameters}, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_settings(tmp_path / "s") == {"committee": Committee(strength=5.0)}
 
 
 def test_a_random_state_has_no_seed_to_write(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
         "latent dimensions": str(model.n_components_),
         "mapping": f"{model.mapping}, {len(model.inducing_)} inducing points",
         "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
-        "scale": model.units_.kind,
+        "scale": model.scaler_.kind,
         "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
         "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {settled}",
     }

@@ -131,7 +131,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
         "columns": data.columns,
         "settings": settings | {"as_published": options["as_published"]},
         "device": options["device"],
-        "scaling": model.units_.kind,
+        "scaling": model.scaler_.kind,
         "result": {
             "bound": model.lower_bound_,
             "rounds": model.n_iter_,

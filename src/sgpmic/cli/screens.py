@@ -82,7 +82,7 @@ def show_summary(fit: Fit) -> None:
         console.print(support)
     if model.number_of_clusters_ is not None and model.n_clusters_ > 1:
         console.print(_how_many(model.number_of_clusters_))
-    console.print(_SCALED["mixed" if fit.data.is_mixed else model.units_.kind])
+    console.print(_SCALED["mixed" if fit.data.is_mixed else model.scaler_.kind])
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))
     if fit.comparison is not None and job.is_alone:

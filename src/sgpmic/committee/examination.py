@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats
 from sgpmic.committee.how_many import NumberOfClusters, choose_number
 from sgpmic.committee.support import Support, structure_support
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.progress import announce
 from sgpmic.process_group import ProcessGroup
 
@@ -79,7 +79,13 @@ def rows_to_look_at(n_rows: int) -> NDArray[np.int64]:
 
 
 def examine(
-    Y: Floats, group: ProcessGroup, units: Units, *, support: bool, clusters: bool, dimensions: bool
+    Y: Floats,
+    group: ProcessGroup,
+    units: Scaler,
+    *,
+    support: bool,
+    clusters: bool,
+    dimensions: bool,
 ) -> Structure:
     """Return what the table of all processes supports.
 
@@ -88,7 +94,7 @@ def examine(
     Y : ndarray of shape (n_own, n_features)
         The rows of this process, in their own units.
     group : ProcessGroup
-    units : Units
+    units : Scaler
     support, clusters, dimensions : bool
         What to find out. The number of clusters needs the support.
     """
@@ -96,7 +102,7 @@ def examine(
         return Structure(None, None, None)
     numbers = rows_to_look_at(group.n_rows)
     # All processes see the same numbers, to the last bit.
-    sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
+    sample = group.agree(units.transform(group.rows_at(Y, numbers)))
     found = number = None
     if support or clusters:
         announce("looking for clusters at all")
@@ -148,7 +154,7 @@ def _variances(Y: Floats) -> Floats:
     return squares / max(float(squares.sum()), np.finfo(float).tiny)
 
 
-def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessGroup) -> int:
+def count_components(n_components: Any, units: Scaler, Y: Floats, group: ProcessGroup) -> int:
     """Return the number of latent dimensions: as given, or enough for that share of variance.
 
     As in scikit-learn's PCA of the scaled features: the smallest number of principal components
@@ -163,13 +169,13 @@ def count_components(n_components: Any, units: Units, Y: Floats, group: ProcessG
     return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
 
 
-def _principal_squares(units: Units, Y: Floats, group: ProcessGroup) -> Floats:
+def _principal_squares(units: Scaler, Y: Floats, group: ProcessGroup) -> Floats:
     """Return the squared singular values of the centred, scaled table of all processes."""
     if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
-        return np.asarray(np.linalg.svd(units.reduce(Y), compute_uv=False) ** 2, np.float64)
+        return np.asarray(np.linalg.svd(units.transform(Y), compute_uv=False) ** 2, np.float64)
     products = np.zeros((Y.shape[1], Y.shape[1]))
     for first in range(0, len(Y), _MOST_DECOMPOSED):
-        part = units.reduce(Y[first : first + _MOST_DECOMPOSED])
+        part = units.transform(Y[first : first + _MOST_DECOMPOSED])
         products += part.T @ part
     values = np.linalg.eigvalsh(group.total(products))[::-1]
     squares: Floats = np.maximum(values, 0.0)

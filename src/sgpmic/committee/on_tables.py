@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.voting import OwnFit, Vote, take_vote
-from sgpmic.learning.nearest import weights_of_nearest
+from sgpmic.committee.voting import Vote, take_vote
+from sgpmic.learning.points import weights_of_nearest
 from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 
-#: Short fits of the model see at most this many rows.
-_MOST_FITTED_ROWS = 1000
 #: Of scaled rows. Further ones are rounding: they would decide between equal distances, of which
 #: tables of whole numbers have many.
 _DECIMALS = 7
@@ -28,10 +24,9 @@ _NEAREST = 6
 def vote_on(
     Y: Floats,
     group: ProcessGroup,
-    units: Units,
+    units: Scaler,
     committee: Committee,
     n_clusters: int,
-    own_fit: OwnFit,
     mixed: Floats | None = None,
 ) -> Vote | None:
     """Return the committee's votes on this process's rows ``Y``, in their own units.
@@ -42,16 +37,15 @@ def vote_on(
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
     numbers = _some_rows(group.n_rows, committee.max_rows)
-    sample = units.reduce(group.rows_at(Y, numbers)).round(_DECIMALS)
-    fit = partial(_on_few_rows, own_fit) if committee.own_fits else None
+    sample = units.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
-    vote = take_vote(sample, n_clusters, fit, [category.levels for category in known])
+    vote = take_vote(sample, n_clusters, [category.levels for category in known])
     if vote is None:
         return None
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    nearest, weights = weights_of_nearest(sample, units.reduce(Y), _NEAREST)
+    nearest, weights = weights_of_nearest(sample, units.transform(Y), _NEAREST)
     own = np.einsum("nk,nkm->nm", weights, shares[nearest])
     return replace(vote, shares=own)
 
@@ -65,21 +59,3 @@ def _some_rows(n_rows: int, most: int) -> Ints:
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.RandomState(0).choice(n_rows, most, replace=False))
-
-
-def _on_few_rows(
-    own_fit: OwnFit,
-    Y: Floats,
-    embedding: str,
-    n_components: int,
-    memberships: Any,
-) -> Ints:
-    """Return labels from a fit of some of the rows; the others get those of their nearest."""
-    if len(Y) <= _MOST_FITTED_ROWS:
-        return own_fit(Y, embedding, n_components, memberships)
-    chosen = _some_rows(len(Y), _MOST_FITTED_ROWS)
-    if not isinstance(memberships, str):
-        memberships = memberships[chosen]
-    found = own_fit(Y[chosen], embedding, n_components, memberships)
-    nearest, _ = weights_of_nearest(Y[chosen], Y, 1)
-    return found[nearest[:, 0]]

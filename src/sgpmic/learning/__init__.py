@@ -1,1 +1,1 @@
-"""Learning: starts, optimisers, EM as pure steps, and what is kept of a fit."""
+"""Learning: starts, optimizers, EM as pure steps, and what is kept of a fit."""

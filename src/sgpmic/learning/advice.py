@@ -27,7 +27,7 @@ def advice(
     result: Result, settings: FitSettings, names: Any = None
 ) -> Iterator[tuple[type[Warning], str]]:
     """Yield the warnings that a fit deserves; ``names`` are those of the features, if any."""
-    outcome = result.learned.outcome
+    fit = result.selection.fit
     unseen = np.flatnonzero(~result.predictor.seen)
     if len(unseen):
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
@@ -52,7 +52,7 @@ def advice(
             f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
             "use n_clusters='auto' or n_clusters=1, or add features that tell groups apart.",
         )
-    for note in outcome.notes:
+    for note in fit.notes:
         yield StartWarning, note
     empty = int(np.sum(result.sizes == 0))
     if empty and settings.options.variational:
@@ -75,14 +75,14 @@ def advice(
             f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points "
             "(n_inducing) may help.",
         )
-    rounds = len(outcome.history)
-    if outcome.broke_off:
+    rounds = len(fit.history)
+    if fit.broke_off:
         yield (
             ConvergenceWarning,
             f"Round {rounds + 1} gave numbers that are not finite; the model is that of round "
             f"{rounds}.",
         )
-    elif settings.tol > 0 and not outcome.converged and rounds == settings.max_iter:
+    elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
         yield (
             ConvergenceWarning,
             f"The bound was still rising after {rounds} rounds: raise max_iter, or tol if that "

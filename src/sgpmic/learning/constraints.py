@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Protocol
@@ -115,6 +116,25 @@ class Functions:
     def check(self, name: str, value: Any) -> None:
         if not (isinstance(value, (list, tuple)) and all(callable(item) for item in value)):
             raise TypeError(f"{name} must be a list of functions that take a Progress object.")
+
+
+#: The default of a parameter that has no effect any more, as in scikit-learn.
+DEPRECATED = "deprecated"
+
+
+@dataclass(frozen=True)
+class Deprecated:
+    """Anything, without effect, but with a warning that says why."""
+
+    reason: str
+
+    def check(self, name: str, value: Any) -> None:
+        if value != DEPRECATED:
+            warnings.warn(
+                f"{name} has no effect any more and will be removed: {self.reason}.",
+                FutureWarning,
+                stacklevel=4,  # past the settings' __post_init__ and __init__
+            )
 
 
 @dataclass(frozen=True)

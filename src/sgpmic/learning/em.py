@@ -1,46 +1,58 @@
-"""EM as pure steps: ``state, info = em_round(state, rows, limits, options)``.
+"""EM: E-steps, an M-step and the bound, iterated until the bound settles.
 
-One round is
+:func:`run_em` is the loop; :func:`em_iteration` is what it repeats, one compiled program:
+
 1. E-steps: q(F) and q(S), with the mixture's closed forms in between where asked, until S settles
    or their number is up;
 2. an M-step: closed forms for π, x̄, C; then SCG or L-BFGS on X, Z, log θ and log β with S and the
    mixture held fixed; then the closed forms again.
 
 Every one of these is an ascent of the same objective, the KL-corrected bound plus the log of the
-conjugate prior, so the objective can only rise from round to round.
+conjugate prior, so the objective can only rise from iteration to iteration.
 
 Latent points are point estimates, or, with ``latent='variational'``, have posteriors
 N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.learning.latent`).
 
-A round is one compiled program: there is no conversation with the host inside it, and neither
-another round nor another start of the same shape compiles anything again.
+There is no conversation with the host inside an iteration, and neither another iteration nor
+another start of the same shape compiles anything again.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic._programs import compiled
+from sgpmic._types import Ints
 from sgpmic.kernels import Kernel
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
-from sgpmic.learning.optimisers import lbfgs, scg
-from sgpmic.learning.optimisers._trees import is_finite
-from sgpmic.learning.optimisers.protocol import OptimiserResult
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.optimizers import lbfgs, scg
+from sgpmic.learning.optimizers._trees import is_finite
+from sgpmic.learning.optimizers.protocol import OptimizerResult
+from sgpmic.learning.progress import Progress, announce, print_progress
+from sgpmic.learning.settings import FitSettings
+from sgpmic.learning.state import (
+    EMLimits,
+    EMOptions,
+    Parameters,
+    StartFit,
+    State,
+    mappings_of,
+)
 from sgpmic.model.bound import (
-    Mappings,
     add_latent,
     data_term,
-    factorise_all,
+    factorize_all,
     mapping_weights,
     sums,
 )
@@ -51,79 +63,148 @@ from sgpmic.model.mixture import (
     Mixture,
     log_densities,
     pooled_scatter,
-    standardise,
+    standardize,
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
+from sgpmic.process_group import ProcessGroup
 
 #: The standard deviations of uncertain latent points at the start, for X of variance 1.
-START_SPREAD = 0.3
+START_X_STD = 0.3
 
-#: The optimisers by the names that users know.
-MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
-    "scg": scg.minimise,
-    "lbfgs": lbfgs.minimise,
+#: The optimizers by the names that users know.
+MINIMIZERS: dict[str, Callable[..., OptimizerResult]] = {
+    "scg": scg.minimize,
+    "lbfgs": lbfgs.minimize,
 }
 
 
-class Parameters(NamedTuple):
-    """What the optimiser moves."""
-
-    X: Array  # (N, Q)
-    Z: Array  # (U, Q)
-    log_kernels: Kernel  # logarithms of the stacked kernels' parameters
-    log_beta: Array
-    log_spread: Array | None = None  # (N, Q) log σ of uncertain latent points
-
-    @property
-    def spread(self) -> Array | None:
-        """The standard deviations of uncertain latent points."""
-        return None if self.log_spread is None else jnp.exp(self.log_spread)
-
-
-class State(NamedTuple):
-    """Everything a round starts from and leaves behind."""
-
-    parameters: Parameters
-    S: Array  # (N, M)
-    mixture: Mixture
-    conjugate: Conjugate
-    #: (G,) The relative jitter of every mapping's K_uu. Where it has to be raised it stays raised:
-    #: a bound with now more and now less jitter would be two functions, and could fall.
-    jitter: Array
-    #: 1 for each of the kernels' parameters, 0 for a bias or white part that is left out.
-    present: Kernel
-    cells: Array | None = None  # (N, P) posterior means of missing cells, 0 for observed ones
-
-    @property
-    def mappings(self) -> Mappings:
-        """The Gaussian processes in their natural parameters."""
-        return mappings_of(self.parameters, self.present)
-
-
-class RoundInfo(NamedTuple):
-    """What happened in a round."""
+class IterationInfo(NamedTuple):
+    """What happened in an iteration."""
 
     bound_after_e: Array  # objective after the E-steps (and the mixture's closed forms)
-    bound: Array  # objective at the end of the round
+    bound: Array  # objective at the end of the iteration
     prior: Array  # the part of it that is the conjugate prior
     e_steps: Array
-    m_steps: Array  # accepted steps of the optimiser
+    m_steps: Array  # accepted steps of the optimizer
     evaluations: Array
-    largest_change: Array  # of a responsibility, over the round
+    largest_change: Array  # of a responsibility, over the iteration
     cluster_sizes: Array  # (M,)
     jitter: Array  # the largest relative jitter
     finite: Array  # whether every number of the new state is
 
 
-def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
-    """Return the Gaussian processes in their natural parameters."""
-    return Mappings(
-        jax.tree.map(lambda log, there: there * jnp.exp(log), parameters.log_kernels, present),
-        parameters.Z,
-        jnp.exp(parameters.log_beta),
+def run_em(
+    fit: StartFit,
+    iterate: Callable[[State, int], tuple[State, IterationInfo]],
+    settings: FitSettings,
+    group: ProcessGroup,
+    *,
+    start: int,
+    n_starts: int,
+    log_volume: float,
+    save: Callable[[], None] = lambda: None,
+) -> None:
+    """Iterate EM, or epochs over batches, until the bound settles.
+
+    Parameters
+    ----------
+    fit : StartFit
+        The fit so far, at its beginning or after some iterations; updated in place.
+    iterate : callable
+        Makes one iteration from a state and its number, from 1.
+    settings : FitSettings
+    group : ProcessGroup
+    start, n_starts : int
+        Which start this is, from 0, and of how many.
+    log_volume : float
+        Added to the bound of the scaled data: it is then in the units of the data.
+    save : callable
+        Called after every iteration.
+    """
+    max_iter, tol = int(settings.max_iter), float(settings.tol)
+    callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
+    began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
+    while not fit.ended and len(fit.history) < max_iter:
+        number = len(fit.history) + 1
+        if number == 1 and start == 0:
+            announce("first round (compiling may take a while)")
+        state, info = iterate(fit.state, number)
+        bound = float(info.bound) + log_volume
+        if not (np.isfinite(bound) and bool(info.finite)):
+            fit.broke_off = fit.ended = True
+            break
+        # Relative to the bound of the scaled data, so that units do not decide when to stop; and
+        # to the number of rows where that bound is close to 0.
+        change = abs(bound - fit.bound) / max(group.n_rows, abs(bound - log_volume))
+        seconds = time.perf_counter() - began
+        fit.state, fit.bound = state, bound
+        fit.history.append(_record(info, number, start, log_volume) | {"seconds": seconds})
+        progress = Progress(
+            start=start,
+            n_starts=n_starts,
+            round=number,
+            max_rounds=max_iter,
+            bound=bound,
+            change=float("inf") if np.isnan(change) else change,
+            cluster_sizes=np.asarray(info.cluster_sizes)[: settings.n_clusters],
+            seconds=seconds,
+            _labels=partial(_labels, state, group),
+        )
+        # All callbacks are told, also when an earlier one asks to stop.
+        answers = [callback(progress) for callback in callbacks]
+        stop = any(isinstance(a, (bool, np.bool_)) and bool(a) for a in answers)
+        fit.converged = tol > 0 and change <= tol
+        # What one process is asked to do all have to, or the others would wait for ever.
+        asked_to_stop = bool(group.largest(np.array(stop)))
+        fit.ended = fit.converged or asked_to_stop or number == max_iter
+        save()
+
+
+def _labels(state: State, group: ProcessGroup) -> Ints:
+    return group.own_rows(state.S).argmax(axis=1)
+
+
+def _record(info: IterationInfo, number: int, start: int, log_volume: float) -> dict[str, float]:
+    """Return an iteration's entries in ``history_``."""
+    return {
+        "start": start,
+        "round": number,
+        "bound_after_e": float(info.bound_after_e) + log_volume,
+        "bound": float(info.bound) + log_volume,
+        "log_prior": float(info.prior),
+        "e_steps": int(info.e_steps),
+        "m_steps": int(info.m_steps),
+        "evaluations": int(info.evaluations),
+        "largest_change": float(info.largest_change),
+        "jitter": float(info.jitter),
+    }
+
+
+@compiled(static_argnames="options")
+def em_iteration(
+    state: State, rows: Rows, limits: EMLimits, options: EMOptions
+) -> tuple[State, IterationInfo]:
+    """Make one iteration of EM: E-steps, then an M-step."""
+    begun = _update_cells(_in_place(state, rows), rows, options)
+    rows = with_cells(rows, begun.cells)
+    settled, count = run_e_steps(begun, rows, limits, options, limits.e_steps)
+    step = _m_step(settled, rows, limits, options)
+    new = _in_place(step.state, rows)
+    info = IterationInfo(
+        bound_after_e=step.bound_before,
+        bound=step.bound,
+        prior=step.log_prior,
+        e_steps=count,
+        m_steps=step.result.accepted,
+        evaluations=step.result.evaluations,
+        largest_change=jnp.max(jnp.abs(new.S - state.S)),
+        cluster_sizes=jnp.sum(new.S, axis=0),
+        jitter=jnp.max(new.jitter),
+        finite=is_finite(new),
     )
+    return new, info
 
 
 class _Settling(NamedTuple):
@@ -134,11 +215,11 @@ class _Settling(NamedTuple):
     jitter: Array
 
 
-def settle(
-    state: State, rows: Rows, limits: Limits, options: Options, most: Array
+def run_e_steps(
+    state: State, rows: Rows, limits: EMLimits, options: EMOptions, most: Array
 ) -> tuple[State, Array]:
-    """Make the E-steps of a round, ``most`` at most; return the state and their number."""
-    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    """Make the E-steps of an iteration, ``most`` at most; return the state and their number."""
+    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
 
     def unsettled(carry: _Settling) -> Array:
         return (carry.made < most) & (carry.change > limits.e_tol)
@@ -153,11 +234,11 @@ def settle(
             rows,
             shared=options.shared,
             jitter=carry.jitter,
-            spread=spread,
+            x_std=x_std,
         )
         mixture = carry.mixture
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, spread)
+            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, x_std)
         return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
 
     start = _Settling(
@@ -176,21 +257,21 @@ class _MStep(NamedTuple):
     bound_before: Array
     bound: Array
     log_prior: Array
-    result: OptimiserResult
+    result: OptimizerResult
 
 
-def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MStep:
+def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _MStep:
     """Make an M-step."""
     S, conjugate, mixture = state.S, state.conjugate, state.mixture
-    X, Z, log_kernels, log_beta, log_spread = state.parameters
+    X, Z, log_kernels, log_beta, log_x_std = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.spread)
+        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.x_std)
     prior = prior_of(mixture, conjugate, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The optimiser is compiled for one vector, which takes a fraction of the time that an array for
+    # The optimizer is compiled for one vector, which takes a fraction of the time that an array for
     # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
     small, unpack_small = ravel_pytree((Z, log_kernels, log_beta))
-    parts = (X, log_spread), small
+    parts = (X, log_x_std), small
     start: Any
     if rows.mesh is None:
         start, unpack = ravel_pytree(parts)
@@ -198,41 +279,41 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
         start, unpack = parts, lambda parts: parts
 
     def parameters_at(point: Any) -> Parameters:
-        (X, log_spread), small = unpack(point)
+        (X, log_x_std), small = unpack(point)
         if options.fixes_scale:
-            X = standardise(X, rows.flat_weight).X
-        return Parameters(X, *unpack_small(small))._replace(log_spread=log_spread)
+            X = standardize(X, rows.flat_weight).X
+        return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 
     def loss(point: Any) -> Array:
         parameters = parameters_at(point)
-        X, log_spread = parameters.X, parameters.log_spread
+        X, log_x_std = parameters.X, parameters.log_x_std
         mappings = mappings_of(parameters, state.present)
-        data = data_term(mappings, X, T, rows, state.jitter, parameters.spread)
-        return -(data + latent_term(prior, X, log_spread, S, rows, options))
+        data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
+        return -(data + latent_term(prior, X, log_x_std, S, rows, options))
 
-    minimise = MINIMISERS[options.optimizer]
+    minimize = MINIMIZERS[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
-    result = minimise(
+    result = minimize(
         jax.value_and_grad(loss),
         start,
         max_steps=limits.m_steps,
-        dimension=n_points * (1 if log_spread is None else 2) + small.size,
+        dimension=n_points * (1 if log_x_std is None else 2) + small.size,
     )
     parameters = parameters_at(result.point)
-    X, spread = parameters.X, parameters.spread
-    if options.sums_out:  # what the optimiser has put in for S
-        S = responsibilities(log_densities(prior, X, spread) + prior.log_weights, rows)
-    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, spread)
+    X, x_std = parameters.X, parameters.x_std
+    if options.sums_out:  # what the optimizer has put in for S
+        S = responsibilities(log_densities(prior, X, x_std) + prior.log_weights, rows)
+    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, x_std)
 
-    # The optimiser saw the data term and the latent densities: the rest is added here.
-    before = add_latent(jnp.zeros(()), prior, X, S, rows, spread)
+    # The optimizer saw the data term and the latent densities: the rest is added here.
+    before = add_latent(jnp.zeros(()), prior, X, S, rows, x_std)
     old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
     if options.sums_out:
         rest, seen = old_log_prior, before.bound
     else:
         rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
     new_prior = prior_of(new_mixture, conjugate, rows, options)
-    after = add_latent(-result.value - seen, new_prior, X, S, rows, spread)
+    after = add_latent(-result.value - seen, new_prior, X, S, rows, x_std)
     log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
     return _MStep(
         state._replace(parameters=parameters, S=S, mixture=new_mixture),
@@ -243,30 +324,7 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
     )
 
 
-@compiled(static_argnames="options")
-def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tuple[State, RoundInfo]:
-    """Make one round of EM: E-steps, then an M-step."""
-    begun = _update_cells(_in_place(state, rows), rows, options)
-    rows = with_cells(rows, begun.cells)
-    settled, count = settle(begun, rows, limits, options, limits.e_steps)
-    step = _maximise(settled, rows, limits, options)
-    new = _in_place(step.state, rows)
-    info = RoundInfo(
-        bound_after_e=step.bound_before,
-        bound=step.bound,
-        prior=step.log_prior,
-        e_steps=count,
-        m_steps=step.result.accepted,
-        evaluations=step.result.evaluations,
-        largest_change=jnp.max(jnp.abs(new.S - state.S)),
-        cluster_sizes=jnp.sum(new.S, axis=0),
-        jitter=jnp.max(new.jitter),
-        finite=is_finite(new),
-    )
-    return new, info
-
-
-def _update_cells(state: State, rows: Rows, options: Options) -> State:
+def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
     """Return the state with the posterior of missing cells that is best for q(F)."""
     if state.cells is None:
         return state
@@ -276,7 +334,7 @@ def _update_cells(state: State, rows: Rows, options: Options) -> State:
         mapping_weights(state.S, rows, shared=options.shared),
         with_cells(rows, state.cells),
         jitter=state.jitter,
-        spread=state.parameters.spread,
+        x_std=state.parameters.x_std,
     )
     return state._replace(cells=cells)
 
@@ -289,9 +347,9 @@ def _in_place(state: State, rows: Rows) -> State:
     everywhere = NamedSharding(rows.mesh, PartitionSpec())
     placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
     beside = partial(lax.with_sharding_constraint, shardings=beside_rows)
-    X, log_spread = state.parameters.X, state.parameters.log_spread
+    X, log_x_std = state.parameters.X, state.parameters.log_x_std
     parameters = placed.parameters._replace(
-        X=beside(X), log_spread=None if log_spread is None else beside(log_spread)
+        X=beside(X), log_x_std=None if log_x_std is None else beside(log_x_std)
     )
     cells = None if state.cells is None else beside(state.cells)
     return placed._replace(parameters=parameters, S=beside(state.S), cells=cells)
@@ -311,16 +369,16 @@ class StartArrays(NamedTuple):
 
 
 @compiled(static_argnames="options")
-def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
+def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOptions) -> State:
     """Return the state that EM starts from.
 
-    X is standardised unless unit covariances fix its scale, and Z, which lives in the same space,
+    X is standardized unless unit covariances fix its scale, and Z, which lives in the same space,
     with it.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
     if options.covariance_type != "unit":
-        X, mean, scale = standardise(X, weight)
+        X, mean, scale = standardize(X, weight)
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
@@ -333,15 +391,15 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    log_spread = spread = None
+    log_x_std = x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
-        log_spread = jnp.full_like(X, math.log(START_SPREAD)) * weight[:, None]
-        spread = jnp.exp(log_spread)
-    mixture = closed_forms(flat, X, S, conjugate, limits, options, spread)
+        log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
+        x_std = jnp.exp(log_x_std)
+    mixture = closed_forms(flat, X, S, conjugate, limits, options, x_std)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
-    # A weakly typed scalar would make the second round a program of its own.
-    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_spread)
+    # A weakly typed scalar would make the second iteration a program of its own.
+    parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     jitters = jnp.full(n_mappings, jitter, X.dtype)
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
@@ -359,9 +417,9 @@ class LastEStep(NamedTuple):
 
 
 @compiled(static_argnames="options")
-def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
+def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread
+    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
     prior = prior_of(state.mixture, state.conjugate, rows, options)
     S, jitter = e_step(
@@ -372,10 +430,10 @@ def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
         rows,
         shared=options.shared,
         jitter=state.jitter,
-        spread=spread,
+        x_std=x_std,
     )
     T = mapping_weights(S, rows, shared=options.shared)
-    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
+    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])

@@ -2,7 +2,7 @@
 
 With ``latent='variational'`` latent points have posteriors N(x_n, diag σ_n²), and the mixture's
 parameters have theirs (:mod:`sgpmic.model.mixture_posterior`). With one shared mapping S is then
-summed out while the optimiser moves X, so that clusters can merge; with a mapping for each cluster
+summed out while the optimizer moves X, so that clusters can merge; with a mapping for each cluster
 the data term depends on S, which is held fixed.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.e_step import summed_out
 from sgpmic.model.mixture import (
     Conjugate,
@@ -28,7 +28,7 @@ from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points
 
 
-def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Options) -> LatentPrior:
+def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
     """Return what the log densities of a mixture need, or their expectations."""
     if not options.variational:
         return factor_mixture(mixture)
@@ -36,7 +36,7 @@ def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: Option
 
 
 def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: Options
+    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
 ) -> Array:
     """Return the log of the conjugate prior, 0 where there is none.
 
@@ -55,26 +55,26 @@ def closed_forms(
     X: Array,
     S: Array,
     conjugate: Conjugate,
-    limits: Limits,
-    options: Options,
-    spread: Array | None = None,
+    limits: EMLimits,
+    options: EMOptions,
+    x_std: Array | None = None,
 ) -> Mixture:
     """Return the mixture, or the posteriors of its parameters, that is best for X and S."""
-    if spread is not None:
-        return update_posterior(X, spread, S, conjugate, kind=options.covariance_type)
+    if x_std is not None:
+        return update_posterior(X, x_std, S, conjugate, kind=options.covariance_type)
     return update_mixture(
         mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
     )
 
 
 def latent_term(
-    prior: LatentPrior, X: Array, log_spread: Array | None, S: Array, rows: Rows, options: Options
+    prior: LatentPrior, X: Array, log_x_std: Array | None, S: Array, rows: Rows, options: EMOptions
 ) -> Array:
-    """Return the part of the bound's second line that the optimiser sees."""
-    if log_spread is None:
+    """Return the part of the bound's second line that the optimizer sees."""
+    if log_x_std is None:
         return weighted_sum(S, log_densities(prior, X))
-    entropy = entropy_of_points(log_spread, rows.flat_weight)
-    densities = log_densities(prior, X, jnp.exp(log_spread))
+    entropy = entropy_of_points(log_x_std, rows.flat_weight)
+    densities = log_densities(prior, X, jnp.exp(log_x_std))
     if not options.sums_out:
         return weighted_sum(S, densities) + entropy
     return jnp.sum(summed_out(densities + prior.log_weights, rows)) + entropy

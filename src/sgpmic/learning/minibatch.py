@@ -1,12 +1,12 @@
 r"""EM in batches of rows, for tables where passes over all rows are too slow.
 
-A round is an epoch: every row is visited once, in batches drawn at random. What the rows share is
-learned many times an epoch instead of once; what belongs to a row is found by itself.
+An iteration is an epoch: every row is visited once, in batches drawn at random. What the rows share
+is learned many times an epoch instead of once; what belongs to a row is found by itself.
 
 Given q(F), rows are independent. It comes from running sums Φ and Ψ, the same two small matrices
 that full EM makes in a pass over all rows. For every batch:
 
-1. **X and S of its rows**, by maximising for each row
+1. **X and S of its rows**, by maximizing for each row
 
    .. math:: \log \sum_m \exp\left[\langle\log p(y_n|f_m(x_n))\rangle_{q(F)}
              + \log N(x_n|\bar x_m, C_m) + \log\pi_m\right],
@@ -14,10 +14,10 @@ that full EM makes in a pass over all rows. For every batch:
    which is the standard variational bound with the best S put in; S is then its softmax, the
    exact E-step (with votes, as :mod:`sgpmic.model.e_step` has it). With one shared mapping the
    first term is the same for all m. The first epoch leaves S as the E-steps before it did, as the
-   first round of full EM does: q(F) has to learn something first.
+   first iteration of full EM does: q(F) has to learn something first.
 2. **The mixture**, in closed form from its moments; the rows' old share of those is taken out and
    the new one put in (incremental EM, Neal and Hinton, 1998), which keeps them exact.
-3. **Z, the kernels and β**, by a few steps of the optimiser on the batch's own KL-corrected bound,
+3. **Z, the kernels and β**, by a few steps of the optimizer on the batch's own KL-corrected bound,
    its rows weighted N/B, X and S fixed; of the way it went, half is gone (:data:`SHARE`), which
    averages over the last few batches. The optimum for B rows costs about (number of
    parameters) / 2B nats a row against the one for all rows. Adam with unbiased gradients was
@@ -40,7 +40,7 @@ what a batch teaches about Z, the kernels and β may not be true of the others.
 
 The scale of X (:mod:`sgpmic.model.mixture`) is restored once an epoch, with the kernels' length
 scales, so that no kernel value changes. In between it is kept from drifting: in terms of X as it
-stands, the objective of standardised points has an additional N Q log σ(X), whose derivative by
+stands, the objective of standardized points has an additional N Q log σ(X), whose derivative by
 x_n is (x_n − mean) / σ². Its linear approximation is added to the row's objective.
 """
 
@@ -59,17 +59,17 @@ from numpy.typing import NDArray
 
 from sgpmic._programs import compiled
 from sgpmic.kernels import stacked_like
-from sgpmic.learning.em import MINIMISERS, Parameters, RoundInfo, State, mappings_of, settle
+from sgpmic.learning.em import MINIMIZERS, IterationInfo, run_e_steps
 from sgpmic.learning.latent import closed_forms, log_prior_of
-from sgpmic.learning.optimisers._trees import is_finite, select
-from sgpmic.learning.optimisers.protocol import OptimiserResult
-from sgpmic.learning.options import Limits, Options
+from sgpmic.learning.optimizers._trees import is_finite, select
+from sgpmic.learning.optimizers.protocol import OptimizerResult
+from sgpmic.learning.state import EMLimits, EMOptions, Parameters, State, mappings_of
 from sgpmic.model.bound import (
     Mappings,
     add_latent,
     data_from_sums,
     data_term,
-    factorise_all,
+    factorize_all,
     mapping_weights,
     sums,
 )
@@ -83,19 +83,19 @@ from sgpmic.model.mixture import (
     log_densities,
     mixture_of_moments,
     moments,
-    standardise,
+    standardize,
     weighted_sum,
 )
 from sgpmic.model.rows import Rows, block_shape
 from sgpmic.model.updated_sums import updated_sums
 
-#: Steps of the optimiser for the X of a batch, each row by itself, at most.
+#: Steps of the optimizer for the X of a batch, each row by itself, at most.
 ROW_STEPS = 5
-#: Steps of the optimiser for what the rows share, a batch, at most.
+#: Steps of the optimizer for what the rows share, a batch, at most.
 SHARED_STEPS = 5
 #: Of the way that a batch wants to go with Z, the kernels and β.
 SHARE = 0.5
-#: Rows of a batch that go through the optimiser together.
+#: Rows of a batch that go through the optimizer together.
 BLOCK = 512
 
 
@@ -138,8 +138,8 @@ class _Epoch(NamedTuple):
 
     state: State  # at its beginning
     rows: Rows
-    limits: Limits
-    options: Options
+    limits: EMLimits
+    options: EMOptions
     unpack: Callable[[Array], Any]
     first: Array  # whether it is the first
     n_batches: int
@@ -174,7 +174,7 @@ def place_rows(
     ``pull`` (B, Q) is a force on every row, besides its own objective. With ``keep_S``, S stays as
     it is, and X is found for it.
     """
-    minimise = MINIMISERS[optimizer]
+    minimize = MINIMIZERS[optimizer]
     steps = jnp.minimum(m_steps, ROW_STEPS)
     n_blocks, block = batch.weight.shape
     votes, strength = jnp.zeros_like(S), jnp.ones(())
@@ -194,7 +194,7 @@ def place_rows(
             value = jnp.where(keep_S, weighted_sum(s, values), best)
             return -value - force @ x
 
-        found = minimise(jax.value_and_grad(loss), start, max_steps=steps)
+        found = minimize(jax.value_and_grad(loss), start, max_steps=steps)
         return found.point, found.evaluations
 
     def place_block(values: tuple[Array, ...]) -> tuple[Array, Array, Array]:
@@ -230,10 +230,10 @@ def _take(rows: Rows, numbers: Array) -> tuple[Rows, Array]:
     return batch, at_rows
 
 
-def _standardised(state: State, weight: Array) -> State:
+def _standardized(state: State, weight: Array) -> State:
     """Return the state with X of mean 0 and variance 1, and everything else to go with it."""
     X, Z, log_kernels, log_beta, _ = state.parameters
-    X, mean, scale = standardise(X, weight)
+    X, mean, scale = standardize(X, weight)
     field = log_kernels.dimension_field  # of the dimension 1/x², for every kernel
     log_kernels = stacked_like(
         log_kernels, {field: getattr(log_kernels, field) + 2.0 * jnp.log(scale)}
@@ -251,7 +251,7 @@ class _Objective(NamedTuple):
     sums: tuple[Array, Array]
 
 
-def _objective(state: State, rows: Rows, options: Options) -> _Objective:
+def _objective(state: State, rows: Rows, options: EMOptions) -> _Objective:
     """Return the objective over all rows, its prior and its sums."""
     mappings, X = state.mappings, state.parameters.X
     T = mapping_weights(state.S, rows, shared=options.shared)
@@ -299,7 +299,7 @@ def _place_batch(
 
 def _learn_shared(
     epoch: _Epoch, carry: _Carry, batch: Rows, placed: _Placed, jitter: Array, place: Array
-) -> tuple[OptimiserResult, tuple[Array, Array, Array]]:
+) -> tuple[OptimizerResult, tuple[Array, Array, Array]]:
     """Learn Z, the kernels and β (step 3), and bring the sums up to date (step 4)."""
     times = jnp.sum(epoch.rows.weight) / jnp.sum(batch.weight)
     T = times * mapping_weights(placed.S, batch, shared=epoch.options.shared)
@@ -308,8 +308,8 @@ def _learn_shared(
         return -data_term(epoch.mappings(packed), placed.X, T, batch, jitter)
 
     steps = jnp.minimum(epoch.limits.m_steps, SHARED_STEPS)
-    minimise = MINIMISERS[epoch.options.optimizer]
-    result = minimise(jax.value_and_grad(loss), carry.packed, max_steps=steps)
+    minimize = MINIMIZERS[epoch.options.optimizer]
+    result = minimize(jax.value_and_grad(loss), carry.packed, max_steps=steps)
     # The whole table at once has no noise to be averaged.
     share = SHARE if epoch.n_batches > 1 else 1.0
     packed = carry.packed + share * (result.point - carry.packed)
@@ -329,7 +329,7 @@ def _learn_batch(
     place, numbers = step
     batch, at = _take(epoch.rows, numbers)
     mappings = epoch.mappings(carry.packed)
-    factors = factorise_all(mappings, carry.sums.phi, carry.sums.psi, carry.jitter)
+    factors = factorize_all(mappings, carry.sums.phi, carry.sums.psi, carry.jitter)
     placed, running = _place_batch(epoch, carry, batch, at, factors)
     mixture = mixture_of_moments(
         carry.mixture,
@@ -359,14 +359,16 @@ def _learn_batch(
 
 @compiled(static_argnames="options")
 def epoch(
-    state: State, rows: Rows, numbers: Array, first: Array, limits: Limits, options: Options
-) -> tuple[State, RoundInfo]:
+    state: State, rows: Rows, numbers: Array, first: Array, limits: EMLimits, options: EMOptions
+) -> tuple[State, IterationInfo]:
     """Make one epoch over the rows of every batch, as :func:`draw_batches` returns them.
 
     The first begins, as full EM does, with E-steps until the assignments have settled, and learns
     the mapping for these; its running sums forget faster.
     """
-    begun, settled_in = settle(state, rows, limits, options, jnp.where(first, limits.e_steps, 0))
+    begun, settled_in = run_e_steps(
+        state, rows, limits, options, jnp.where(first, limits.e_steps, 0)
+    )
     X, *small = begun.parameters
     packed, unpack = ravel_pytree(tuple(small))
     n_batches = numbers.shape[0]
@@ -388,11 +390,11 @@ def epoch(
         jitter=end.jitter,
     )
     if options.fixes_scale:
-        new = _standardised(new, rows.flat_weight)
+        new = _standardized(new, rows.flat_weight)
     mixture = closed_forms(new.mixture, new.parameters.X, new.S, new.conjugate, limits, options)
     new = new._replace(mixture=mixture)
     after = _objective(new, rows, options)
-    info = RoundInfo(
+    info = IterationInfo(
         bound_after_e=before.value,
         bound=after.value,
         prior=after.log_prior,

@@ -1,4 +1,4 @@
-"""What callbacks are told after every round, and what is announced before the first."""
+"""What callbacks are told after every iteration, and what is announced before the first."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sgpmic._types import Floats, Ints
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told after every round.
+    """What a callback is told after every iteration.
 
     Attributes
     ----------
     start, n_starts : int
         Which start this is (from 0), and how many there are.
     round, max_rounds : int
-        Which round has just ended (from 1), and how many there may be.
+        Which iteration has just ended (from 1), and how many there may be.
     bound : float
         The objective: the KL-corrected bound, in the units of the data, plus the log of the
         conjugate prior.
     change : float
-        Its relative change over the round; infinite after the first.
+        Its relative change over the iteration; infinite after the first.
     cluster_sizes : ndarray of shape (n_clusters,)
         Expected number of rows in every cluster.
     seconds : float
@@ -63,7 +63,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Let a function hear what learning is doing: what comes before the rounds takes a while.
+    """Let a function hear what learning is doing: what comes before the iterations takes a while.
 
     None for silence, where a fit is part of another one.
     """
@@ -82,7 +82,7 @@ def announce(words: str) -> None:
 
 
 def print_progress(progress: Progress) -> None:
-    """Print a line for a round."""
+    """Print a line for an iteration."""
     sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
     print(
         f"start {progress.start + 1}/{progress.n_starts}  round {progress.round}"

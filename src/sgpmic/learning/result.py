@@ -1,4 +1,4 @@
-"""What learning leaves: the fits from all starts, which one is kept, what predictions need."""
+"""The result of a fit: the last E-step, and what predictions need."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats, Ints
+from sgpmic.committee.examination import Structure
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.em import State, last_e_step
+from sgpmic.learning.em import last_e_step
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import (
     answer_alike,
@@ -19,61 +19,17 @@ from sgpmic.learning.prediction.reference import (
     make_reference,
     sample_numbers,
 )
-from sgpmic.learning.preparation.arrangement import Arrangement
+from sgpmic.learning.preparation.canonical_order import Order
 from sgpmic.learning.preparation.gaps import features_seen
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.progress import announce
-from sgpmic.learning.snapshots import Outcome
-from sgpmic.learning.start.initial_states import InitialStates
-from sgpmic.learning.start.starts import PlannedStart
-from sgpmic.committee.examination import Structure
+from sgpmic.learning.settings import FitSettings
+from sgpmic.learning.start.starts import Selection
+from sgpmic.learning.state import State
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
-
-
-@dataclass
-class Learned:
-    """All starts' fits, and which one is kept."""
-
-    starts: list[PlannedStart]
-    outcomes: list[Outcome]
-    kept: int
-    partitions: list[Ints]
-    agreement: Floats
-    sizes: list[Floats]  # of every partition's clusters, over all processes
-
-    def labels_by_size(self, number: int) -> Ints:
-        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
-        order = np.argsort(-self.sizes[number], kind="stable")
-        numbers = np.empty_like(order)
-        numbers[order] = np.arange(len(order))
-        return numbers[self.partitions[number]]
-
-    @property
-    def outcome(self) -> Outcome:
-        """The fit that is kept."""
-        return self.outcomes[self.kept]
-
-    @property
-    def history(self) -> dict[str, list[float]]:
-        """Every round of every start, a list for each quantity."""
-        records = [record for outcome in self.outcomes for record in outcome.history]
-        return {name: [record[name] for record in records] for name in records[0]}
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return a description of every start."""
-        return [
-            start.describe()
-            | {
-                "bound": outcome.bound,
-                "agreement": float(self.agreement[i]),
-                "n_iter": len(outcome.history),
-                "converged": outcome.converged,
-                "kept": i == self.kept,
-                "notes": list(outcome.notes),
-                "labels": self.labels_by_size(i),
-            }
-            for i, (start, outcome) in enumerate(zip(self.starts, self.outcomes, strict=True))
-        ]
+from sgpmic.model.rows import Rows
+from sgpmic.process_group import ProcessGroup
 
 
 class Result(NamedTuple):
@@ -83,9 +39,9 @@ class Result(NamedTuple):
     X: Floats  # (n_own, Q) latent points of this process's rows
     S: Floats  # (n_own, M) their responsibilities
     sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
-    learned: Learned
+    selection: Selection
     state: State  # to start another fit from: of this process's rows, without padding
-    spread: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
+    x_std: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
     vote: Vote | None  # shares are of this process's rows, members of the rows voted on
     structure: Structure  # what the table supports
 
@@ -127,12 +83,12 @@ class _ClusterOrder:
             groups=None if groups is None else groups[:, :n_features],
         )
 
-    def state(self, state: State, X: Any, S: Any, log_spread: Any) -> State:
+    def state(self, state: State, X: Any, S: Any, log_x_std: Any) -> State:
         """Return a state without padding: of this process's rows, which are given."""
         parameters = state.parameters
         return State(
             parameters._replace(
-                X=X, log_kernels=self.mappings(parameters.log_kernels), log_spread=log_spread
+                X=X, log_kernels=self.mappings(parameters.log_kernels), log_x_std=log_x_std
             ),
             S[:, self.order],
             self.mixture(state.mixture),
@@ -142,14 +98,18 @@ class _ClusterOrder:
         )
 
 
-@with_numerics
 def finish(
-    learned: Learned,
-    initial: InitialStates,
+    selection: Selection,
+    settings: FitSettings,
+    Y: Floats,
+    rows: Rows,
+    group: ProcessGroup,
+    random_state: np.random.RandomState,
+    *,
+    scaler: Scaler,
+    order: Order,
     vote: Vote | None,
     structure: Structure,
-    arrangement: Arrangement,
-    random_state: np.random.RandomState,
 ) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
 
@@ -159,46 +119,44 @@ def finish(
     what it found for its rows, and all remember the same sample of everybody's.
     """
     announce("last E-step")
-    state, loop, M = learned.outcome.state, initial.loop, initial.settings.n_clusters
-    group, places = loop.group, arrangement.row_places
-    Y = initial.Y[places][:, arrangement.feature_places]
-    last = last_e_step(state, loop.rows, loop.options)
+    Y, scaler, places = order.undo(Y), order.undo_scaler(scaler), order.row_places
+    state, options, M = selection.fit.state, settings.options, settings.n_clusters
+    last = last_e_step(state, rows, options)
     # NumPy arrays, which outlive any device and any precision context.
     posterior = jax.tree.map(np.asarray, last.posterior)
     # Sorted by the labels that users will see, so that an empty cluster comes last.
-    order = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
-    sort = _ClusterOrder(order, loop.options.shared)
+    by_size = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
+    sort = _ClusterOrder(by_size, options.shared)
     X = np.array(group.own_rows(state.parameters.X)[places])
-    log_spread: Any = state.parameters.log_spread
-    if log_spread is not None:
-        log_spread = np.array(group.own_rows(log_spread)[places])
-    state = sort.state(state, X, group.own_rows(state.S)[places], log_spread)
+    log_x_std: Any = state.parameters.log_x_std
+    if log_x_std is not None:
+        log_x_std = np.array(group.own_rows(log_x_std)[places])
+    state = sort.state(state, X, group.own_rows(state.S)[places], log_x_std)
     keys = fingerprints(Y)
-    points, S = answer_alike(keys, X, np.array(group.own_rows(last.S)[places][:, order]))
-    learned.partitions = [partition[places] for partition in learned.partitions]
+    points, S = answer_alike(keys, X, np.array(group.own_rows(last.S)[places][:, by_size]))
+    selection.partitions = [partition[places] for partition in selection.partitions]
     votes = np.ones_like(S)
     if vote is not None:
         vote = replace(vote, shares=vote.shares[places])
-        votes = vote.shares[:, order]
-    spread = None if log_spread is None else np.exp(log_spread)
-    known: Any = (Y, points, S, votes, spread)
+        votes = vote.shares[:, by_size]
+    x_std = None if log_x_std is None else np.exp(log_x_std)
+    known: Any = (Y, points, S, votes, x_std)
     if group.n_processes > 1:
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
         keys = fingerprints(known[0])
-    known_Y, known_X, known_S, known_votes, known_spread = known
-    units, strength = arrangement.units(initial.units), loop.rows.strength
+    known_Y, known_X, known_S, known_votes, known_x_std = known
     predictor = Predictor(
-        units,
-        arrangement.posterior(sort.posterior(posterior, Y.shape[1])),
+        scaler,
+        order.undo_posterior(sort.posterior(posterior, Y.shape[1])),
         known_X,
         known_S,
-        make_reference(known_Y, keys, known_X, known_votes, units.scale, random_state),
+        make_reference(known_Y, keys, known_X, known_votes, scaler.scale, random_state),
         sort.mappings(last.A_inverse),
         float(last.jitter),
-        1.0 if strength is None else float(strength),
-        known_spread,
+        1.0 if rows.strength is None else float(rows.strength),
+        known_x_std,
         features_seen(Y, group),
     )
     sizes = sort.clusters(last.sizes)
-    return Result(predictor, points, S, sizes, learned, state, spread, vote, structure)
+    return Result(predictor, points, S, sizes, selection, state, x_std, vote, structure)

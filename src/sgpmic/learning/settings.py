@@ -20,6 +20,8 @@ from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 from sgpmic.learning.constraints import (
+    DEPRECATED,
+    Deprecated,
     Flag,
     Functions,
     Number,
@@ -27,13 +29,14 @@ from sgpmic.learning.constraints import (
     PathOrNone,
     WholeNumber,
 )
-from sgpmic.learning.options import Limits, Options
-from sgpmic.learning.preparation.gaps import has_gaps, refuse_empty_rows
+from sgpmic.learning.preparation.gaps import refuse_empty_rows
+from sgpmic.learning.preparation.scaling import has_gaps
 from sgpmic.learning.progress import Callback
 from sgpmic.learning.start.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.start.embeddings import PIECES
 from sgpmic.learning.start.inducing import METHODS as INDUCING
 from sgpmic.learning.start.memberships import METHODS as MEMBERSHIPS
+from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
@@ -59,14 +62,15 @@ class Settings:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values by name, as scikit-learn's objects do.
+        """Return the values by name, as scikit-learn's objects do, without what is deprecated.
 
         Parameters
         ----------
         deep : bool
             Ignored: there is nothing below.
         """
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
 
 
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
@@ -91,7 +95,7 @@ default='votes'
         Number of starts: the one asked for and others of different kinds. A consensus takes
         three or more; of two, the first is kept.
     n_neighbors : int, default=12
-        Neighbours in ISOMAP's and the spectral embedding's graph.
+        Neighbors in ISOMAP's and the spectral embedding's graph.
     pieces : {'join', 'largest'}, default='join'
         What ISOMAP does when its graph falls apart: join the pieces by their shortest links, or
         embed the largest only and put the other rows at 0.
@@ -99,7 +103,7 @@ default='votes'
         Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
         one factor scales them all.
     inducing : {'random', 'kmeans'}, default='random'
-        Where inducing points start: at latent points of random rows or at k-means centres.
+        Where inducing points start: at latent points of random rows or at k-means centers.
     kernel_scale : float or 'data', default=0.01
         The kernel's start values are multiplied by this, for features of mean variance 1. A small
         number makes the mapping weak at the start, so that assignments settle in the latent space
@@ -134,26 +138,28 @@ default='votes'
 class Committee(Settings):
     """Different clusterings of the rows, whose votes start and hold the fit.
 
-    k-means, Gaussian mixtures, Ward's method, a spectral partition, the modes of the density and
-    short fits of this model itself vote on every row's cluster, weighted by the neighbour graph
-    that they cut (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of
-    every row's cluster. With a committee, rows and features may come in any order: results are the
-    same (:mod:`sgpmic.learning.preparation.arrangement`).
+    k-means, Gaussian mixtures, Ward's method, a spectral partition and the modes of the density
+    vote on every row's cluster, weighted by the neighbor graph that they cut
+    (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of every row's cluster.
+    With a committee, rows and features may come in any order: results are the same
+    (:mod:`sgpmic.learning.preparation.canonical_order`).
 
     Parameters
     ----------
     strength : float, default=10
         How strongly the votes hold the fit: with 1 they are a prior probability as any other,
         with more the model moves memberships less.
-    own_fits : bool, default=True
-        Whether short fits of this model vote too.
+    own_fits : bool
+        Without effect, and deprecated: short fits of this model no longer vote.
     max_rows : int, default=3000
         Of more rows than this, a sample of this size is voted on; every other row gets the votes of
         its nearest rows among them.
     """
 
     strength: Annotated[float, Number(1.0)] = 10.0
-    own_fits: Annotated[bool, Flag()] = True
+    own_fits: Annotated[bool | str, Deprecated("short fits of the model no longer vote")] = (
+        DEPRECATED
+    )
     max_rows: Annotated[int, WholeNumber(10)] = 3000
 
 
@@ -167,14 +173,14 @@ class EM(Settings):
         Limited-memory BFGS or scaled conjugate gradients (the paper's) in the M-steps. The first
         evaluates the bound half as often.
     m_steps : int, default=10
-        Steps of the optimizer in a round.
+        Steps of the optimizer in an EM iteration.
     e_steps : int, default=20
-        Most E-steps in a round.
+        Most E-steps in an EM iteration.
     e_tol : float, default=1e-3
-        E-steps of a round end when no responsibility changes by more than this.
+        E-steps of an iteration end when no responsibility changes by more than this.
     settle_mixture : bool, default=True
-        Whether the latent mixture is updated between the E-steps of a round, so that assignments
-        settle in the latent space first.
+        Whether the latent mixture is updated between the E-steps of an iteration, so that
+        assignments settle in the latent space first.
     prior_strength : float, default=0.3
         Strength of the conjugate prior on the clusters' weights and covariances, as a share of
         the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
@@ -183,9 +189,9 @@ class EM(Settings):
         latent points is 1.
     jitter : float, default=1e-8
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
-        when a factorisation fails.
+        when a factorization fails.
     callbacks : sequence of callables, default=()
-        Each is called after every round with a :class:`sgpmic.Progress`; returning True ends
+        Each is called after every iteration with a :class:`sgpmic.Progress`; returning True ends
         that start.
     """
 
@@ -212,16 +218,16 @@ class Computation(Settings):
         Rows handled at a time. It changes speed and memory, and results by rounding alone, which
         line searches amplify. By default tables of similar sizes share compiled programs.
     batch_size : int or None, default=None
-        Rows in a batch, for tables where rounds over all rows are too slow: a round is then an
+        Rows in a batch, for tables where iterations over all rows are too slow: one is then an
         epoch over random batches, and the bound may now and then fall from one to the next. Some
-        thousand rows, at least ``n_inducing``. None makes rounds of full EM.
+        thousand rows, at least ``n_inducing``. None makes iterations of full EM.
     checkpoint : str, path or None, default=None
         A folder to keep learning in. Where it exists, and belongs to the same data and settings,
         ``fit`` resumes from it, to the result it would have had without the interruption. It
         stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
         anew.
     checkpoint_every : int, default=1
-        Rounds between two checkpoints.
+        Iterations between two checkpoints.
     """
 
     device: Annotated[str, OneOf(DEVICES)] = "auto"
@@ -252,9 +258,9 @@ class FitSettings:
     verbose: int
 
     @property
-    def options(self) -> Options:
-        """What a compiled round depends on."""
-        return Options(
+    def options(self) -> EMOptions:
+        """Static options of an EM iteration."""
+        return EMOptions(
             shared=self.mapping == "shared",
             covariance_type=self.covariance_type,
             optimizer=self.em.optimizer,
@@ -264,12 +270,12 @@ class FitSettings:
         )
 
     @property
-    def limits(self) -> Limits:
-        """What a compiled round takes as numbers."""
+    def limits(self) -> EMLimits:
+        """Traced numbers of an EM iteration."""
         em = self.em
         numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
         arrays: list[Any] = [np.asarray(number) for number in numbers]
-        return Limits(*arrays)
+        return EMLimits(*arrays)
 
     @property
     def n_mappings(self) -> int:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from sgpmic.kernels import Kernel
-from sgpmic.model.collapsed import Factors, collapsed_term, factorise
+from sgpmic.model.collapsed import Factors, collapsed_term, factorize
 from sgpmic.model.components import map_components
 from sgpmic.model.gaps import (
     by_group,
@@ -73,19 +73,19 @@ def mapping_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
 
 
 def sums(
-    mappings: Mappings, X: Array, T: Array, rows: Rows, spread: Array | None = None
+    mappings: Mappings, X: Array, T: Array, rows: Rows, x_std: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows.
 
     Where a table has gaps, of every mapping and group of features (:mod:`sgpmic.model.gaps`).
-    With a ``spread``, their expectations over latent points that are uncertain
+    With ``x_std``, their expectations over latent points that are uncertain
     (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
     """
     kernels, Z, _ = mappings
 
     def sums_of(kernels: Kernel, T: Array, Y: Array) -> tuple[Array, Array]:
-        if spread is not None:
-            return expected_sums(kernels, Z, X, spread, T, replace(rows, Y=Y))
+        if x_std is not None:
+            return expected_sums(kernels, Z, X, x_std, T, replace(rows, Y=Y))
         return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory)
 
     phi, psi = sums_of(kernels, T, rows.Y)
@@ -102,21 +102,21 @@ def data_term(
     T: Array,
     rows: Rows,
     jitter: Array | float,
-    spread: Array | None = None,
+    x_std: Array | None = None,
 ) -> Array:
     """Return the first line of the bound, the part that sees the data.
 
-    T (N, G) are :func:`mapping_weights`, the jitter is relative to every K_uu. With a ``spread``
+    T (N, G) are :func:`mapping_weights`, the jitter is relative to every K_uu. With ``x_std``
     (N, Q), the standard deviations of uncertain latent points, the bound has its trace term.
     """
-    both = sums(mappings, X, T, rows, spread)
-    if spread is None:
+    both = sums(mappings, X, T, rows, x_std)
+    if x_std is None:
         return data_from_sums(mappings, *both, T, rows, jitter)
     data = data_from_sums(mappings, *both, T, rows, jitter, trace=True)
     half = 0.5 * mappings.beta * rows.n_features
     if rows.groups is not None:
         half, T = 0.5 * mappings.beta, T * (rows.groups.observed @ rows.groups.sizes)[:, None]
-    return data - half * expected_diagonal(mappings.kernels, X, spread, T)
+    return data - half * expected_diagonal(mappings.kernels, X, x_std, T)
 
 
 def data_from_sums(
@@ -144,10 +144,10 @@ def data_from_sums(
     collapsed = jnp.sum(map_components(one, components))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
-    normaliser = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
+    normalizer = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
     if rows.n_observed is not None:
-        normaliser = 0.5 * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass * rows.n_observed)
-    return normaliser - 0.5 * beta * squares + collapsed
+        normalizer = 0.5 * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass * rows.n_observed)
+    return normalizer - 0.5 * beta * squares + collapsed
 
 
 def _levels(jitter: Array | float, n_mappings: int, phi: Array) -> Array:
@@ -161,32 +161,32 @@ def add_latent(
     X: Array,
     S: Array,
     rows: Rows | None = None,
-    spread: Array | None = None,
+    x_std: Array | None = None,
 ) -> Parts:
     """Return the bound in its parts from its data term and the three sums of its second line.
 
     Where the rows have votes, minus their distance from S stands in place of the entropy
-    (:mod:`sgpmic.model.e_step`). ``spread`` is that of uncertain latent points.
+    (:mod:`sgpmic.model.e_step`). ``x_std`` are the standard deviations of uncertain latent points.
     """
     disorder = entropy(S)
     if rows is not None and rows.votes is not None:
         disorder = -rows.strength * distance_from_votes(S, rows.votes)
     return Parts(
         data,
-        weighted_sum(S, log_densities(prior, X, spread)),
+        weighted_sum(S, log_densities(prior, X, x_std)),
         weighted_sum(S, prior.log_weights[None, :]),
         disorder,
     )
 
 
-def factorise_all(mappings: Mappings, phi: Array, psi: Array, jitter: Array | float) -> Factors:
+def factorize_all(mappings: Mappings, phi: Array, psi: Array, jitter: Array | float) -> Factors:
     """Return the factors of q(F) for every mapping (and group of features) from Φ and Ψ."""
     kernels, Z, beta = mappings
     G = jax.tree.leaves(kernels)[0].shape[0]
 
     def one(component: tuple[Kernel, Array, Array, Array]) -> Factors:
         kernel, phi_m, psi_m, level = component
-        return factorise(kernel.gram(Z), phi_m, psi_m, beta, level)
+        return factorize(kernel.gram(Z), phi_m, psi_m, beta, level)
 
     kernels, levels = by_group((kernels, _levels(jitter, G, phi)), len(phi) // G)
     return map_components(one, (kernels, phi, psi, levels))

@@ -49,7 +49,7 @@ class _Attempt(NamedTuple):
     smallest_pivot: Array  # of A, the smallest diagonal element of R squared
 
 
-def factorise(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float) -> Factors:
+def factorize(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float) -> Factors:
     """Return what the bound, its derivatives, the E-step and predictions need of A and K_uu.
 
     The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky does not raise, it returns
@@ -115,7 +115,7 @@ def _collapsed_forward(
     n_features: Array,
     trace: bool,
 ) -> tuple[Array, Any]:
-    f = factorise(K_uu, phi, psi, beta, jitter)
+    f = factorize(K_uu, phi, psi, beta, jitter)
     value = -n_features * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
     if trace:
         value = value + 0.5 * beta * n_features * jnp.sum((f.L_inverse @ phi) * f.L_inverse)

@@ -18,7 +18,7 @@ _R = TypeVar("_R")
 def map_components(function: Callable[[Any], _R], components: Any) -> _R:
     """Return ``function`` of every component, stacked.
 
-    One after the other on a CPU, where batched factorisations deadlock some versions of JAX; all
+    One after the other on a CPU, where batched factorizations deadlock some versions of JAX; all
     at once elsewhere: a GPU takes six times as long for ten small matrices in turn.
     """
     if _count(components) == 1:

@@ -18,7 +18,7 @@ With :math:`\lambda = 1` this is Bayes' rule. The stronger the votes, the less t
 memberships then stay as honest as they are, while latent points by themselves, which are point
 estimates, would make every one of them certain.
 
-For latent points that are uncertain (``spread``), the logarithms are expectations under q(x_n) and
+For latent points that are uncertain (``x_std``), the logarithms are expectations under q(x_n) and
 q of the mixture's parameters, and what the inducing points leave open about f_n is part of them
 (:mod:`sgpmic.model.uncertain`).
 """
@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from sgpmic.kernels import cross
-from sgpmic.model.bound import Mappings, factorise_all, sums
+from sgpmic.model.bound import Mappings, factorize_all, sums
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.gaps import by_group, count_groups, features_by_group, over_groups
 from sgpmic.model.mixture import LatentPrior, log_densities
@@ -55,11 +55,11 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
         if own:  # of a group of features
             residual = residual * own[0][:, None]
         whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
-        spread = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
-        return constant - 0.5 * precision * spread
+        squares = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
+        return constant - 0.5 * precision * squares
 
-    normaliser = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
-    numbers = (normaliser, jnp.full(n_features.shape, beta), n_features)
+    normalizer = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
+    numbers = (normalizer, jnp.full(n_features.shape, beta), n_features)
     own = () if rows.groups is None else (jnp.tile(rows.groups.features, (G, 1)),)
     components = (by_group(kernels, count_groups(rows)), factors, *numbers, *own)
     found = of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
@@ -67,7 +67,7 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
 
 
 def uncertain_log_likelihoods(
-    mappings: Mappings, factors: Factors, X: Array, spread: Array, rows: Rows
+    mappings: Mappings, factors: Factors, X: Array, x_std: Array, rows: Rows
 ) -> Array:
     """Return ⟨log p(y_n | f_n)⟩ under every q(f_m) and q(x_n), shape (N, G)."""
     kernels, Z, beta = mappings
@@ -85,7 +85,7 @@ def uncertain_log_likelihoods(
         unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
         return likelihoods - over_groups(unknown, rows)
 
-    return mean_over_points(of_points, X, spread)
+    return mean_over_points(of_points, X, x_std)
 
 
 def expected_cells(
@@ -95,13 +95,13 @@ def expected_cells(
     rows: Rows,
     *,
     jitter: Array,
-    spread: Array | None = None,
+    x_std: Array | None = None,
 ) -> Array:
     """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
 
     ``rows`` have the means as they were so far (:func:`sgpmic.model.gaps.with_cells`).
     """
-    factors = factorise_all(mappings, *sums(mappings, X, T, rows, spread), jitter)
+    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
 
     def at(points: Array) -> Array:
         kernels, Z, _ = mappings
@@ -109,7 +109,7 @@ def expected_cells(
             kernels, factors.alpha, Z, points, T, rows.Y, rows.mesh, rows.gpu_memory
         )
 
-    values: Array = at(X) if spread is None else mean_over_points(at, X, spread)
+    values: Array = at(X) if x_std is None else mean_over_points(at, X, x_std)
     assert rows.missing is not None  # for the type checker: there are such cells
     return values * rows.missing
 
@@ -143,20 +143,20 @@ def e_step(
     *,
     shared: bool,
     jitter: Array,
-    spread: Array | None = None,
+    x_std: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make one exact E-step from ``S``; ``spread`` (N, Q) where latent points are uncertain.
+    """Make one exact E-step from ``S``; ``x_std`` (N, Q) where latent points are uncertain.
 
     Returns the new S (N, M), and the jitter (G,) as given, or higher where q(F) needed it.
     """
-    log_p = log_densities(prior, X, spread) + prior.log_weights
+    log_p = log_densities(prior, X, x_std) + prior.log_weights
     if shared:
         # The one mapping is the same for every cluster: it cancels in the softmax.
         return responsibilities(log_p, rows), jitter
-    factors = factorise_all(mappings, *sums(mappings, X, S, rows, spread), jitter)
-    if spread is None:
+    factors = factorize_all(mappings, *sums(mappings, X, S, rows, x_std), jitter)
+    if x_std is None:
         log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
     else:
-        log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, spread, rows)
+        log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, x_std, rows)
     jitter = jnp.max(factors.jitter.reshape(len(jitter), -1), axis=1)
     return responsibilities(log_p, rows), jitter

@@ -14,7 +14,7 @@ from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel, stack
-from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorise_all, sums
+from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorize_all, sums
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
 from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -46,7 +46,7 @@ def _one_mapping(
     """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
     mappings = Mappings(kernel, Z, beta)
     phi, psi = sums(mappings, X, t, rows)
-    factors = factorise_all(mappings, phi, psi, jitter)
+    factors = factorize_all(mappings, phi, psi, jitter)
     return (
         data_from_sums(mappings, phi, psi, t, rows, jitter),
         expected_log_likelihoods(mappings, factors, X, rows),
@@ -80,7 +80,7 @@ def evaluate(
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_features)
-        Data, used as they are (not centred, not scaled).
+        Data, used as they are (not centered, not scaled).
     X : array-like of shape (n_samples, n_components)
         Latent rows.
     inducing : array-like of shape (n_inducing, n_components)
@@ -96,7 +96,7 @@ def evaluate(
     means : array-like of shape (n_clusters, n_components)
     covariances : array-like of shape (n_clusters, n_components, n_components)
     jitter : float, default=0.0
-        Added to the diagonal of K_uu, relative to its mean; raised where a factorisation fails.
+        Added to the diagonal of K_uu, relative to its mean; raised where a factorization fails.
     block : int or None
         Rows handled at a time; the result does not depend on it beyond rounding.
 

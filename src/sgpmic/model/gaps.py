@@ -17,7 +17,7 @@ other formula of :mod:`sgpmic.model.bound` and :mod:`sgpmic.model.e_step` stands
 **Many groups.** That takes C times as long as a complete table. Beyond a few groups, missing cells
 have a posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, with q(F) held fixed best at
 :math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. With it a cell adds to the bound what an observed
-one of the value :math:`\mu_{nd}` would add, but for its normaliser: its variance and its entropy
+one of the value :math:`\mu_{nd}` would add, but for its normalizer: its variance and its entropy
 cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below the
 exact one by half of what is unknown about the functions, in units of the noise, at the missing
 cells.

@@ -2,7 +2,7 @@ r"""The mixture of Gaussians on the latent space: densities, closed forms, prior
 
 The scale of X. With free covariances the objective has no maximum: shrink X and C_m together and
 :math:`\log N(x|\bar x, C)` grows without end while the kernels absorb the change. So, unless the
-covariances are fixed to the identity, X is always used standardised (:func:`standardise`: mean 0
+covariances are fixed to the identity, X is always used standardized (:func:`standardize`: mean 0
 and one overall variance of 1) and no eigenvalue of a C_m may fall under a floor.
 
 The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts for each
@@ -52,11 +52,11 @@ class LatentPrior(NamedTuple):
     log_weights: Array  # (M,)
     means: Array  # (M, Q)
     whiteners: Array  # (M, Q, Q): inverse Cholesky factors of the covariances
-    log_normalisers: Array  # (M,): −½ log|2πC|
+    log_normalizers: Array  # (M,): −½ log|2πC|
 
 
 class Conjugate(NamedTuple):
-    """Strength and centre of the conjugate prior."""
+    """Strength and center of the conjugate prior."""
 
     pseudo_counts: Array  # (M,) ν, 0 for padding
     scale: Array  # Ω, (Q, Q)
@@ -83,32 +83,32 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
     )
 
 
-def log_densities(prior: LatentPrior, X: Array, spread: Array | None = None) -> Array:
+def log_densities(prior: LatentPrior, X: Array, x_std: Array | None = None) -> Array:
     """Return log N(x_n | x̄_m, C_m), shape (N, M).
 
-    With a ``spread`` σ (N, Q) its expectation over x ~ N(x_n, diag σ_n²): less ½ tr(C_m⁻¹ diag σ²).
+    With ``x_std`` σ (N, Q) its expectation over x ~ N(x_n, diag σ_n²): less ½ tr(C_m⁻¹ diag σ²).
     """
-    if spread is not None:
+    if x_std is not None:
         precisions = jnp.sum(prior.whiteners**2, axis=1)  # the diagonals of C⁻¹, (M, Q)
-        return log_densities(prior, X) - 0.5 * (spread**2) @ precisions.T
+        return log_densities(prior, X) - 0.5 * (x_std**2) @ precisions.T
     Q = X.shape[1]
     if Q > WRITTEN_OUT:
 
         def one(component: tuple[Array, Array, Array]) -> Array:
-            mean, whitener, log_normaliser = component
+            mean, whitener, log_normalizer = component
             standard = (X - mean) @ whitener.T
-            return log_normaliser - 0.5 * jnp.sum(standard * standard, axis=1)
+            return log_normalizer - 0.5 * jnp.sum(standard * standard, axis=1)
 
-        return lax.map(one, (prior.means, prior.whiteners, prior.log_normalisers)).T
+        return lax.map(one, (prior.means, prior.whiteners, prior.log_normalizers)).T
     # Written out it is one operation for all clusters, and fuses with what follows.
-    centred = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
+    centered = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
     squares = jnp.zeros((), X.dtype)
     for q in range(Q):
-        standard = prior.whiteners[:, q, 0, None] * centred[0]
+        standard = prior.whiteners[:, q, 0, None] * centered[0]
         for r in range(1, q + 1):  # whiteners are lower triangular
-            standard = standard + prior.whiteners[:, q, r, None] * centred[r]
+            standard = standard + prior.whiteners[:, q, r, None] * centered[r]
         squares = squares + standard * standard
-    return (prior.log_normalisers[:, None] - 0.5 * squares).T
+    return (prior.log_normalizers[:, None] - 0.5 * squares).T
 
 
 def weighted_sum(S: Array, values: Array) -> Array:
@@ -126,7 +126,7 @@ def distance_from_votes(S: Array, votes: Array) -> Array:
     return -entropy(S) - weighted_sum(S, jnp.log(votes))
 
 
-class Standardised(NamedTuple):
+class Standardized(NamedTuple):
     """Latent points with mean 0 and variance 1, and what they were shifted and divided by."""
 
     X: Array
@@ -134,7 +134,7 @@ class Standardised(NamedTuple):
     scale: Array
 
 
-def standardise(X: Array, weight: Array) -> Standardised:
+def standardize(X: Array, weight: Array) -> Standardized:
     """Return X with mean 0 and overall variance 1, one scale for all dimensions.
 
     A scale for each dimension would throw information away: how much a dimension matters.
@@ -143,9 +143,9 @@ def standardise(X: Array, weight: Array) -> Standardised:
     w = weight[:, None]
     count = jnp.sum(weight)
     mean = jnp.sum(w * X, axis=0) / count
-    centred = (X - mean) * w
-    scale = jnp.sqrt(jnp.sum(centred * centred) / (count * X.shape[1]))
-    return Standardised(centred / scale, mean, scale)
+    centered = (X - mean) * w
+    scale = jnp.sqrt(jnp.sum(centered * centered) / (count * X.shape[1]))
+    return Standardized(centered / scale, mean, scale)
 
 
 def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: Array | float) -> Array:
@@ -193,9 +193,9 @@ def _scatter_by_products(X: Array, S: Array, means: Array) -> Array:
 def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
     # A product of so few columns by as many keeps little of a GPU busy.
     Q = X.shape[1]
-    centred = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
+    centered = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
     entries = {
-        (q, r): jnp.sum(S.T * centred[q] * centred[r], axis=1)
+        (q, r): jnp.sum(S.T * centered[q] * centered[r], axis=1)
         for q in range(Q)
         for r in range(q + 1)
     }
@@ -214,7 +214,7 @@ def pooled_scatter(X: Array, S: Array) -> Array:
 def update_mixture(
     old: Mixture, X: Array, S: Array, conjugate: Conjugate, *, kind: str, floor: Array | float
 ) -> Mixture:
-    """Return the mixture that maximises the bound plus its prior, given X and S: closed forms."""
+    """Return the mixture that maximizes the bound plus its prior, given X and S: closed forms."""
     counts = jnp.sum(S, axis=0)
     means = _means(old, counts, S.T @ X)
     scatter = within_scatter(X, S, means, counts)
@@ -285,7 +285,7 @@ def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) ->
     M, Q = jnp.sum(nu > 0), mixture.means.shape[1]
     omega = lax.linalg.cholesky(conjugate.scale, symmetrize_input=True)
     omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
-    log_dets = -2.0 * prior.log_normalisers - Q * math.log(2.0 * math.pi)
+    log_dets = -2.0 * prior.log_normalizers - Q * math.log(2.0 * math.pi)
     traces = jnp.sum((prior.whiteners @ conjugate.scale) * prior.whiteners, axis=(1, 2))
     covariance_parts = -0.5 * (log_dets - omega_log_det + traces - Q)
     return weighted_sum(nu, jnp.log(M * mixture.weights) + covariance_parts)

@@ -102,22 +102,22 @@ def _log_gamma(nu: Array, d: int) -> Array:
 
 
 def update_posterior(
-    X: Array, spread: Array, S: Array, conjugate: Conjugate, *, kind: str
+    X: Array, x_std: Array, S: Array, conjugate: Conjugate, *, kind: str
 ) -> Mixture:
-    """Return the posteriors that maximise the bound, given q(X) and S: closed forms."""
+    """Return the posteriors that maximize the bound, given q(X) and S: closed forms."""
     prior = _prior(conjugate, kind)
     Q = X.shape[1]
     counts = jnp.sum(S, axis=0)
-    centres = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
+    centers = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
     alpha = prior.alpha + counts
     kappa = prior.kappa + counts
-    means = counts[:, None] * centres / kappa[:, None]  # the prior's mean is 0
+    means = counts[:, None] * centers / kappa[:, None]  # the prior's mean is 0
     eye = jnp.eye(Q, dtype=X.dtype)
     # ν_m C_m = W_m⁻¹ = ν₀Ω + Σ s (⟨xxᵀ⟩ − x̄x̄ᵀ) + κ₀N_m/κ_m x̄x̄ᵀ
     scatter = (
-        counts[:, None, None] * within_scatter(X, S, centres, counts)
-        + (S.T @ spread**2)[:, :, None] * eye
-        + (prior.kappa * counts / kappa)[:, None, None] * centres[:, :, None] * centres[:, None, :]
+        counts[:, None, None] * within_scatter(X, S, centers, counts)
+        + (S.T @ x_std**2)[:, :, None] * eye
+        + (prior.kappa * counts / kappa)[:, None, None] * centers[:, :, None] * centers[:, None, :]
     )
     if kind == "unit":
         covariances = jnp.broadcast_to(eye, scatter.shape)
@@ -146,12 +146,12 @@ def expected_prior(
     log_weights = jnp.where(
         used, digamma(jnp.where(used, alpha, 1.0)) - digamma(jnp.sum(alpha)), -jnp.inf
     )
-    normalisers = factored.log_normalisers - 0.5 * Q / (prior.kappa + counts)
+    normalizers = factored.log_normalizers - 0.5 * Q / (prior.kappa + counts)
     if kind != "unit":
         shape = _wishart(kind, Q)
         excess = _expected_log_excess(_degrees(counts, prior, kind), shape)
-        normalisers = normalisers + 0.5 * shape.copies * shape.powers * excess
-    return factored._replace(log_weights=log_weights, log_normalisers=normalisers)
+        normalizers = normalizers + 0.5 * shape.copies * shape.powers * excess
+    return factored._replace(log_weights=log_weights, log_normalizers=normalizers)
 
 
 def divergence(mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: str) -> Array:

@@ -23,10 +23,10 @@ same for processors, GPUs and several processes, and Y is never repeated. As q(x
 term only by these points, every E-step and M-step is exact for them, and no step can lower the
 bound.
 
-Why the centre: without it, all points of a row are equally far from μ, and the optimiser hides
+Why the center: without it, all points of a row are equally far from μ, and the optimizer hides
 the data in σ: rows with one μ and different σ have different points, and a mapping with a short
 length scale tells them apart. On three blobs the bound then came out 900 to 7000 nats higher than
-with exact expectations; with the centre it is right to 0.1 nats.
+with exact expectations; with the center it is right to 0.1 nats.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ CENTRE = 1.0 / 3.0
 def sigma_points(n_components: int) -> tuple[Floats, Floats]:
     """Return places (2Q + 1, Q) and weights (2Q + 1,) of the sigma points of a standard normal."""
     Q = n_components
-    centre = CENTRE if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
-    reach = math.sqrt(Q / (1.0 - centre))
+    center = CENTRE if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
+    reach = math.sqrt(Q / (1.0 - center))
     places = np.concatenate([np.zeros((1, Q)), reach * np.eye(Q), -reach * np.eye(Q)])
-    weights = np.full(2 * Q + 1, (1.0 - centre) / (2 * Q))
-    weights[0] = centre
+    weights = np.full(2 * Q + 1, (1.0 - center) / (2 * Q))
+    weights[0] = center
     return places, weights
 
 
-def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
+def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
     """Return the mean of a function of latent points, a pytree, over the sigma points of all rows.
 
     A loop over the sets of points: it is compiled for one of them.
@@ -71,7 +71,7 @@ def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
 
     def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
         place, share = point
-        found = function(X + spread * place)
+        found = function(X + x_std * place)
         return jax.tree.map(lambda a, b: a + share * b, total, found), None
 
     shapes = jax.eval_shape(function, X)
@@ -81,13 +81,13 @@ def mean_over_points(function: Any, X: Array, spread: Array) -> Any:
 
 
 def expected_sums(
-    kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, rows: Rows
+    kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, rows: Rows
 ) -> tuple[Array, Array]:
     """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
 
-    X and ``spread`` (N, Q) are the means μ and the standard deviations σ.
+    X and ``x_std`` (N, Q) are the means μ and the standard deviations σ.
     """
-    return _expected_sums(kernels, Z, X, spread, T, rows.Y, rows.mesh, rows.gpu_memory)
+    return _expected_sums(kernels, Z, X, x_std, T, rows.Y, rows.mesh, rows.gpu_memory)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6, 7))
@@ -95,7 +95,7 @@ def _expected_sums(
     kernels: Kernel,
     Z: Array,
     X: Array,
-    spread: Array,
+    x_std: Array,
     T: Array,
     Y: Array,
     mesh: Mesh | None,
@@ -110,12 +110,12 @@ def _expected_sums(
     """
 
     def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, Y: Array
+        kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, Y: Array
     ) -> tuple[Array, Array]:
         def of_points(points: Array) -> tuple[Array, Array]:
             return statistics(kernels, Z, points, T, Y, None, gpu_memory)
 
-        return added_up(mean_over_points(of_points, X, spread), mesh)
+        return added_up(mean_over_points(of_points, X, x_std), mesh)
 
     everywhere = on_own_rows(
         of_own_rows,
@@ -123,7 +123,7 @@ def _expected_sums(
         by_row=(False, False, True, True, True, True),
         results=(False, False),
     )
-    return everywhere(kernels, Z, X, spread, T, Y)
+    return everywhere(kernels, Z, X, x_std, T, Y)
 
 
 def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
@@ -134,17 +134,17 @@ def _reverse(
     mesh: Mesh | None, gpu_memory: int, residuals: Any, cotangents: tuple[Array, Array]
 ) -> Any:
     def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, spread: Array, T: Array, Y: Array, *by_sums: Array
+        kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, Y: Array, *by_sums: Array
     ) -> Any:
         def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
             place, share = point
             pass_over_rows = partial(statistics, Y=Y, mesh=None, gpu_memory=gpu_memory)
-            _, reverse = jax.vjp(pass_over_rows, kernels, Z, X + spread * place, T)
+            _, reverse = jax.vjp(pass_over_rows, kernels, Z, X + x_std * place, T)
             d_kernels, dZ, d_points, dT = reverse(tuple(share * by for by in by_sums))
             found = (d_kernels, dZ, d_points, d_points * place, dT)
             return jax.tree.map(jnp.add, total, found), None
 
-        zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, spread, T))
+        zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, x_std, T))
         points: Any = sigma_points(X.shape[1])
         (d_kernels, dZ, *by_row), _ = lax.scan(add, zero, points)
         return *added_up((d_kernels, dZ), mesh), *by_row
@@ -161,17 +161,17 @@ def _reverse(
 _expected_sums.defvjp(_forward, _reverse)
 
 
-def expected_diagonal(kernels: Kernel, X: Array, spread: Array, T: Array) -> Array:
+def expected_diagonal(kernels: Kernel, X: Array, x_std: Array, T: Array) -> Array:
     """Return Σ_nm t_nm ⟨k_m(x_n, x_n)⟩.
 
     All kernels have k(x, x) = Σ_q c_q x_q² + d, so its mean is its value at the root of ⟨x²⟩.
     """
-    root = jnp.sqrt(X**2 + spread**2)
+    root = jnp.sqrt(X**2 + x_std**2)
     diagonals = map_components(lambda kernel: kernel.diagonal(root), kernels)
     return jnp.sum(T * diagonals.T)
 
 
-def entropy_of_points(log_spread: Array, weight: Array) -> Array:
+def entropy_of_points(log_x_std: Array, weight: Array) -> Array:
     """Return Σ_n H[q(x_n)] = Σ_nq ½ log 2πe σ_nq², padding rows (weight 0) left out."""
     constant = 0.5 * math.log(2.0 * math.pi * math.e)
-    return jnp.sum(weight[:, None] * (constant + log_spread))
+    return jnp.sum(weight[:, None] * (constant + log_x_std))

@@ -135,7 +135,7 @@ def content_from_model(
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
-        "principal": principal_components(values, model.units_),
+        "principal": principal_components(values, model.scaler_),
         "categories": described.categories,
         "dates": described.dates,
         "history": model.history_,
@@ -174,7 +174,7 @@ def principal_components(values: Floats, units: Any) -> Principal | None:
     n, p = values.shape
     if min(n, p) < 2 or p != len(units.offset):  # a model of reduced features has other units
         return None
-    scaled = np.nan_to_num(units.reduce(values))
+    scaled = np.nan_to_num(units.transform(values))
     if not scaled.any():
         return None
     analysis = PCA(2, random_state=0)

@@ -28,9 +28,8 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
-from sgpmic.learning.em import State
 from sgpmic.learning.settings import Computation, Settings
-from sgpmic.learning.snapshots import Outcome, Snapshot, by_row, with_rows
+from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
@@ -39,7 +38,7 @@ _REST = "rest.sgpmic"
 
 
 class Checkpoint:
-    """Keeps snapshots in a folder (:class:`sgpmic.learning.snapshots.CheckpointWriter`).
+    """Keeps snapshots in a folder (:class:`sgpmic.learning.state.CheckpointWriter`).
 
     All processes can read and write it. It belongs to the data, the settings and the program whose
     fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the
@@ -75,10 +74,10 @@ class Checkpoint:
 
     def save(self, snapshot: Snapshot) -> None:
         """Write the snapshot, if it is time for one."""
-        last = snapshot.outcomes[-1]
+        last = snapshot.fits[-1]
         if len(last.history) % self._every and not last.ended:
             return
-        number = sum(len(outcome.history) for outcome in snapshot.outcomes)
+        number = sum(len(fit.history) for fit in snapshot.fits)
         final = self.path / f"round-{number:06d}"
         unfinished = self.path / f".{final.name}.part"
         try:
@@ -102,8 +101,8 @@ class Checkpoint:
         group.wait("checkpoint is begun")
         own = {
             f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
-            for i, outcome in enumerate(snapshot.outcomes)
-            for name, array in by_row(outcome.state).items()
+            for i, fit in enumerate(snapshot.fits)
+            for name, array in by_row(fit.state).items()
         }
         first, end = group.first, group.first + group.n_own
         write_model(folder / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
@@ -114,13 +113,13 @@ class Checkpoint:
     def _write_rest(self, path: Path, snapshot: Snapshot) -> None:
         arrays: dict[str, np.ndarray] = {}
         described = []
-        for number, outcome in enumerate(snapshot.outcomes):
-            nothing = {name: np.zeros(0) for name in by_row(outcome.state)}
-            leaves = jax.tree.leaves(with_rows(outcome.state, nothing))
+        for number, fit in enumerate(snapshot.fits):
+            nothing = {name: np.zeros(0) for name in by_row(fit.state)}
+            leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{number}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
             # The first change is measured against a bound that is no number, which no header holds.
-            bound = outcome.bound if outcome.history else None
-            says = {name: getattr(outcome, name) for name in _DESCRIBED}
+            bound = fit.bound if fit.history else None
+            says = {name: getattr(fit, name) for name in _DESCRIBED}
             described.append({**says, "bound": bound, "leaves": len(leaves)})
         header = {
             "kind": _KIND,
@@ -155,7 +154,7 @@ class Checkpoint:
         self._check_belongs(header["belongs_to"])
         names = list(by_row(template))
         own = self._read_own_rows(folder, names, len(header["outcomes"]))
-        outcomes: list[Outcome] = []
+        fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
             leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
             rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
@@ -163,8 +162,8 @@ class Checkpoint:
             says = {name: described[name] for name in _DESCRIBED}
             if says["bound"] is None:
                 says["bound"] = float("nan")
-            outcomes.append(Outcome(state=state, **{**says, "notes": tuple(says["notes"])}))
-        return Snapshot(list(header["seeds"]), outcomes)
+            fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
+        return Snapshot(list(header["seeds"]), fits)
 
     def _check_belongs(self, found: Mapping[str, str]) -> None:
         others = [what for what, known in self._belongs_to.items() if found.get(what) != known]
@@ -174,9 +173,7 @@ class Checkpoint:
                 "delete it to start anew, or resume with what it belongs to."
             )
 
-    def _read_own_rows(
-        self, folder: Path, names: list[str], n_outcomes: int
-    ) -> dict[str, np.ndarray]:
+    def _read_own_rows(self, folder: Path, names: list[str], n_fits: int) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
         parts: list[tuple[int, dict[str, np.ndarray]]] = []
@@ -185,11 +182,13 @@ class Checkpoint:
             if start < end and stop > first:
                 _, arrays = read_model(path)
                 wanted = slice(max(first - start, 0), end - start)
-                parts.append((start, {name: array[wanted] for name, array in arrays.items()}))
+                # Up to version 1.0.0rc1 the standard deviations had another name.
+                names_now = {name: name.replace("log_spread", "log_x_std") for name in arrays}
+                parts.append((start, {names_now[k]: array[wanted] for k, array in arrays.items()}))
         parts.sort(key=lambda part: part[0])
         found = {
             f"{i}.{name}": np.concatenate([arrays[f"{i}.{name}"] for _, arrays in parts])
-            for i in range(n_outcomes)
+            for i in range(n_fits)
             for name in names
             if parts
         }
@@ -203,7 +202,10 @@ _DESCRIBED = ("bound", "converged", "history", "notes", "broke_off", "ended")
 
 
 #: Parameters that do not change what is learned.
-_WITHOUT_EFFECT = ("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device")
+_WITHOUT_EFFECT = (
+    *("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device"),
+    "own_fits",
+)
 
 
 def open_checkpoint(

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import sgpmic
+from sgpmic.committee.support import Support
 from sgpmic.kernels import KERNELS, stacked_like
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import Reference
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.preparation.sparse import Reduction
-from sgpmic.learning.preparation.units import Units
-from sgpmic.committee.support import Support
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
@@ -167,7 +167,7 @@ def _predictor_from_arrays(
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
     return Predictor(
-        Units(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
+        Scaler(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
         Posterior(
             Mappings(stacked, arrays["inducing"], arrays["beta"]),
             arrays["mean_weights"],

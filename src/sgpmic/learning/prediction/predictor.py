@@ -27,7 +27,7 @@ from sgpmic.learning.prediction.cluster_normals import (
 from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
 from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preparation.completion import fit_factors
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, padded_clusters, padded_features
@@ -80,7 +80,7 @@ class _Densities(NamedTuple):
 class Predictor:
     """What a learned model answers with."""
 
-    units: Units
+    units: Scaler
     posterior: Posterior
     X: Floats  # (N, Q) latent points of the training rows
     S: Floats  # (N, M) their responsibilities
@@ -101,7 +101,7 @@ class Predictor:
 
     def _restored(self, Y: Floats) -> Floats:
         """Return rows in the units of the data, NaN where nothing is known of a feature."""
-        return self.known_features(self.units.restore(Y))
+        return self.known_features(self.units.inverse_transform(Y))
 
     @cached_property
     def _padded(self) -> Posterior:
@@ -111,7 +111,7 @@ class Predictor:
     def _scaled(self, Y: Floats) -> Floats:
         """Return scaled rows, NaN for missing cells, so near that squares do not overflow."""
         with np.errstate(over="ignore"):
-            return np.clip(self.units.reduce(Y), -_FARTHEST, _FARTHEST)
+            return np.clip(self.units.transform(Y), -_FARTHEST, _FARTHEST)
 
     def _reduced(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
@@ -175,7 +175,7 @@ class Predictor:
         Of training rows, each left out of both: with it in, it looks too ordinary.
         """
         rows = self.reference.rows
-        S, reduced = self.S[self.reference.lookup(rows)], self.units.reduce(rows)
+        S, reduced = self.S[self.reference.lookup(rows)], self.units.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = np.arange(len(rows))
         if len(rows) > _MOST_ASSESSED:
@@ -239,7 +239,7 @@ class Predictor:
         rows = np.flatnonzero(missing.any(axis=1))
         if not len(rows):
             return Imputation(values, std)
-        reduced = self.units.reduce(Y[rows])
+        reduced = self.units.transform(Y[rows])
         mean, deviation = self._imputer.expected(reduced, self._mapped(self.place(Y[rows])[0]))
         values[rows] = np.where(missing[rows], self._restored(mean), Y[rows])
         deviation = self.known_features(deviation * self.units.scale)
@@ -251,9 +251,9 @@ class Predictor:
         rows = self.reference.rows
 
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
-            return self._left_out_means(rows[numbers], self.units.restore(shown))
+            return self._left_out_means(rows[numbers], self.units.inverse_transform(shown))
 
-        return learn_imputer(self.units.reduce(rows), left_out_means)
+        return learn_imputer(self.units.transform(rows), left_out_means)
 
     def _left_out_means(self, Y: Floats, shown: Floats) -> Floats:
         """Return what the mapping without them says of training rows, scaled.

@@ -26,7 +26,7 @@ from jax import Array
 
 from sgpmic._programs import compiled
 from sgpmic._types import Floats
-from sgpmic.learning.optimisers import scg
+from sgpmic.learning.optimizers import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 from sgpmic.model.rows import pad_rows
@@ -63,7 +63,7 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> 
     values = jax.nn.logsumexp(log_joints(posterior, prior, starts, *repeated), axis=1)
     best = starts[jnp.argmax(values)]
     loss = partial(_negative_log_joint, posterior, prior, y)
-    result = scg.minimise(jax.value_and_grad(loss), best, max_steps=STEPS)
+    result = scg.minimize(jax.value_and_grad(loss), best, max_steps=STEPS)
     return result.point
 
 

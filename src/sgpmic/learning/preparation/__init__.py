@@ -1,1 +1,1 @@
-"""What is made of the rows before anything is learned: units, order, categories, gaps."""
+"""What is made of the rows before anything is learned: order, scales, categories, gaps."""

@@ -2,8 +2,8 @@
 
 A category of a table stands in it as indicators, one for every level but for two levels (as
 :class:`sgpmic.TableEncoder` writes them). Rows then lie in separate heaps, one for every
-combination of levels, and splitting them by the levels of a single category cuts no neighbours
-apart: to a neighbour graph that looks like perfect clusters. What is meant by a cluster is what
+combination of levels, and splitting them by the levels of a single category cuts no neighbors
+apart: to a neighbor graph that looks like perfect clusters. What is meant by a cluster is what
 several columns have in common. So of a table with many categories the committee sees the principal
 factors (of the weights that factor analysis of mixed data gives, where the encoder has given them),
 as many as stand out from chance, and members whose clusters are nothing but levels of one category
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preparation.units import Units
 from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
+from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.process_group import ProcessGroup
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.
@@ -87,14 +87,14 @@ class View(NamedTuple):
     """A table as a committee sees it."""
 
     rows: Floats  # (n_own, r) this process's
-    units: Units
-    has_categories: bool
+    scaler: Scaler
+    has_categories: bool = False
 
 
-def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) -> View:
+def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table by its factors if many of its columns are categories, else as it is.
 
-    ``Y`` are this process's rows with their gaps, ``whole`` those with expectations of missing
+    ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
     cells.
     """
     numbers = rows_to_look_at(group.n_rows)
@@ -104,14 +104,14 @@ def committee_view(Y: Floats, whole: Floats, units: Units, group: ProcessGroup) 
     bits = len(categories) == Y.shape[1]
     few = len(categories) < _MANY * (len(categories) + others)
     if few or bits or Y.shape[1] <= _LEAST_FACTORS:
-        return View(whole, units, has_categories=False)
-    sample = group.agree(units.reduce(group.rows_at(whole, numbers)))
-    centre = sample.mean(axis=0)
-    _, _, axes = np.linalg.svd(sample - centre, full_matrices=False)
+        return View(Y_imputed, scaler)
+    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    center = sample.mean(axis=0)
+    _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
     count = max(choose_dimensions(sample, _columns(categories, Y.shape[1])).chosen, _LEAST_FACTORS)
-    scores = (units.reduce(whole) - centre) @ group.agree(axes[:count]).T
-    as_they_are = Units(np.zeros(count), np.ones(count), "none", 1.0)
-    return View(scores, as_they_are, has_categories=True)
+    scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
+    unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
+    return View(scores, unscaled, has_categories=True)
 
 
 def _columns(categories: list[Category], n_features: int) -> list[tuple[int, int]]:

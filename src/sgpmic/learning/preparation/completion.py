@@ -1,7 +1,7 @@
-r"""Rows with gaps, as methods that need whole rows see them: by what is expected of the rest.
+r"""Rows with gaps, as methods that need complete rows see them: by what is expected of the rest.
 
 The model integrates missing cells out (:mod:`sgpmic.model.gaps`). What comes before it does not:
-a neighbour graph, k-means or a committee compare rows cell by cell. They are given the expectation
+a neighbor graph, k-means or a committee compare rows cell by cell. They are given the expectation
 of every missing cell under a factor model of the table,
 
 .. math:: y_n = \mu + W z_n + \varepsilon_n, \qquad z_n \sim N(0, I), \quad
@@ -98,13 +98,13 @@ def fit_factors(Y: Floats) -> FactorModel:
     counts = np.maximum(has.sum(axis=0), 1.0)
     values = np.where(has > 0, Y, 0.0)
     mean: Floats = values.sum(axis=0) / counts
-    centred = has * (values - mean)
+    centered = has * (values - mean)
     n_cells = max(float(has.sum()), 1.0)
-    total = float(np.sum(centred**2)) / n_cells
+    total = float(np.sum(centered**2)) / n_cells
     r = max(1, min(P - 1, N // _ROWS_PER_FACTOR, MOST_FACTORS))
     if total == 0.0 or P == 1:
         return FactorModel(mean, np.zeros((P, 1)), np.full(P, max(total, np.finfo(float).tiny)))
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
     W = (axes[:r].T * sizes[:r]) / np.sqrt(N)
     noise = max(total - float(np.sum(sizes[:r] ** 2)) / n_cells, 1e-3 * total)
     W_covariance = np.zeros((P, r * r))
@@ -112,16 +112,16 @@ def fit_factors(Y: Floats) -> FactorModel:
     for _ in range(_ROUNDS):
         # q(z_n), then q(w_d), each the best for the other.
         z_covariance = _inverses(has @ (_squared(W) + W_covariance) / noise + np.eye(r).ravel())
-        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centred @ W) / noise
+        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centered @ W) / noise
         products = has.T @ (_squared(z) + z_covariance)
         W_covariance = noise * _inverses(products + noise * np.diag(prior).ravel())
-        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centred.T @ z) / noise
+        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centered.T @ z) / noise
         fitted = has * (z @ W.T)
         mean = (values - fitted).sum(axis=0) / counts
-        centred = has * (values - mean)
+        centered = has * (values - mean)
         # What is unknown about z and W makes the rest look smaller than it is.
         unknown = z_covariance @ (_squared(W) + W_covariance).T + _squared(z) @ W_covariance.T
-        previous, noise = noise, float(np.sum((centred - fitted) ** 2 + has * unknown)) / n_cells
+        previous, noise = noise, float(np.sum((centered - fitted) ** 2 + has * unknown)) / n_cells
         noise = max(noise, 1e-9 * total)
         # Of a factor with small loadings the prior says that it is not there.
         spread = np.einsum("pii->i", W_covariance.reshape(P, r, r))
@@ -132,7 +132,9 @@ def fit_factors(Y: Floats) -> FactorModel:
     return FactorModel(mean, W, unexplained)
 
 
-def fill_from_nearest(Y: Floats, completed: Floats, sample: Floats, whole: Floats) -> Floats:
+def fill_from_nearest(
+    Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
+) -> Floats:
     """Return rows whose missing cells are means over the nearest rows of a sample that have them.
 
     Parameters
@@ -140,11 +142,11 @@ def fill_from_nearest(Y: Floats, completed: Floats, sample: Floats, whole: Float
     Y, completed : ndarrays of shape (n_rows, n_features)
         Rows with gaps (NaN), and with expectations in them, which stay where no near row has a
         cell.
-    sample, whole : ndarrays of shape (n_sample, n_features)
+    sample, sample_imputed : ndarrays of shape (n_sample, n_features)
         The same of the sample.
     """
     n_asked = min(_NEAREST_ASKED, len(sample))
-    search = NearestNeighbors(n_neighbors=n_asked).fit(whole)
+    search = NearestNeighbors(n_neighbors=n_asked).fit(sample_imputed)
     values, known = np.nan_to_num(sample), ~np.isnan(sample)
     filled = completed.copy()
     rows = np.flatnonzero(np.isnan(Y).any(axis=1))
@@ -152,7 +154,7 @@ def fill_from_nearest(Y: Floats, completed: Floats, sample: Floats, whole: Float
     for first in range(0, len(rows), step):
         part = rows[first : first + step]
         nearest = search.kneighbors(completed[part], return_distance=False)
-        has = known[nearest]  # (rows, neighbours, features)
+        has = known[nearest]  # (rows, neighbors, features)
         counted = has & (np.cumsum(has, axis=1) <= _NEAREST)
         counts = counted.sum(axis=1)
         means = np.sum(values[nearest], axis=1, where=counted) / np.maximum(counts, 1)

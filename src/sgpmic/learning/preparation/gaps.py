@@ -1,14 +1,15 @@
-"""Gaps in a table: which features are missing together, and whole rows for what needs them."""
+"""Gaps in a table: features that are missing together, and imputed rows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preparation.completion import MOST_ROWS, fill_from_nearest, fit_factors
-from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.preparation.scaling import Scaler, has_gaps
 from sgpmic.model.gaps import Groups
 from sgpmic.model.rows import Rows, column_patterns, group_features, pad
 from sgpmic.process_group import ProcessGroup, gathered
@@ -40,24 +41,19 @@ def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
     return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
 
 
-def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
-    """Return whether a cell of the table of all processes is missing."""
-    return bool(group.largest(np.array(np.isnan(Y).any())))
-
-
-def complete_rows(Y: Floats, group: ProcessGroup, units: Units) -> Floats:
+def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     """Return this process's rows with what their nearest rows have in the missing cells.
 
     All processes learn it from the same rows of the whole table.
     """
+    if not has_gaps(Y, group):
+        return Y
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
-    sample = group.agree(units.reduce(group.rows_at(Y, numbers)))
+    sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
-    reduced = units.reduce(Y)
-    completed = fill_from_nearest(
-        reduced, factors.complete(reduced), sample, factors.complete(sample)
-    )
-    return np.where(np.isnan(Y), units.restore(completed), Y)
+    scaled = scaler.transform(Y)
+    imputed = fill_from_nearest(scaled, factors.complete(scaled), sample, factors.complete(sample))
+    return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
 def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
@@ -84,3 +80,11 @@ def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
         n_observed=n_observed,
         n_features=np.float64(len(never) - never.sum()),
     )
+
+
+def first_cells(Y_imputed: Floats, scaler: Scaler, rows: Rows, group: ProcessGroup) -> Any:
+    """Return the first values of missing cells, laid out, where these have a posterior."""
+    if rows.missing is None:
+        return None
+    values = pad(scaler.transform(Y_imputed), (len(Y_imputed), rows.Y.shape[1]))
+    return group.lay_out(values, rows) * rows.missing

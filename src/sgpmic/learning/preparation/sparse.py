@@ -2,7 +2,7 @@
 
 A truncated singular value decomposition, X ≈ U D Vᵀ, replaces every row x by Vᵀ x. Of all linear
 maps to so few features it is the one that keeps distances between rows best; the matrix itself is
-never made dense, nor centred. Why not the pass over the rows itself: its cost is that of a dense
+never made dense, nor centered. Why not the pass over the rows itself: its cost is that of a dense
 product with the features, and the mappings' weights would be of inducing points times words; a
 hundred features say what there is to say about groups of rows.
 """
@@ -26,7 +26,7 @@ class Reduction(NamedTuple):
 
     components: Floats  # (n_kept, n_features), orthonormal: Vᵀ
 
-    def reduce(self, X: Any) -> Floats:
+    def transform(self, X: Any) -> Floats:
         """Return rows, sparse or dense, as the model takes them.
 
         A row's answer is the same to the last bit whatever it comes in, so that rows which were
@@ -38,7 +38,7 @@ class Reduction(NamedTuple):
             rows.sum_duplicates()
         return np.ascontiguousarray(rows @ self.components.T)
 
-    def restore(self, Y: Floats) -> Floats:
+    def inverse_transform(self, Y: Floats) -> Floats:
         """Return the rows that reduced ones stand for."""
         return Y @ self.components
 
@@ -55,13 +55,13 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
 def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
     """Return rows as the model takes them: reduced, or of a sparse matrix made dense."""
     if reduction is not None:
-        return reduction.reduce(X)
+        return reduction.transform(X)
     return X.toarray() if issparse(X) else X
 
 
 def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
     """Return the model's rows with the features of the user's."""
-    return Y if reduction is None else reduction.restore(Y)
+    return Y if reduction is None else reduction.inverse_transform(Y)
 
 
 def _checked(X: Any) -> csr_array:

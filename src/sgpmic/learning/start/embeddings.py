@@ -12,8 +12,7 @@ from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.nearest import weights_of_nearest
-from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array
+from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, weights_of_nearest
 
 METHODS = ("isomap", "pca", "ppca", "spectral", "random")
 PIECES = ("join", "largest")
@@ -25,7 +24,7 @@ _FILL_SCALE = 1e-2
 # Below this size a dense eigen-decomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
 
-# Of more rows than the first number, the neighbour graph sees a sample, the second: its distances
+# Of more rows than the first number, the neighbor graph sees a sample, the second: its distances
 # are a square table. All tables of the paper are smaller.
 MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 
@@ -37,15 +36,7 @@ _BLOCK_ENTRIES = 4_000_000
 
 
 class Embedding(NamedTuple):
-    """Latent coordinates and what was unusual about finding them.
-
-    Attributes
-    ----------
-    coordinates : ndarray of shape (N, Q)
-        One latent position per row of the data.
-    notes : tuple of str
-        Plain sentences about anything out of the ordinary; empty when there was nothing.
-    """
+    """Latent coordinates (N, Q), and sentences about anything out of the ordinary."""
 
     coordinates: Floats
     notes: tuple[str, ...]
@@ -60,41 +51,14 @@ def embed(
     pieces: str = "join",
     random_state: np.random.RandomState,
 ) -> Embedding:
-    """Place every row of the data in a latent space.
+    """Place every row of the data (N, D) in a latent space of ``n_components`` dimensions.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (N, D)
-        The data. Every entry must be finite.
-    n_components : int
-        Number Q of latent dimensions.
-    method : {"isomap", "pca", "ppca", "spectral", "random"} or array of shape (N, Q)
-        ``"isomap"`` keeps the geodesic distances of the neighbour graph, ``"pca"`` gives the
-        principal component scores, ``"ppca"`` those scores with unit variance each,
-        ``"spectral"`` the Laplacian eigenmaps of the neighbour graph with unit variance each, and
-        ``"random"`` standard normal positions. An array is checked and returned as it is.
-    n_neighbors : int, default=12
-        Neighbours of every row in the graph of ``"isomap"`` and ``"spectral"``.
-    pieces : {"join", "largest"}, default="join"
-        What to do when the neighbour graph falls apart: join the pieces by the shortest links
-        between them, or embed the largest piece and put every other row at the origin.
-    random_state : numpy.random.RandomState
-        Source of all random numbers.
-
-    Returns
-    -------
-    Embedding
-        The coordinates and the notes about them.
-
-    Raises
-    ------
-    ValueError
-        If given positions have the wrong shape or are not finite.
-
-    Notes
-    -----
-    Of more than 2500 rows a sample of 1500 is used for the neighbour graph, and the others are
-    placed between their nearest rows in it.
+    ``"isomap"`` keeps the geodesic distances of the neighbor graph, ``"pca"`` gives the principal
+    component scores, ``"ppca"`` those scores with unit variance each, ``"spectral"`` the Laplacian
+    eigenmaps of the neighbor graph with unit variance each, and ``"random"`` standard normal
+    positions. An array (N, Q) is checked and returned as it is. Where the neighbor graph falls
+    apart, ``pieces`` says whether to join the pieces by the shortest links between them, or to
+    embed the largest piece and put every other row at the origin.
 
     Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
     and given arrays, except in columns that were filled with noise. The sign of each axis is
@@ -138,14 +102,14 @@ def embed(
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:
     """Return the leading principal component scores, at most as many as the rank."""
-    centred = data - data.mean(axis=0)
-    n_rows, n_features = centred.shape
+    centered = data - data.mean(axis=0)
+    n_rows, n_features = centered.shape
     # The triangular factor has the same right singular vectors and is far smaller.
-    factor = np.linalg.qr(centred, mode="r") if n_rows > n_features else centred
+    factor = np.linalg.qr(centered, mode="r") if n_rows > n_features else centered
     _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
     tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
     rank = int(np.sum(sizes > tolerance * sizes[0]))
-    scores: Floats = centred @ axes[: min(n_components, rank)].T
+    scores: Floats = centered @ axes[: min(n_components, rank)].T
     return scores
 
 
@@ -157,20 +121,20 @@ def _graph_embedding(
     pieces: str,
     notes: list[str],
 ) -> Floats:
-    """Embed by the neighbour graph of the distinct rows, then copy to their duplicates.
+    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates.
 
     Equal rows would be joined by edges of length zero, which sparse graphs treat as missing, and
-    many copies of one row would use up all its neighbours. One vertex per distinct row avoids
+    many copies of one row would use up all its neighbors. One vertex per distinct row avoids
     both; the number of copies comes back as the weight of the vertex.
     """
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
     if n_neighbors > n_points - 1:
         notes.append(
-            f"There are only {n_points} distinct rows; the number of neighbours was lowered from "
+            f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
             f"{n_neighbors} to {n_points - 1}."
         )
-    graph = _neighbour_graph(points, min(n_neighbors, n_points - 1))
+    graph = _neighbor_graph(points, min(n_neighbors, n_points - 1))
     n_pieces, piece_of = connected_components(graph, directed=False)
 
     kept = np.arange(n_points)
@@ -180,13 +144,13 @@ def _graph_embedding(
         graph = graph[kept][:, kept]
         n_outside = int(counts.sum() - counts[kept].sum())
         notes.append(
-            f"The neighbour graph fell into {n_pieces} pieces; only the largest was embedded and "
+            f"The neighbor graph fell into {n_pieces} pieces; only the largest was embedded and "
             f"the rows outside it ({n_outside}) were put at the origin."
         )
     elif n_pieces > 1:
         graph = _join_pieces(points, graph, n_pieces, piece_of)
         notes.append(
-            f"The neighbour graph fell into {n_pieces} pieces; they were joined by their "
+            f"The neighbor graph fell into {n_pieces} pieces; they were joined by their "
             "shortest links."
         )
 
@@ -203,11 +167,11 @@ def _graph_embedding(
 
 
 def _sample(data: Floats, random_state: np.random.RandomState, notes: list[str]) -> Floats:
-    """Return the rows that the neighbour graph is made of: all, or as many as it can take."""
+    """Return the rows that the neighbor graph is made of: all, or as many as it can take."""
     if len(data) <= MOST_GRAPH_ROWS:
         return data
     notes.append(
-        f"The neighbour graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
+        f"The neighbor graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
         "random; the others were placed between their nearest rows among them."
     )
     return data[np.sort(random_state.choice(len(data), SAMPLED_ROWS, replace=False))]
@@ -224,10 +188,10 @@ def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
     return placed
 
 
-def _neighbour_graph(points: Floats, n_neighbors: int) -> csr_matrix:
-    """Return the graph that joins two points if either is among the other's neighbours."""
+def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
+    """Return the graph that joins two points if either is among the other's neighbors."""
     n_points = points.shape[0]
-    # Without an argument a point is not counted as its own neighbour.
+    # Without an argument a point is not counted as its own neighbor.
     nearest = (
         NearestNeighbors(n_neighbors=n_neighbors).fit(points).kneighbors(return_distance=False)
     )
@@ -240,7 +204,7 @@ def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
     n_points = points.shape[0]
     pairs = np.unique(np.minimum(start, end) * n_points + np.maximum(start, end))
     low, high = np.divmod(pairs, n_points)
-    # Lengths come from the differences themselves: the fast distance formula of a neighbour
+    # Lengths come from the differences themselves: the fast distance formula of a neighbor
     # search cancels to zero for close points. The floor keeps points whose squared distance
     # underflows from losing their edge.
     lengths = np.maximum(np.linalg.norm(points[low] - points[high], axis=1), 1e-150)
@@ -302,22 +266,11 @@ def _closest_pair(here: Floats, there: Floats, block: int) -> tuple[int, int]:
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling.
+    """Return coordinates by classical multidimensional scaling, the widest first.
 
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Finite symmetric distances.
-    counts : ndarray of shape (n,)
-        How many equal rows every point stands for. The result is what scaling the full table
-        with repeated rows would give.
-    n_components : int
-        Number of coordinates wanted; fewer come back when fewer eigenvalues are positive.
-
-    Returns
-    -------
-    ndarray of shape (n, at most n_components)
-        Coordinates in decreasing order of their spread.
+    ``counts`` (n,) are how many equal rows every point stands for: the result is what scaling the
+    full table with repeated rows would give. Fewer coordinates than wanted come back where fewer
+    eigenvalues are positive.
     """
     n_points = distances.shape[0]
     squared = distances**2

@@ -9,7 +9,7 @@ from sgpmic.learning.points import distinct_rows, k_means, origin_and_unit
 
 METHODS = ("random", "kmeans")
 
-# k-means sees at most this many rows: more do not move a few dozen centres noticeably.
+# k-means sees at most this many rows: more do not move a few dozen centers noticeably.
 _SAMPLE_ROWS = 10_000
 
 # Size of the shifts that tell repeated points apart, relative to the spread of the data.
@@ -46,7 +46,7 @@ def _random_rows(points: Floats, n_inducing: int, random_state: np.random.Random
 
 
 def _kmeans_centers(points: Floats, n_inducing: int, random_state: np.random.RandomState) -> Floats:
-    """Return the distinct k-means centres, fewer than wanted if rows are too few."""
+    """Return the distinct k-means centers, fewer than wanted if rows are too few."""
     if len(points) > _SAMPLE_ROWS:
         points = points[random_state.choice(len(points), _SAMPLE_ROWS, replace=False)]
     _, centers = k_means(points, n_inducing, 1, random_state)

@@ -15,12 +15,15 @@ before one that has lost a cluster.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._types import Bools, Floats
+from sgpmic._types import Bools, Floats, Ints
+from sgpmic.learning.settings import FitSettings
+from sgpmic.learning.state import StartFit
 from sgpmic.process_group import ProcessGroup
 
 #: The order in which kinds of starts are tried after the one asked for.
@@ -34,6 +37,7 @@ class PlannedStart(NamedTuple):
     embedding: Any  # a method's name or an array
     memberships: Any
     seed: int
+    is_retry: bool = False  # for the case that all starts before it have lost a cluster
 
     def describe(self) -> dict[str, str]:
         """Return the kind of start in words."""
@@ -42,37 +46,128 @@ class PlannedStart(NamedTuple):
             "memberships": self.memberships if isinstance(self.memberships, str) else "given",
         }
 
-    def retry_note(self) -> str:
-        """Return what to say of a fit from this start, where those before it lost a cluster."""
-        kind = self.describe()
-        return (
-            "A cluster ended without rows, so another start was made "
-            f"({kind['embedding']} and {kind['memberships']})."
-        )
+    def __str__(self) -> str:
+        return "{embedding} and {memberships}".format(**self.describe())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to say of a fit from this start."""
+        if not self.is_retry:
+            return ()
+        return (f"A cluster ended without rows, so another start was made ({self}).",)
 
 
 def plan_starts(
-    embedding: Any, memberships: Any, number: int, random_state: np.random.RandomState
+    settings: FitSettings, random_state: np.random.RandomState, *, continues: bool = False
 ) -> list[PlannedStart]:
-    """Return a number of starts, the one asked for first.
+    """Return the starts, the one asked for first and retries last.
 
     A given array is kept in every start. When all kinds have been used they come round again
-    with other seeds.
+    with other seeds. A fit that ``continues`` an earlier one has that as its only start.
     """
-    embeddings = [embedding]
-    if isinstance(embedding, str):
-        embeddings += [e for e in _EMBEDDINGS if e != embedding]
-    groupings = [memberships]
-    if isinstance(memberships, str):
-        groupings += [g for g in _MEMBERSHIPS if g != memberships]
+    asked = settings.start
+    embeddings, memberships = [asked.embedding], [asked.memberships]
+    if isinstance(asked.embedding, str):
+        embeddings += [e for e in _EMBEDDINGS if e != asked.embedding]
+    if isinstance(asked.memberships, str):
+        memberships += [m for m in _MEMBERSHIPS if m != asked.memberships]
     # Diagonally, so that the first few starts already differ in both respects.
     kinds = [
-        (embeddings[(i + j) % len(embeddings)], groupings[i % len(groupings)])
+        (embeddings[(i + j) % len(embeddings)], memberships[i % len(memberships)])
         for j in range(len(embeddings))
-        for i in range(len(groupings))
+        for i in range(len(memberships))
     ]
-    seeds = random_state.randint(np.iinfo(np.int32).max, size=number)
-    return [PlannedStart(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
+    # Clusters may merge where they have posteriors: an empty one is an answer there.
+    final = continues or len(kinds) == 1 or settings.options.variational
+    n_starts = asked.n_init + (0 if final else asked.n_retries)
+    seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
+    if continues:
+        return [PlannedStart("last fit", "last fit", int(seeds[0]))]
+    return [
+        PlannedStart(*kinds[i % len(kinds)], int(seed), is_retry=i >= asked.n_init)
+        for i, seed in enumerate(seeds)
+    ]
+
+
+@dataclass
+class Selection:
+    """The fits from all starts, and which one is kept."""
+
+    starts: list[PlannedStart]
+    fits: list[StartFit]
+    kept: int
+    partitions: list[Ints]  # most probable clusters of this process's rows
+    agreement: Floats
+    sizes: list[Floats]  # of every partition's clusters, over all processes
+
+    @property
+    def fit(self) -> StartFit:
+        """The fit that is kept."""
+        return self.fits[self.kept]
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Every iteration of every start, a list for each quantity."""
+        records = [record for fit in self.fits for record in fit.history]
+        return {name: [record[name] for record in records] for name in records[0]}
+
+    def labels_by_size(self, number: int) -> Ints:
+        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
+        ranks: Ints = np.argsort(np.argsort(-self.sizes[number], kind="stable"))
+        return ranks[self.partitions[number]]
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return a description of every start."""
+        return [
+            start.describe()
+            | {
+                "bound": fit.bound,
+                "agreement": float(self.agreement[i]),
+                "n_iter": len(fit.history),
+                "converged": fit.converged,
+                "kept": i == self.kept,
+                "notes": list(fit.notes),
+                "labels": self.labels_by_size(i),
+            }
+            for i, (start, fit) in enumerate(zip(self.starts, self.fits, strict=True))
+        ]
+
+
+def select_fit(
+    starts: list[PlannedStart], fits: list[StartFit], settings: FitSettings, group: ProcessGroup
+) -> Selection:
+    """Compare the fits and keep one."""
+    # One whose very first iteration gave numbers that are not finite has no history.
+    survivors = [i for i, fit in enumerate(fits) if fit.history]
+    if not survivors:
+        raise ValueError(
+            "The first round of learning gave numbers that are not finite. Look for features of "
+            "very different sizes and scale them (scale='each'), or raise the jitter (em__jitter) "
+            f"above {settings.em.jitter:g}."
+        )
+    starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
+    partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]
+    sizes = [cluster_sizes(fit, settings, group) for fit in fits]
+    agreement = agreements(partitions, settings.n_clusters, group)
+    eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
+    if not eligible.any():  # retries have not helped: as if they had not been made
+        eligible = np.array([not start.is_retry for start in starts])
+    if not eligible.any():  # but they are all there is where the others broke off at once
+        eligible = np.ones(len(fits), dtype=bool)
+    bounds = np.array([fit.bound for fit in fits])
+    kept = choose(settings.start.selection, bounds, agreement, eligible)
+    return Selection(starts, fits, kept, partitions, agreement, sizes)
+
+
+def has_all_clusters(fit: StartFit, settings: FitSettings, group: ProcessGroup) -> bool:
+    """Return whether every cluster has a row, and the fit did not break off at once."""
+    return bool(fit.history) and bool(cluster_sizes(fit, settings, group).min() > 0)
+
+
+def cluster_sizes(fit: StartFit, settings: FitSettings, group: ProcessGroup) -> Floats:
+    """Return how many rows of all processes have each cluster as their most probable one."""
+    labels = group.own_rows(fit.state.S).argmax(axis=1)
+    return group.total(np.bincount(labels, minlength=settings.n_clusters).astype(np.float64))
 
 
 def agreements(

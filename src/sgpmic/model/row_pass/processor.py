@@ -1,7 +1,7 @@
 r"""What a processor does with a part of the rows, which is one block.
 
 K_uf is computed again on the way back and nothing of size N × U is ever stored. Components are
-looped, not batched: batched factorisations deadlock some CPU versions of JAX, and one component
+looped, not batched: batched factorizations deadlock some CPU versions of JAX, and one component
 fills the vector units already.
 """
 

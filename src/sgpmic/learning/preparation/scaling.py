@@ -1,4 +1,4 @@
-"""The units of the data: how features are centred and brought to one scale.
+"""How features are centered and brought to one scale.
 
 Units decide more than models do. Features of different units (a length, a weight, a price) have
 to be divided by their own spread each, or the one with the largest numbers decides alone.
@@ -34,20 +34,20 @@ _CONSTANT = 1e-12
 _PART = 65_536
 
 
-class Units(NamedTuple):
-    """Data are centred, feature by feature, and divided by the scales."""
+class Scaler(NamedTuple):
+    """Centers features and divides them by their scales."""
 
     offset: Floats  # (P,)
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none': how they were scaled
     mean_variance: float  # of the features, divided by their scales
 
-    def reduce(self, Y: Floats) -> Floats:
+    def transform(self, Y: Floats) -> Floats:
         """Return rows as the model sees them."""
         return (Y - self.offset) / self.scale
 
-    def restore(self, Y: Floats) -> Floats:
-        """Undo :meth:`reduce`."""
+    def inverse_transform(self, Y: Floats) -> Floats:
+        """Undo :meth:`transform`."""
         return Y * self.scale + self.offset
 
     @property
@@ -70,8 +70,8 @@ class Units(NamedTuple):
         return float(self.scale[0]) ** -2
 
 
-def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
-    """Return the units of a table, of which ``Y`` are this process's rows; gaps are left out."""
+def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
+    """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
     for part in _parts(Y):
@@ -103,14 +103,26 @@ def measure_units(Y: Floats, group: ProcessGroup, scale: str) -> Units:
         sizes = np.maximum(np.abs(highest), np.abs(lowest))
         scales = _divisor(np.sqrt(variances), sizes)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Units(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
-def all_alike(Y: Floats, group: ProcessGroup, units: Units) -> bool:
+def total_log_volume(Y: Floats, group: ProcessGroup, scaler: Scaler) -> float:
+    """Return what all rows' log density loses on its way back to the units of the data."""
+    if not has_gaps(Y, group):
+        return group.n_rows * scaler.log_volume
+    return float(group.total(scaler.log_volumes(Y).sum()))
+
+
+def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
+    """Return whether a cell of the table of all processes is missing."""
+    return bool(group.largest(np.array(np.isnan(Y).any())))
+
+
+def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     """Return whether all rows of a table are the same but for rounding."""
-    size = np.abs(units.offset).max()
+    size = np.abs(scaler.offset).max()
     # A gap is no difference.
-    farthest = (np.fmax.reduce(np.abs(part - units.offset), axis=None) for part in _parts(Y))
+    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in _parts(Y))
     differ = any(distance > _CONSTANT * size for distance in farthest)
     return not float(group.largest(np.float64(differ)))
 

@@ -1,7 +1,7 @@
-"""What the optimisers share: the loop, its result and the ``init``/``step`` protocol.
+"""What the optimizers share: the loop, its result and the ``init``/``step`` protocol.
 
-An optimiser is two functions on a state of its own (:mod:`sgpmic.learning.optimisers.scg`,
-:mod:`sgpmic.learning.optimisers.lbfgs`): ``init`` makes the first state, ``step`` takes the
+An optimizer is two functions on a state of its own (:mod:`sgpmic.learning.optimizers.scg`,
+:mod:`sgpmic.learning.optimizers.lbfgs`): ``init`` makes the first state, ``step`` takes the
 objective at the point that the state asked for and returns the next one. The loop calls the
 objective at one place only, in the body of one ``lax.while_loop``: a large objective is compiled
 once, and no number goes back to the host between iterations.
@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers._trees import PyTree
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers._trees import PyTree
 
 ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
 
 
-class OptimiserResult(NamedTuple):
-    """Where an optimiser is, and at the end where it stopped."""
+class OptimizerResult(NamedTuple):
+    """Where an optimizer is, and at the end where it stopped."""
 
     point: PyTree  # the best accepted one; the start itself where no step was accepted
     value: jax.Array  # of the objective at the point
@@ -32,12 +32,10 @@ class OptimiserResult(NamedTuple):
     steps: jax.Array  # accepted and rejected together
     evaluations: jax.Array  # the first one at the start included
     accepted: jax.Array  # steps
-    # A tolerance was met. Not where the steps ran out, where no better point could be found at
-    # this precision, or where the start was not finite.
-    converged: jax.Array
+    converged: jax.Array  # the gradient's tolerance was met
 
     @classmethod
-    def at(cls, start: PyTree) -> OptimiserResult:
+    def at(cls, start: PyTree) -> OptimizerResult:
         """Return the result before the first evaluation."""
         zero = jnp.zeros((), trees.common_dtype(start))
         none = jnp.zeros((), jnp.int32)
@@ -51,12 +49,12 @@ class OptimiserResult(NamedTuple):
 
     def after(
         self, here: Evaluation, *, first: jax.Array, trial: jax.Array, accept: jax.Array
-    ) -> OptimiserResult:
+    ) -> OptimizerResult:
         """Return the result after one more evaluation, `converged` still to be decided.
 
         It was the ``first``, at the start, or a ``trial``, which counts as an iteration.
         """
-        return OptimiserResult(
+        return OptimizerResult(
             *here,
             start_value=jnp.where(first, here.value, self.start_value),
             steps=self.steps + trial,
@@ -75,72 +73,59 @@ class Evaluation(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What an optimiser knows of the problem beside the objective; see :func:`minimise`."""
+    """What an optimizer knows of the problem beside the objective; see :func:`minimize`."""
 
     gradient_tolerance: jax.Array
-    value_tolerance: jax.Array
     dimension: jax.Array
 
 
 class State(Protocol):
-    """What the loop reads of an optimiser's state, a NamedTuple with more in it."""
+    """What the loop reads of an optimizer's state, a NamedTuple with more in it."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     direction: PyTree
     length: jax.Array  # the next evaluation is at result.point + length * direction
     stopped: jax.Array  # whether there is nothing more to do
 
 
-class Optimiser(NamedTuple):
+class Optimizer(NamedTuple):
     """An algorithm: the first state, the one after an evaluation, and the result of the last."""
 
     init: Callable[[PyTree], Any]
     step: Callable[[Any, Evaluation, Settings], Any]
-    finish: Callable[[Any], OptimiserResult]
+    finish: Callable[[Any], OptimizerResult]
 
 
-def minimise(
-    optimiser: Optimiser,
+def minimize(
+    optimizer: Optimizer,
     value_and_grad: ValueAndGrad,
     start: PyTree,
     *,
     max_steps: int | jax.Array,
     gradient_tolerance: float | jax.Array = 0.0,
-    value_tolerance: float | jax.Array = 0.0,
     dimension: int | jax.Array | None = None,
-) -> OptimiserResult:
-    """Minimise a smooth function.
+) -> OptimizerResult:
+    """Minimize a smooth function; to be called inside ``jax.jit``, also under ``jax.vmap``.
 
-    To be called inside ``jax.jit``, and also under ``jax.vmap``: every member of the batch then
-    takes its own course, as if it were alone.
+    Values of accepted points never increase. A trial point where the objective or its gradient is
+    not finite is rejected and the step shortened; a start that is not finite comes back unchanged.
 
     Parameters
     ----------
-    optimiser : Optimiser
-        The algorithm; ``scg.minimise`` and ``lbfgs.minimise`` have theirs already.
+    optimizer : Optimizer
+        The algorithm; ``scg.minimize`` and ``lbfgs.minimize`` have theirs already.
     value_and_grad : callable
         Maps a point to the scalar objective and its gradient, a tree like the point.
     start : pytree of floating-point arrays
-        Where to begin.  The search runs in the precision of these arrays.
+        The search runs in the precision of these arrays.
     max_steps : int or integer scalar array
-        Limit on the number of iterations, rejected ones included.  One iteration costs one
+        Limit on the number of iterations, rejected ones included. One iteration costs one
         evaluation, and with SCG one more after every accepted step.
     gradient_tolerance : float, default=0.0
         Stop once no element of the gradient is larger than this in absolute value.
-    value_tolerance : float, default=0.0
-        Stop once steps lower the objective by at most ``value_tolerance * max(1, abs(value))``:
-        two accepted ones in succession that did not promise more either (SCG), or one that met
-        the conditions of its line search (L-BFGS).  Zero switches this off.
     dimension : int or integer scalar array, optional
-        The number of real parameters, where others are padding: zeros with gradient zero.  The
-        course then does not depend on how much padding there is.  By default all are real.
-
-    Returns
-    -------
-    OptimiserResult
-        The best point found.  Values of accepted points never increase.  A trial point where
-        the objective or its gradient is not finite is rejected and the step shortened; a start
-        that is not finite comes back unchanged with ``converged`` false.
+        The number of real parameters, where others are padding: zeros with gradient zero. The
+        course then does not depend on how much padding there is. By default all are real.
     """
     # A weakly typed leaf would change its type on the way round the loop, which makes JAX trace
     # the objective a second time.
@@ -149,7 +134,6 @@ def minimise(
     limit = jnp.asarray(max_steps, jnp.int32)
     settings = Settings(
         jnp.asarray(gradient_tolerance, dtype),
-        jnp.asarray(value_tolerance, dtype),
         jnp.asarray(trees.number_of_elements(start) if dimension is None else dimension, jnp.int32),
     )
 
@@ -161,6 +145,6 @@ def minimise(
         point = trees.add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), trees.like(gradient, point))
-        return optimiser.step(state, found, settings)
+        return optimizer.step(state, found, settings)
 
-    return optimiser.finish(lax.while_loop(unfinished, advance, optimiser.init(start)))
+    return optimizer.finish(lax.while_loop(unfinished, advance, optimizer.init(start)))

@@ -9,8 +9,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
-from sgpmic import SGPMIC, Committee, Progress
-from sgpmic.learning.preparation.arrangement import AS_GIVEN, arrange
+from sgpmic import SGPMIC, Progress
+from sgpmic.learning.preparation.canonical_order import AS_GIVEN, canonical_order
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import read_model
 
@@ -48,20 +48,21 @@ TABLES = {
 def test_the_table_is_the_same_from_any_order_and_in_any_unit(name: str) -> None:
     Y = TABLES[name]()
     group = ProcessGroup(len(Y))
-    expected = arrange(Y, group).apply(Y)
+    expected = canonical_order(Y, group).apply(Y)
     for seed in range(5):
         rng = np.random.RandomState(seed)
         moved = Y[rng.permutation(len(Y))][:, rng.permutation(Y.shape[1])]
-        np.testing.assert_array_equal(arrange(moved, group).apply(moved), expected)
+        np.testing.assert_array_equal(canonical_order(moved, group).apply(moved), expected)
     units = 2.0 ** np.arange(Y.shape[1])
-    np.testing.assert_array_equal(arrange(units * Y, group).rows, arrange(Y, group).rows)
+    np.testing.assert_array_equal(
+        canonical_order(units * Y, group).rows, canonical_order(Y, group).rows
+    )
 
 
 def test_it_is_undone() -> None:
     Y = with_gaps()
-    order = arrange(Y, ProcessGroup(len(Y)))
-    back = order.apply(Y)[order.row_places][:, order.feature_places]
-    np.testing.assert_array_equal(back, Y)
+    order = canonical_order(Y, ProcessGroup(len(Y)))
+    np.testing.assert_array_equal(order.undo(order.apply(Y)), Y)
     assert not np.array_equal(order.apply(Y), Y, equal_nan=True)
 
 
@@ -70,19 +71,19 @@ def test_noise_in_the_last_digits_moves_few_rows() -> None:
     noisy = Y * (1.0 + 1e-12 * RNG.standard_normal(Y.shape))
     group = ProcessGroup(len(Y))
     np.testing.assert_allclose(
-        arrange(noisy, group).apply(noisy), arrange(Y, group).apply(Y), rtol=1e-10
+        canonical_order(noisy, group).apply(noisy), canonical_order(Y, group).apply(Y), rtol=1e-10
     )
 
 
 def test_indicators_of_a_category_stay_side_by_side() -> None:
     levels = np.eye(4)[RNG.randint(4, size=60)]
     Y = np.column_stack([RNG.rand(60), levels, RNG.rand(60)])
-    np.testing.assert_array_equal(arrange(Y, ProcessGroup(60)).features, np.arange(6))
+    np.testing.assert_array_equal(canonical_order(Y, ProcessGroup(60)).features, np.arange(6))
 
 
 def test_very_large_tables_are_taken_as_they_come() -> None:
     Y = np.broadcast_to(np.float64(1.0), (2**22, 5))
-    assert arrange(Y, ProcessGroup(len(Y))) is AS_GIVEN
+    assert canonical_order(Y, ProcessGroup(len(Y))) is AS_GIVEN
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -92,7 +93,7 @@ def test_a_checkpoint_keeps_the_users_order(gaps: bool, tmp_path: Path) -> None:
     if gaps:  # so many that missing cells have posteriors
         Y = np.column_stack([with_gaps(), with_gaps()])
     rounds: list[int] = []
-    model = SGPMIC(3, committee=Committee(own_fits=False), n_inducing=10, random_state=0)
+    model = SGPMIC(3, n_inducing=10, random_state=0)
     model.set_params(max_iter=4, tol=0.0)
     straight = clone(model).fit(Y)
 
@@ -117,7 +118,7 @@ def test_a_checkpoint_keeps_the_users_order(gaps: bool, tmp_path: Path) -> None:
 
 def test_the_rows_of_a_checkpoint_are_those_of_the_table(tmp_path: Path) -> None:
     Y = load_wine().data
-    model = SGPMIC(3, committee=Committee(own_fits=False), n_inducing=10, random_state=0)
+    model = SGPMIC(3, n_inducing=10, random_state=0)
     model.set_params(max_iter=2, tol=0.0, computation__checkpoint=tmp_path).fit(Y)
     _, arrays = read_model(next(tmp_path.iterdir()) / f"rows-0-{len(Y)}.sgpmic")
     np.testing.assert_array_equal(arrays["0.X"], model.embedding_)

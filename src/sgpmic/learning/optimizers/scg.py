@@ -25,10 +25,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers import protocol
-from sgpmic.learning.optimisers._trees import PyTree, or_one
-from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers import protocol
+from sgpmic.learning.optimizers._trees import PyTree, or_one
+from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -44,7 +44,7 @@ _SHORTENING_AFTER_NON_FINITE = 4.0
 class State(NamedTuple):
     """Everything a step starts from and leaves behind."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     probing: jax.Array  # the next evaluation is for the curvature
     gradient_square: jax.Array  # g'g
     direction: PyTree  # p
@@ -55,7 +55,6 @@ class State(NamedTuple):
     curvature: jax.Array  # p'Hp / p'p
     damping: jax.Array  # Møller's λ
     since_restart: jax.Array  # conjugate directions since the last steepest descent
-    quiet: jax.Array  # successive accepted steps that changed the value by less than asked
     stopped: jax.Array
 
 
@@ -85,7 +84,7 @@ class _Turn(NamedTuple):
 
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
-    result = OptimiserResult.at(start)
+    result = OptimizerResult.at(start)
     zero, none, no = result.value, result.steps, result.converged
     return State(
         result=result,
@@ -99,7 +98,6 @@ def init(start: PyTree) -> State:
         curvature=zero,
         damping=zero,
         since_restart=none,
-        quiet=none,
         stopped=no,
     )
 
@@ -139,9 +137,8 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature, damping, turn.slope, or_one(turn.squared_length), size
     )
     reach = jnp.where(turn.is_new, _reach(result.point, turn.direction), state.reach)
-    quiet, converged = _converge(
-        state, found, measured, result, curvature, accept, stalled, settings
-    )
+    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    converged = measured.finite & moved & flat
     return State(
         result=result._replace(converged=converged),
         probing=turn.is_new,
@@ -154,7 +151,6 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature=curvature,
         damping=jnp.where(turn.is_new, damping, convex_damping),
         since_restart=turn.since_restart,
-        quiet=quiet,
         stopped=converged | stalled | (first & ~measured.finite),
     )
 
@@ -250,30 +246,6 @@ def _propose(
     return damping, length
 
 
-def _converge(
-    state: State,
-    found: Evaluation,
-    measured: _Measured,
-    result: OptimiserResult,
-    curvature: jax.Array,
-    accept: jax.Array,
-    stalled: jax.Array,
-    settings: Settings,
-) -> tuple[jax.Array, jax.Array]:
-    """Return how many accepted steps in succession changed little, and whether to stop."""
-    moved = (state.result.evaluations == 0) | accept
-    flat = measured.finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
-    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
-    # What the quadratic without damping promises at its minimum along the direction: small
-    # steps under heavy damping must not pass for convergence.
-    undamped = state.slope**2 / or_one(2 * curvature * or_one(state.squared_length))
-    little_to_gain = (settings.value_tolerance > 0) & (curvature > 0) & (undamped <= threshold)
-    quiet_step = little_to_gain & (state.result.value - found.value <= threshold)
-    quiet = jnp.where(accept, jnp.where(quiet_step, state.quiet + 1, 0), state.quiet)
-    converged = flat | (accept & (quiet >= 2)) | (stalled & measured.finite & little_to_gain)
-    return quiet, converged
-
-
 def _size(point: PyTree, dimension: jax.Array) -> jax.Array:
     """Return a length that counts as large for a step from `point`."""
     length = jnp.sqrt(trees.squared_norm(point))
@@ -295,12 +267,12 @@ def _probe(dtype: jnp.dtype) -> float:
     The difference of two gradients over a distance h carries a rounding error of about
     r / h, where r is the relative error of a gradient, and a truncation error proportional to h.
     They balance at h = sqrt(r), relative to the size of the coordinates that move.  A gradient
-    that is a long sum through a factorisation loses half of its digits, so r is taken as
+    that is a long sum through a factorization loses half of its digits, so r is taken as
     eps**0.6: what is too short is noise that the following steps amplify, and rows in blocks of
     another size then end elsewhere; what is too long is smooth.
     """
     return trees.machine_epsilon(dtype) ** 0.3
 
 
-#: :func:`sgpmic.learning.optimisers.protocol.minimise` by scaled conjugate gradients.
-minimise = partial(protocol.minimise, Optimiser(init, step, lambda state: state.result))
+#: :func:`sgpmic.learning.optimizers.protocol.minimize` by scaled conjugate gradients.
+minimize = partial(protocol.minimize, Optimizer(init, step, lambda state: state.result))

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
-from sgpmic.learning.preparation.units import measure_units
+from sgpmic.learning.preparation.scaling import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {
@@ -24,7 +24,7 @@ SETTINGS: dict[str, Any] = {
 
 def kind_of(Y: Any) -> str:
     Y = np.asarray(Y, dtype=float)
-    return measure_units(Y, ProcessGroup(len(Y)), "auto").kind
+    return fit_scaler(Y, ProcessGroup(len(Y)), "auto").kind
 
 
 def test_auto_tells_one_unit_from_many() -> None:
@@ -41,19 +41,19 @@ def test_auto_tells_one_unit_from_many() -> None:
 
 
 @pytest.mark.parametrize("scale", ["each", "one", "none"])
-def test_units_are_undone(scale: str) -> None:
+def test_scaling_is_undone(scale: str) -> None:
     Y = load_wine().data
-    units = measure_units(Y, ProcessGroup(len(Y)), scale)
-    np.testing.assert_allclose(units.restore(units.reduce(Y)), Y, rtol=1e-12)
-    deviations = units.reduce(Y).std(axis=0)
+    scaler = fit_scaler(Y, ProcessGroup(len(Y)), scale)
+    np.testing.assert_allclose(scaler.inverse_transform(scaler.transform(Y)), Y, rtol=1e-12)
+    deviations = scaler.transform(Y).std(axis=0)
     if scale == "each":
         np.testing.assert_allclose(deviations, 1.0)
     elif scale == "one":
         assert np.mean(deviations**2) == pytest.approx(1.0)
     else:
         np.testing.assert_allclose(deviations, Y.std(axis=0))
-    assert units.mean_variance == pytest.approx(np.mean(deviations**2))
-    assert units.log_volume == pytest.approx(-np.log(units.scale).sum())
+    assert scaler.mean_variance == pytest.approx(np.mean(deviations**2))
+    assert scaler.log_volume == pytest.approx(-np.log(scaler.scale).sum())
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -79,7 +79,7 @@ def test_each_is_what_a_standard_scaler_in_front_would_do(tmp_path: Path) -> Non
             scaler.inverse_transform(outside.inverse_transform(outside.embedding_[:5])),
             rtol=1e-2,
         )
-        assert model.units_.kind == "each"
+        assert model.scaler_.kind == "each"
     drawn = inside.sample(500)[0]
     assert np.all(np.abs(np.median(drawn, axis=0) - np.median(Y, axis=0)) < 2 * Y.std(axis=0))
 

@@ -1,4 +1,4 @@
-"""Every optimiser on every problem, against known optima and against SciPy."""
+"""Every optimizer on every problem, against known optima and against SciPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning.optimiser_problems import (
+from tests.learning.optimizer_problems import (
     SMALL_PROBLEMS,
     bowl,
     convex_quadratic,
@@ -29,7 +29,7 @@ from tests.learning.optimiser_problems import (
     slope_to_a_wall,
 )
 
-from sgpmic.learning.optimisers import lbfgs, scg
+from sgpmic.learning.optimizers import lbfgs, scg
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -91,7 +91,7 @@ def test_the_optimum_lies_behind_a_region_without_values(solver: ModuleType) -> 
 
 @every_solver
 def test_a_wall_on_the_way_down_is_approached_and_not_crossed(solver: ModuleType) -> None:
-    result = run(solver, slope_to_a_wall, np.zeros(3), max_steps=500, value_tolerance=1e-9)
+    result = run(solver, slope_to_a_wall, np.zeros(3), max_steps=500)
     assert np.all(result.point < 1)
     assert np.all(result.point > 1 - 1e-6)
     assert not result.converged
@@ -108,7 +108,7 @@ def test_infinite_gradient_with_a_finite_value_is_rejected(solver: ModuleType) -
         return value, jnp.where(jnp.all(x < 1.5), gradient, jnp.inf)
 
     result = jax.jit(
-        lambda x: solver.minimise(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9)
+        lambda x: solver.minimize(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9)
     )(jnp.asarray([-30.0, 1.0]))
     assert result.converged
     np.testing.assert_allclose(result.point, np.ones(2), rtol=0, atol=1e-8)
@@ -129,7 +129,7 @@ def test_a_start_without_a_value_comes_back_unchanged(solver: ModuleType, bad: f
 def test_values_never_increase(solver: ModuleType) -> None:
     limits = np.arange(60, dtype=np.int32)
     zero = jnp.zeros(60)
-    options = {"max_steps": limits, "gradient_tolerance": zero, "value_tolerance": zero}
+    options = {"max_steps": limits, "gradient_tolerance": zero}
     solve = jax.jit(jax.vmap(program(solver, SMALL_PROBLEMS), in_axes=(None, None, 0)))
     for objective, start in [
         (rosenbrock, [-1.2, 1.0, -1.2]),
@@ -148,23 +148,10 @@ def test_values_never_increase(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_value_tolerance(solver: ModuleType) -> None:
-    objective = logistic_regression()
-    best = run(solver, objective, np.zeros(8), max_steps=1000)
-    loose = run(solver, objective, np.zeros(8), max_steps=1000, value_tolerance=1e-3)
-    tight = run(solver, objective, np.zeros(8), max_steps=1000, value_tolerance=1e-9)
-    assert loose.converged
-    assert tight.converged
-    assert loose.steps < tight.steps < best.steps
-    assert loose.value - best.value < 0.5
-    assert tight.value - best.value < 1e-6
-
-
-@every_solver
 def test_started_at_the_optimum(solver: ModuleType) -> None:
     objective = logistic_regression()
     optimum = run(solver, objective, np.zeros(8), max_steps=1000).point
-    again = run(solver, objective, optimum, max_steps=1000, value_tolerance=1e-6)
+    again = run(solver, objective, optimum, max_steps=1000, gradient_tolerance=1e-6)
     assert again.converged
     assert again.steps < 60
     flat = run(solver, bowl, np.zeros(3), max_steps=10)
@@ -232,7 +219,7 @@ def _solve_quadratic(
     def objective(x: jax.Array) -> jax.Array:
         return 0.5 * (x - optimum) @ hessian @ (x - optimum)
 
-    return solver.minimise(
+    return solver.minimize(
         jax.value_and_grad(objective), start, max_steps=3000, gradient_tolerance=1e-7
     )
 

@@ -1,4 +1,4 @@
-"""What optimisers are tried on, and a way to run them that compiles little."""
+"""What optimizers are tried on, and a way to run them that compiles little."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic.learning.optimisers import lbfgs, scg
-from sgpmic.learning.optimisers.protocol import OptimiserResult
+from sgpmic.learning.optimizers import lbfgs, scg
+from sgpmic.learning.optimizers.protocol import OptimizerResult
 
 Objective = Callable[[Any], jax.Array]
 
@@ -84,9 +84,9 @@ SMALL_PROBLEMS = (rosenbrock, log_barrier, slope_to_a_wall, many_minima, saddle,
 
 @functools.cache
 def program(solver: ModuleType, alternatives: tuple[Objective, ...]) -> Any:
-    def solve(point: Any, which: jax.Array, options: dict[str, jax.Array]) -> OptimiserResult:
+    def solve(point: Any, which: jax.Array, options: dict[str, jax.Array]) -> OptimizerResult:
         value_and_grad = jax.value_and_grad(lambda x: jax.lax.switch(which, alternatives, x))
-        result: OptimiserResult = solver.minimise(value_and_grad, point, **options)
+        result: OptimizerResult = solver.minimize(value_and_grad, point, **options)
         return result
 
     return jax.jit(solve)
@@ -99,14 +99,9 @@ def run(
     *,
     max_steps: int,
     gradient_tolerance: float = 0.0,
-    value_tolerance: float = 0.0,
 ) -> Any:
     """Return what `solver` finds, compiled, on the host."""
-    options = {
-        "max_steps": max_steps,
-        "gradient_tolerance": gradient_tolerance,
-        "value_tolerance": value_tolerance,
-    }
+    options = {"max_steps": max_steps, "gradient_tolerance": gradient_tolerance}
     small = objective in SMALL_PROBLEMS and jnp.shape(start) == (3,)
     alternatives = SMALL_PROBLEMS if small else (objective,)
     solve = program(solver, alternatives)

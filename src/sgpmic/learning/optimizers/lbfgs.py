@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning.optimisers import _trees as trees
-from sgpmic.learning.optimisers import protocol
-from sgpmic.learning.optimisers._trees import PyTree, or_one
-from sgpmic.learning.optimisers.protocol import Evaluation, Optimiser, OptimiserResult, Settings
+from sgpmic.learning.optimizers import _trees as trees
+from sgpmic.learning.optimizers import protocol
+from sgpmic.learning.optimizers._trees import PyTree, or_one
+from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -60,7 +60,7 @@ class _History(NamedTuple):
 class State(NamedTuple):
     """Everything a step starts from and leaves behind."""
 
-    result: OptimiserResult
+    result: OptimizerResult
     direction: PyTree
     slope: jax.Array  # of the objective along the direction
     length: jax.Array  # the next evaluation is at point + length * direction
@@ -78,7 +78,6 @@ class _Search(NamedTuple):
     near_gradient: PyTree
     trials: jax.Array
     next_length: jax.Array
-    found_enough: jax.Array  # this trial satisfies both Wolfe conditions
     accept: jax.Array  # the near end becomes the new point
     failed: jax.Array  # there is no better point in this direction
 
@@ -94,7 +93,7 @@ class _Turn(NamedTuple):
 
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
-    result = OptimiserResult.at(start)
+    result = OptimizerResult.at(start)
     zero = result.value
     return State(
         result=result,
@@ -136,13 +135,8 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     turn = _turn(state, history, result.gradient, is_new, search.next_length)
 
     moved = first | search.accept
-    flat = finite & moved & (trees.top(result.gradient) <= settings.gradient_tolerance)
-    threshold = settings.value_tolerance * jnp.maximum(1, jnp.abs(result.value))
-    watching = settings.value_tolerance > 0
-    quiet = search.accept & watching & (before.value - result.value <= threshold)
-    # A step cut short by a wall or a long search says nothing about convergence; steepest
-    # descent that finds no lower value among finite ones has met the rounding error.
-    converged = flat | (quiet & search.found_enough) | (stalled & finite & watching)
+    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    converged = finite & moved & flat
     return State(
         result=result._replace(converged=converged),
         direction=turn.direction,
@@ -156,7 +150,7 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     )
 
 
-def finish(state: State) -> OptimiserResult:
+def finish(state: State) -> OptimizerResult:
     """Return the result, where the steps may have run out in the middle of a line search."""
     result, bracket = state.result, state.bracket
     better = bracket.near > 0
@@ -196,7 +190,6 @@ def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
         near_gradient=trees.select(trial & lower, found.gradient, state.near_gradient),
         trials=trials,
         next_length=next_length,
-        found_enough=lower & flatter,
         accept=accept,
         failed=exhausted & ~accept,
     )
@@ -333,5 +326,5 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     return vector
 
 
-#: :func:`sgpmic.learning.optimisers.protocol.minimise` by limited-memory BFGS.
-minimise = partial(protocol.minimise, Optimiser(init, step, finish))
+#: :func:`sgpmic.learning.optimizers.protocol.minimize` by limited-memory BFGS.
+minimize = partial(protocol.minimize, Optimizer(init, step, finish))

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats
-from sgpmic.learning.preparation.units import Units
-from sgpmic.learning.progress import announce
 from sgpmic.committee.how_many import NumberOfClusters, choose_number
 from sgpmic.committee.support import Support, structure_support
+from sgpmic.learning.preparation.units import Units
+from sgpmic.learning.progress import announce
 from sgpmic.process_group import ProcessGroup
 
 #: At most this many rows are looked at, always the same: no seed changes the answer.

@@ -29,7 +29,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sgpmic._programs import compiled
+from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
 from sgpmic.learning.optimisers import lbfgs, scg
@@ -67,6 +67,7 @@ MINIMISERS: dict[str, Callable[..., OptimiserResult]] = {
 }
 
 
+@keepable
 class Parameters(NamedTuple):
     """What the optimiser moves."""
 
@@ -82,6 +83,7 @@ class Parameters(NamedTuple):
         return None if self.log_spread is None else jnp.exp(self.log_spread)
 
 
+@keepable
 class State(NamedTuple):
     """Everything a round starts from and leaves behind."""
 
@@ -102,6 +104,7 @@ class State(NamedTuple):
         return mappings_of(self.parameters, self.present)
 
 
+@keepable
 class RoundInfo(NamedTuple):
     """What happened in a round."""
 
@@ -243,7 +246,7 @@ def _maximise(state: State, rows: Rows, limits: Limits, options: Options) -> _MS
     )
 
 
-@compiled(static_argnames="options")
+@compiled
 def em_round(state: State, rows: Rows, limits: Limits, options: Options) -> tuple[State, RoundInfo]:
     """Make one round of EM: E-steps, then an M-step."""
     begun = _update_cells(_in_place(state, rows), rows, options)
@@ -310,7 +313,7 @@ class StartArrays(NamedTuple):
     cells: Array | None = None  # (N, P) first values of missing cells
 
 
-@compiled(static_argnames="options")
+@compiled
 def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options) -> State:
     """Return the state that EM starts from.
 
@@ -347,6 +350,7 @@ def first_state(start: StartArrays, rows: Rows, limits: Limits, options: Options
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
 
 
+@keepable
 class LastEStep(NamedTuple):
     """What is left of learning."""
 
@@ -358,7 +362,7 @@ class LastEStep(NamedTuple):
     masses: Array  # (M,) sums of the responsibilities
 
 
-@compiled(static_argnames="options")
+@compiled
 def last_e_step(state: State, rows: Rows, options: Options) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
     mappings, X, spread = state.mappings, state.parameters.X, state.parameters.spread

@@ -26,13 +26,19 @@ from sgpmic.tables.reader import TableError, read_table
 
 #: Reads a table in a process that may use so much memory, and reports how much it did.
 READ = """
-import resource, sys
+import re, resource, sys
+from pathlib import Path
 from sgpmic.tables.reader import TableError, read_table
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most():
+    try:  # what getrusage says begins with the memory of the process that started this one
+        return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = most()
 try:
     read_table(sys.argv[1])
 except TableError as error:
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+    print((most() - before) >> 10)
     print(error)
 """
 
@@ -85,7 +91,6 @@ def gzip_of_spaces(path: Path) -> Path:
 
 
 def large_archive(path: Path) -> Path:
-    """An exabyte of zeros would be a file of petabytes, so the memory is made small instead."""
     path = path / "t.npz"
     np.savez_compressed(path, X=np.zeros((10**6, 100)))
     return path
@@ -131,7 +136,7 @@ def test_what_does_not_fit_into_memory_is_not_read(
     assert "needs at least" in sentence
     assert "0.5 GiB are free" in sentence
     assert path.name in sentence
-    assert int(megabytes) < 700
+    assert int(megabytes) < 900
 
 
 @pytest.mark.parametrize("ending", ["npz", "feather", "parquet"])

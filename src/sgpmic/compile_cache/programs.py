@@ -155,7 +155,7 @@ def _export(function: Callable[..., Any], arrays: list[Any]) -> bytes:
     exported = export.export(jax.jit(function), platforms=["cpu"])(*arrays)
     try:
         return bytes(exported.serialize())
-    except ValueError:  # types that are not keepable
+    except (ValueError, ImportError):  # types that are not keepable, or no flatbuffers
         return b""
 
 

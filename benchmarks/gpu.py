@@ -36,8 +36,9 @@ import numpy as np
 from jax import Array
 
 from sgpmic import EM, SGPMIC, Computation
-from sgpmic._programs import compiled
 from sgpmic._runtime import numerics, on_device
+from sgpmic.compile_cache import compiled
+from sgpmic.compile_cache.programs import compiler_options
 from sgpmic.kernels import RBF, stack
 from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.e_step import e_step
@@ -196,7 +197,7 @@ def timed(function: Callable[..., Any], arguments: Any, repeats: int = 10) -> di
     def fresh(*args: Any) -> Any:
         return function(*args)
 
-    program = compiled()(fresh)
+    program = compiled(fresh)
     began = time.perf_counter()
     result = jax.block_until_ready(program(*arguments))
     first = time.perf_counter() - began
@@ -214,8 +215,8 @@ def evaluation() -> None:
         found = timed(evaluate, arguments)
         result = found.pop("result")
         tell("evaluation", "value and gradient", **found, target=30.0)
-        program: Any = compiled()(evaluate)
-        memory: Any = program.lower(*arguments).compile().memory_analysis()
+        lowered = jax.jit(evaluate).lower(*arguments)
+        memory: Any = lowered.compile(compiler_options("gpu")).memory_analysis()
         tell("evaluation", "memory", temporaries_GiB=memory.temp_size_in_bytes / 2**30)
         for name, function in (
             ("sums alone", forwards),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 # Two virtual devices, so that code for several devices is exercised on every machine; loops fused
-# as our own programs have them (_programs/compiling.py), also in programs that tests compile;
+# as our own programs have them (compile_cache/programs.py), also in programs that tests compile;
 # programs compiled in one piece, which takes less time in all than in pieces side by side. XLA
 # reads the variable once, when JAX first starts a backend.
 _FLAGS = {
@@ -82,10 +82,7 @@ def forget_compiled() -> Iterator[None]:
     """
     yield
     if "jax" in sys.modules and _share_of_maps() > _MAPS:
-        import jax
-
-        jax.clear_caches()
-        gc.collect()
+        _clear_programs()
 
 
 @pytest.fixture
@@ -94,10 +91,20 @@ def as_shipped() -> Iterator[None]:
     import jax
 
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
+    _clear_programs()
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+    _clear_programs()
+
+
+def _clear_programs() -> None:
+    import jax
+
+    from sgpmic.compile_cache.programs import clear_programs
+
+    clear_programs()
     jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)

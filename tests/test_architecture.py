@@ -13,7 +13,13 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 #: From the bottom up: a module imports from its own layer and from those before it.
 LAYERS = {
-    "base": ("sgpmic", "sgpmic._types", "sgpmic._runtime", "sgpmic._programs", "sgpmic.exceptions"),
+    "base": (
+        "sgpmic",
+        "sgpmic._types",
+        "sgpmic._runtime",
+        "sgpmic.compile_cache",
+        "sgpmic.exceptions",
+    ),
     "kernels": ("sgpmic.kernels", "sgpmic._fast_exp"),
     "model": ("sgpmic.model",),
     "process group": ("sgpmic.process_group",),

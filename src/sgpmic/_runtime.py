@@ -75,8 +75,11 @@ class _OneBlasThread:
 
 def _set_threads(pool: Any, number: int) -> None:
     # Since threadpoolctl 3.7 the public method lets only one Python thread change OpenBLAS, and
-    # the last to leave need not be it.
-    getattr(pool, "_real_set_num_threads", pool.set_num_threads)(number)
+    # the last to leave need not be it. Should the private one go, BLAS may be left with one thread.
+    try:
+        pool._real_set_num_threads(number)
+    except (AttributeError, TypeError):
+        pool.set_num_threads(number)
 
 
 _one_blas_thread = _OneBlasThread()
@@ -90,21 +93,36 @@ def one_blas_thread() -> AbstractContextManager[None]:
 # Threads of JAX and their locks do not survive a fork: a child that computes waits for them for
 # ever.
 _computed = False
+_forking_after_jax = False
 _forked = False
+
+
+def _jax_has_started() -> bool:
+    """Return whether anybody has computed with JAX in this process."""
+    from jax._src import xla_bridge
+
+    # No public function says so without starting JAX; without this one, we know of ourselves only.
+    started = getattr(xla_bridge, "backends_are_initialized", None)
+    return _computed or (started is not None and bool(started()))
+
+
+def _before_fork() -> None:
+    global _forking_after_jax  # asked in the parent: the lock of JAX may be held in the child
+    _forking_after_jax = _forked or _jax_has_started()
 
 
 def _note_fork() -> None:
     global _forked, _one_blas_thread
-    _forked = _computed
+    _forked = _forking_after_jax
     _one_blas_thread = _OneBlasThread()  # another thread may have held the lock
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_note_fork)
 
 
 def refuse_after_fork() -> None:
-    """Raise in a process that was forked after its parent has computed: it would hang."""
+    """Raise in a process that was forked after JAX had computed in its parent: it would hang."""
     global _computed
     if _forked:
         raise RuntimeError(

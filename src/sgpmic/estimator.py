@@ -18,9 +18,9 @@ from sgpmic._input_rows import read_rows
 from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
-from sgpmic._programs import release_programs
 from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats
+from sgpmic.compile_cache import release_programs
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.advice import advice
 from sgpmic.learning.constraints import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import resource
 import struct
 import subprocess
@@ -15,21 +16,29 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.tables import base
 from sgpmic.tables.reader import TableError, read_table
 
 #: Reads a table in a process that may use so much memory, and reports how much it did.
 READ = """
-import resource, sys
+import re, resource, sys
+from pathlib import Path
 from sgpmic.tables.reader import TableError, read_table
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most():
+    try:  # what getrusage says begins with the memory of the process that started this one
+        return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = most()
 try:
     read_table(sys.argv[1])
 except TableError as error:
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+    print((most() - before) >> 10)
     print(error)
 """
 
@@ -79,6 +88,89 @@ def gzip_of_spaces(path: Path) -> Path:
     path = path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"a " * 40_000_000 + b"1\n", 1))
     return path
+
+
+def large_archive(path: Path) -> Path:
+    path = path / "t.npz"
+    np.savez_compressed(path, X=np.zeros((10**6, 100)))
+    return path
+
+
+def large_names(path: Path) -> Path:
+    path = path / "t.npz"
+    np.savez_compressed(path, X=np.zeros((5, 3)), names=np.zeros(3, "U100000000"))
+    return path
+
+
+def large_parquet(path: Path) -> Path:
+    """Millions of equal rows are a few bytes."""
+    path = path / "t.parquet"
+    pq.write_table(pa.table({"a": np.zeros(10**8, np.int8)}), path)
+    return path
+
+
+def large_gzip(path: Path) -> Path:
+    path = path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 50_000_000, 1))
+    return path
+
+
+#: The same of files that are as large as they say.
+LARGE = (large_archive, large_names, large_parquet, large_gzip)
+
+
+@pytest.mark.parametrize("make", LARGE, ids=lambda make: make.__name__)
+def test_what_does_not_fit_into_memory_is_not_read(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    """On a machine where half a gigabyte is free."""
+    path = make(tmp_path)
+    before = "import sgpmic.tables.base as base; base._free_memory = lambda: 2.0**29\n"
+    done = subprocess.run(
+        [sys.executable, "-c", before + READ, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    megabytes, sentence = done.stdout.split("\n", 1)
+    assert "needs at least" in sentence
+    assert "0.5 GiB are free" in sentence
+    assert path.name in sentence
+    assert int(megabytes) < 900
+
+
+@pytest.mark.parametrize("ending", ["npz", "feather", "parquet"])
+def test_only_what_is_asked_for_is_read(tmp_path: Path, ending: str) -> None:
+    """An unused array or column of a gigabyte beside a small table."""
+    path = tmp_path / f"t.{ending}"
+    if ending == "npz":
+        np.savez_compressed(path, X=np.ones((5, 2)), unused=np.zeros(2**27))
+    else:
+        words = pa.array(["x" * 2**20]).dictionary_encode()
+        words = pa.DictionaryArray.from_arrays(np.zeros(2**10, np.int32), words.dictionary)
+        table = pa.table({"a": np.arange(2.0**10), "unused": words.cast(pa.string())})
+        if ending == "parquet":
+            pq.write_table(table, path, compression="zstd")
+        else:
+            feather.write_feather(table, path, compression="zstd")
+    assert path.stat().st_size < 2**22
+    columns = "" if ending == "npz" else ", columns=['a']"
+    code = READ.replace("sys.argv[1]", f"sys.argv[1]{columns}").replace(
+        "except TableError as error:", "finally:"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("    print(error)\n", ""), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200
+
+
+def test_free_memory_is_known_here() -> None:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < base._free_memory() <= total
 
 
 #: Small files, and why they are refused: with the memory at its limit, anything might be.

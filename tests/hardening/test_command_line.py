@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -102,3 +103,33 @@ def test_a_fit_from_a_folder_that_nobody_has_installed(
     versions = json.loads((tmp_path / "run" / "run.json").read_text())["versions"]
     assert versions["sgpmic"] == sgpmic.__version__
     assert versions["numpy"] == version("numpy")
+
+
+#: Clears the screen, sets its title, its color, goes back one character, turns text around.
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\b\u202e"
+
+
+def test_control_characters_from_files_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    """In names of columns, levels, ids and labels, and in those of columns that are left out."""
+    rows = values()
+    levels = [f"level {i % 3}{HOSTILE}" for i in range(len(rows))]
+    named = {f"kind{HOSTILE}": levels, f"label{HOSTILE}": levels}
+    ids = {f"id{HOSTILE}": [f"{i}{HOSTILE}" for i in range(len(rows))]}
+    table = write_csv(tmp_path / "t.csv", rows, **named, **ids)
+    other = write_csv(tmp_path / "other.csv", rows, **named, **ids, **{f"new{HOSTILE}": levels})
+    run = tmp_path / "run"
+    roles = ("--id", next(iter(ids)), "--label", list(named)[1])
+    for words in (
+        ("fit", table, *QUICK, *roles, "--out", run),
+        ("fit", table, *QUICK, "--number", next(iter(named)), "--out", tmp_path / "refused"),
+        ("info", run),
+        ("predict", run, other, "--out", tmp_path / "o.csv"),
+        ("predict", run, table, "--id", f"none{HOSTILE}", "--out", tmp_path / "refused.csv"),
+        ("report", run),
+    ):
+        done = here(*words)
+        assert done.exit_code == (2 if "refused" in str(words[-1]) else 0), done.output
+        control = {c for c in done.output if c != "\n" and unicodedata.category(c) in ("Cc", "Cf")}
+        assert not control, words
+        if words[0] in ("fit", "info", "predict"):
+            assert "x1b" in done.output, "it is shown, so that it can be found"

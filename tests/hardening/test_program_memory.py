@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic._programs import compiling
+from sgpmic.compile_cache import programs
 
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a program that takes some memory for every shape."""
-    monkeypatch.setattr(compiling, "_programs", [])
-    monkeypatch.setattr(compiling._Program, "memory", 0)
+    monkeypatch.setattr(programs, "_programs", [])
+    monkeypatch.setattr(programs._Program, "memory", 0)
 
-    @compiling.compiled()
+    @programs.compiled
     def long(x: jax.Array) -> jax.Array:
         for i in range(12):
             x = jnp.sort(jnp.sin(x * i)[::-1].cumsum())
@@ -29,24 +29,24 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_growth_is_counted_once_for_every_shape(program: Any) -> None:
     program(np.ones(3, np.float32))
-    first = compiling._Program.memory
+    first = programs._Program.memory
     assert first > 0
     program(np.ones(3, np.float32))
-    assert compiling._Program.memory == first, "nothing was compiled"
+    assert programs._Program.memory == first, "nothing was compiled"
     for size in range(4, 8):
         program(np.ones(size, np.float32))
-    assert compiling._Program.memory > first
+    assert programs._Program.memory > first
 
 
 def test_programs_that_take_too_much_are_let_go(
     program: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(np.ones(3, np.float32))
-    compiling.release_programs()
+    programs.release_programs()
     assert len(program) == 1, "they do not take too much"
-    monkeypatch.setattr(compiling, "MOST_MEMORY", compiling._Program.memory - 1)
-    compiling.release_programs()
+    monkeypatch.setattr(programs, "MOST_MEMORY", programs._Program.memory - 1)
+    programs.release_programs()
     assert len(program) == 0
-    assert compiling._Program.memory == 0
+    assert programs._Program.memory == 0
     program(np.ones(3, np.float32))
     assert len(program) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -73,14 +74,39 @@ def test_many_threads_at_once() -> None:
     assert blas_threads() == {2}
 
 
+@pytest.mark.parametrize("fault", ["gone", "changed"])
+def test_without_threadpoolctls_private_setter(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that controls BLAS still sets and restores it."""
+
+    def set_threads(pool: Any, number: int) -> None:
+        raise AttributeError if fault == "gone" else TypeError
+
+    for kind in {type(pool) for pool in _runtime._thread_pools().lib_controllers}:
+        if not hasattr(kind, "_real_set_num_threads"):
+            continue  # before threadpoolctl 3.7, and of other libraries than OpenBLAS
+        # The public method, as it was before 3.7: without the private one it must do its work.
+        monkeypatch.setattr(kind, "set_num_threads", kind._real_set_num_threads)
+        monkeypatch.setattr(kind, "_real_set_num_threads", set_threads)
+    with numerics():
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+
+
 FORK = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
 import numpy as np
 from sgpmic import SGPMIC, _runtime
 model = SGPMIC(2)
-if sys.argv[1] == "after":
-    import jax
+import jax
+if sys.argv[1] == "after ours":
+    with _runtime.numerics():
+        jax.numpy.zeros(3).block_until_ready()
+elif sys.argv[1] == "after JAX's":
+    jax.numpy.zeros(3).block_until_ready()
+elif sys.argv[1] == "after JAX's, unknown":
+    from jax._src import xla_bridge
+    del xla_bridge.backends_are_initialized
     with _runtime.numerics():
         jax.numpy.zeros(3).block_until_ready()
 child = os.fork()
@@ -99,7 +125,7 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after ours", "after JAX's", "after JAX's, unknown"])
 def test_a_forked_process_is_refused_at_once(moment: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORK, moment], capture_output=True, text=True, timeout=60

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 
 from sgpmic.tables.columns import used_names
 
@@ -17,12 +19,31 @@ if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
 
-console = Console(highlight=False)
+#: What a terminal may take for a command, or for the end of a line, or writes from right to left.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class SafeConsole(Console):
+    """A console for names and words from files: their control characters are made visible."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is shown; Rich's own commands to the terminal are segments of another kind."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else _CONTROL.sub(_escape, text), style, control)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+console = SafeConsole(highlight=False)
 
 
 def fail(sentence: str, code: int = 2) -> typer.Exit:
     """Say what went wrong in one sentence; raise what this returns."""
-    Console(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
+    SafeConsole(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
     return typer.Exit(code)
 
 

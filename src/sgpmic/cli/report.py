@@ -66,7 +66,7 @@ def info(
     """Show what a model is: its data, settings and clusters."""
     path = RunFolder(model).results.model if model.is_dir() else model
     found = load_model(path)
-    screen = ScreenTable(title=str(path), title_justify="left", show_header=False)
+    screen = ScreenTable(title=escape(str(path)), title_justify="left", show_header=False)
     for name, words in _facts(found).items():
         screen.add_row(name, escape(words))
     console.print(screen)

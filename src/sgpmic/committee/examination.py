@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -33,6 +34,7 @@ _MOST_DECOMPOSED = 100_000
 #: What was found out about tables, the latest last: a grid search fits the same rows many times.
 _found: dict[Any, Any] = {}
 _MOST_REMEMBERED = 64
+_remembering = threading.Lock()
 _R = TypeVar("_R")
 
 
@@ -116,11 +118,14 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     """Return what there is to find out about a table; what was found out lately is remembered."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
     key = (find.__name__, sample.shape, digest, *options.items())
-    if key not in _found:
-        if len(_found) >= _MOST_REMEMBERED:
-            _found.pop(next(iter(_found)), None)
-        _found[key] = find(sample, **options)
-    found: _R = _found[key]
+    with _remembering:
+        found: _R | None = _found.get(key)
+    if found is None:
+        found = find(sample, **options)  # several threads may find out the same, none waits
+        with _remembering:
+            _found[key] = found
+            while len(_found) > _MOST_REMEMBERED:
+                del _found[next(iter(_found))]
     return found
 
 

@@ -32,8 +32,8 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sgpmic._programs import compiled
 from sgpmic._types import Ints
+from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel
 from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
 from sgpmic.learning.optimizers import lbfgs, scg
@@ -80,6 +80,7 @@ MINIMIZERS: dict[str, Callable[..., OptimizerResult]] = {
 }
 
 
+@keepable
 class IterationInfo(NamedTuple):
     """What happened in an iteration."""
 
@@ -182,7 +183,7 @@ def _record(info: IterationInfo, number: int, start: int, log_volume: float) -> 
     }
 
 
-@compiled(static_argnames="options")
+@compiled
 def em_iteration(
     state: State, rows: Rows, limits: EMLimits, options: EMOptions
 ) -> tuple[State, IterationInfo]:
@@ -368,7 +369,7 @@ class StartArrays(NamedTuple):
     cells: Array | None = None  # (N, P) first values of missing cells
 
 
-@compiled(static_argnames="options")
+@compiled
 def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOptions) -> State:
     """Return the state that EM starts from.
 
@@ -405,6 +406,7 @@ def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOpt
     return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
 
 
+@keepable
 class LastEStep(NamedTuple):
     """What is left of learning."""
 
@@ -416,7 +418,7 @@ class LastEStep(NamedTuple):
     masses: Array  # (M,) sums of the responsibilities
 
 
-@compiled(static_argnames="options")
+@compiled
 def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
     mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std

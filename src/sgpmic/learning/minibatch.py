@@ -57,7 +57,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
-from sgpmic._programs import compiled
+from sgpmic.compile_cache import compiled
 from sgpmic.kernels import stacked_like
 from sgpmic.learning.em import MINIMIZERS, IterationInfo, run_e_steps
 from sgpmic.learning.latent import closed_forms, log_prior_of
@@ -357,7 +357,7 @@ def _learn_batch(
     return new, (result.accepted, placed.evaluations + result.evaluations)
 
 
-@compiled(static_argnames="options")
+@compiled
 def epoch(
     state: State, rows: Rows, numbers: Array, first: Array, limits: EMLimits, options: EMOptions
 ) -> tuple[State, IterationInfo]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, stack
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Conjugate, Mixture
@@ -58,6 +59,7 @@ class EMLimits(NamedTuple):
     covariance_floor: Array
 
 
+@keepable
 class Parameters(NamedTuple):
     """What the optimizer moves."""
 
@@ -73,6 +75,7 @@ class Parameters(NamedTuple):
         return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
 
+@keepable
 class State(NamedTuple):
     """Everything an EM iteration starts from and leaves behind."""
 

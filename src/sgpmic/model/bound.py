@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel
 from sgpmic.model.collapsed import Factors, collapsed_term, factorize
 from sgpmic.model.components import map_components
@@ -45,6 +46,7 @@ from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import expected_diagonal, expected_sums
 
 
+@keepable
 class Mappings(NamedTuple):
     """The Gaussian processes: stacked kernels, inducing inputs (U, Q), noise precision β."""
 
@@ -53,6 +55,7 @@ class Mappings(NamedTuple):
     beta: Array
 
 
+@keepable
 class Parts(NamedTuple):
     """The bound's four parts; they add up to it."""
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from sgpmic._programs import compiled
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
+from sgpmic.compile_cache import compiled
 from sgpmic.kernels import Kernel, stack
 from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorize_all, sums
 from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
@@ -39,7 +39,7 @@ class Evaluation:
     responsibilities: Floats
 
 
-@compiled(static_argnames="jitter")
+@compiled
 def _one_mapping(
     kernel: Kernel, Z: Array, beta: Array, X: Array, t: Array, rows: Rows, jitter: float
 ) -> tuple[Array, Array]:
@@ -53,7 +53,7 @@ def _one_mapping(
     )
 
 
-@compiled()
+@compiled
 def _latent(data: Array, mixture: Mixture, X: Array, S: Array, rows: Rows) -> tuple[Parts, Array]:
     """Return the bound in its parts and the clusters' share of every row's log p_nm."""
     prior = factor_mixture(mixture)

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from sgpmic.compile_cache import keepable
 from sgpmic.model.components import map_components
 
 COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
@@ -38,6 +39,7 @@ WRITTEN_OUT = 6
 EMPTY = 1e-9
 
 
+@keepable
 class Mixture(NamedTuple):
     """Weights π (M,), means x̄ (M, Q), covariances C (M, Q, Q)."""
 
@@ -55,6 +57,7 @@ class LatentPrior(NamedTuple):
     log_normalizers: Array  # (M,): −½ log|2πC|
 
 
+@keepable
 class Conjugate(NamedTuple):
     """Strength and center of the conjugate prior."""
 

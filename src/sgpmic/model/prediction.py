@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Mappings
 from sgpmic.model.collapsed import Factors
@@ -43,6 +44,7 @@ from sgpmic.model.rows import Rows
 MOST_LEVERAGE = 1.0 - 1e-6
 
 
+@keepable
 class Posterior(NamedTuple):
     """What is kept of a fitted model to answer for new rows."""
 

@@ -139,10 +139,12 @@ class IpcReader(ArrowReader):
         super().__init__(path, schema)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        chosen = [self._schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=chosen)
         with pa.OSFile(self.path) as source:
             if self._is_file:
-                reader = pa.ipc.open_file(source)
+                reader = pa.ipc.open_file(source, options=options)
                 for i in range(reader.num_record_batches):
                     yield reader.get_batch(i)
             else:
-                yield from pa.ipc.open_stream(source)
+                yield from pa.ipc.open_stream(source, options=options)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +24,7 @@ _R = TypeVar("_R")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
+_CELL_BYTES = 8
 _DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
@@ -73,7 +77,9 @@ class TableReader(ABC):
         """
         self.require(names)
         sized = ((piece, len(piece)) for piece in self.raw_pieces(names))
-        parts = self._in_blocks(sized, block_rows, lambda piece, i, end: piece.slice(i, end - i))
+        parts = self._in_blocks(
+            sized, len(names), block_rows, lambda piece, i, end: piece.slice(i, end - i)
+        )
         yield from map(pa.concat_tables, parts)
 
     def blocks(
@@ -93,21 +99,27 @@ class TableReader(ABC):
         self.require([*features, *texts])
         pieces = map(partial(self._finite, features), self.pieces(features, texts))
         sized = ((piece, len(piece.values)) for piece in pieces)
-        yield from map(_join, self._in_blocks(sized, block_rows, cut))
+        yield from map(_join, self._in_blocks(sized, len(features), block_rows, cut))
 
     def _in_blocks(
         self,
         pieces: Iterable[tuple[_P, int]],
+        n_columns: int,
         block_rows: int | None,
         cut: Callable[[_P, int, int], _R],
     ) -> Iterator[list[_R]]:
         """Yield the parts of every block, of pieces and their numbers of rows; there must be rows.
 
-        ``cut`` returns the rows of a piece from one number to another.
+        ``cut`` returns the rows of a piece from one number to another. Rows that would not fit into
+        memory are refused: at once, or, of a file that does not tell their number, in time.
         """
         held: list[_R] = []
         n_held = n_all = 0
+        if block_rows is None and self.n_rows is not None:
+            check_memory(self.path, _CELL_BYTES * n_columns * self.n_rows)
         for piece, n_rows in pieces:
+            if self.n_rows is None:
+                check_memory(self.path, _CELL_BYTES * n_columns * (n_held + n_rows))
             n_all += n_rows
             done = 0
             while done < n_rows:
@@ -221,6 +233,25 @@ def check_count(path: str, count: int) -> None:
             f"{path} has more than {MOST_COLUMNS} columns, which no table has; check what "
             "separates its values, or that rows and columns are not exchanged"
         )
+
+
+def check_memory(where: str, n_bytes: int) -> None:
+    """Raise where so many bytes, at least, do not fit into the memory that is free."""
+    free = _free_memory()
+    if n_bytes > free:
+        raise TableError(
+            f"{where} needs at least {n_bytes / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
+            "GiB are free; use fewer rows or columns, or a larger machine"
+        )
+
+
+def _free_memory() -> float:
+    with suppress(OSError, StopIteration, ValueError), open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
+    with suppress(OSError, AttributeError, ValueError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return math.inf  # the system does not say
 
 
 def numbered_names(count: int) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from sgpmic.tables.base import (
     Piece,
     TableReader,
     check_count,
+    check_memory,
     check_unique,
     numbered_names,
     row_place,
@@ -67,73 +68,84 @@ class ArrayReader(TableReader):
 def open_npy(path: str) -> ArrayReader:
     """Open a ``.npy`` file; the array stays on disk."""
     with decoding(path, "a NumPy file"):
-        array = _load(path, lambda: np.load(path, mmap_mode="r", allow_pickle=False))
-    _check_table(path, array)
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            if "allow_pickle" in str(error) or "Python objects" in str(error):
+                raise _has_objects(path) from None
+            raise
+    _check_table(path, array.shape, array.dtype)
     return ArrayReader(path, array, numbered_names(array.shape[1]))
 
 
 def open_npz(path: str) -> ArrayReader:
-    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data."""
+    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
+
+    Of the others only the headers are read.
+    """
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
-        for member in archive.zip.infolist():
-            _check_declared(path, archive.zip, member)
-        arrays = {
-            name: _load(f"{path}, array {name!r}", partial(archive.__getitem__, name))
-            for name in archive.files
+        headers = {
+            member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)
+            for member in archive.zip.infolist()
         }
-    if not arrays:
-        raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
-    name = _choose(path, arrays)
-    array = arrays[name]
-    _check_table(f"{path}, array {name!r}", array)
-    for key in _NAMES_NAMES:
-        if key in arrays and key != name:
-            return ArrayReader(path, array, _given_names(path, key, arrays[key], array.shape[1]))
-    return ArrayReader(path, array, numbered_names(array.shape[1]))
+        if not headers:
+            raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
+        name = _choose(path, headers)
+        where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
+        _check_table(where, shape, dtype)
+        check_memory(where, math.prod(shape) * dtype.itemsize)
+        array = archive[name]
+        for key in _NAMES_NAMES:
+            if key in headers and key != name:
+                names = _read_names(path, archive, key, headers[key], shape[1])
+                return ArrayReader(path, array, names)
+    return ArrayReader(path, array, numbered_names(shape[1]))
 
 
-def _check_declared(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raise where an array says that it is larger than what is there: it would be made first."""
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Header:
+    """Return what an array says of itself; raise where it is not what is there."""
+    where = f"{path}, array {member.filename.removesuffix('.npy')!r}"
     with archive.open(member) as file:
         try:
             version = np.lib.format.read_magic(file)
         except ValueError:
-            return  # not an array, which is complained about later
+            raise TableError(f"{where} is not an array; leave it out") from None
         read = np.lib.format.read_array_header_1_0
         if version != (1, 0):
             read = np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise _has_objects(where)
         declared = math.prod(shape) * dtype.itemsize
-        if not dtype.hasobject and declared != member.file_size - file.tell():
+        if declared != member.file_size - file.tell():
             raise TableError(
-                f"{path}, array {member.filename!r} should have {declared} bytes and has "
-                f"{member.file_size - file.tell()}; it is damaged, save it again"
+                f"{where} should have {declared} bytes and has {member.file_size - file.tell()}; "
+                "it is damaged, save it again"
             )
+    return _Header(shape, dtype)
 
 
-def _load(where: str, load: Callable[[], Any]) -> NDArray[Any]:
-    """Return an array, or refuse one of Python objects with a better reason than NumPy's."""
-    try:
-        array: NDArray[Any] = load()
-    except ValueError as error:
-        if "allow_pickle" in str(error) or "Python objects" in str(error):
-            raise TableError(
-                f"{where} holds Python objects, which are not loaded for safety; convert it with "
-                ".astype(float), or names with .astype(str), and save it again"
-            ) from None
-        raise
-    if not isinstance(array, np.ndarray):  # a member that is no array comes as bytes
-        raise TableError(f"{where} is not an array; leave it out")
-    return array
+def _has_objects(where: str) -> TableError:
+    return TableError(
+        f"{where} holds Python objects, which are not loaded for safety; convert it with "
+        ".astype(float), or names with .astype(str), and save it again"
+    )
 
 
-def _choose(path: str, arrays: dict[str, NDArray[Any]]) -> str:
+def _choose(path: str, arrays: dict[str, _Header]) -> str:
     """Return the name of the array that is the table."""
     for name in _DATA_NAMES:
         if name in arrays:
             return name
     tables = [
-        name for name, array in arrays.items() if array.ndim == 2 and name not in _NAMES_NAMES
+        name
+        for name, header in arrays.items()
+        if len(header.shape) == 2 and name not in _NAMES_NAMES
     ]
     if len(tables) == 1:
         return tables[0]
@@ -145,34 +157,38 @@ def _choose(path: str, arrays: dict[str, NDArray[Any]]) -> str:
     )
 
 
-def _check_table(where: str, array: NDArray[Any]) -> None:
-    """Raise unless the array is a table of numbers."""
-    if array.dtype.kind not in "biuf":
+def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless an array is a table of numbers."""
+    if dtype.kind not in "biuf":
         raise TableError(
-            f"{where} holds {array.dtype} values, not numbers; convert it with .astype(float)"
+            f"{where} holds {dtype} values, not numbers; convert it with .astype(float)"
         )
-    if array.ndim != 2:
-        hint = "; for one column use .reshape(-1, 1)" if array.ndim == 1 else ""
+    if len(shape) != 2:
+        hint = "; for one column use .reshape(-1, 1)" if len(shape) == 1 else ""
         raise TableError(
-            f"{where} has shape {array.shape}, a table has rows and columns{hint}; save a "
+            f"{where} has shape {shape}, a table has rows and columns{hint}; save a "
             "two-dimensional array"
         )
-    if not array.shape[1]:
+    if not shape[1]:
         raise TableError(f"{where} has no columns; save an array with at least one")
-    if not array.shape[0]:
+    if not shape[0]:
         raise TableError(f"{where} has columns but no rows; add at least one row of values")
-    check_count(where, array.shape[1])
+    check_count(where, shape[1])
 
 
-def _given_names(path: str, key: str, array: NDArray[Any], count: int) -> list[str]:
+def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
+    """Return the names of the columns that an archive gives."""
     where = f", array {key!r}"
-    if array.dtype.kind not in "US" or array.ndim != 1 or len(array) != count:
+    if header.dtype.kind not in "US" or header.shape != (count,):
         raise TableError(
             f"{path}{where} does not name the {count} columns; save a one-dimensional array of "
             f"{count} strings"
         )
+    check_memory(path + where, count * header.dtype.itemsize)
     try:
-        names = [name.decode() if isinstance(name, bytes) else name for name in array.tolist()]
+        names = [
+            name.decode() if isinstance(name, bytes) else name for name in archive[key].tolist()
+        ]
     except UnicodeDecodeError:
         raise TableError(
             f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from sgpmic._programs import compiled
 from sgpmic._types import Floats
+from sgpmic.compile_cache import compiled
 from sgpmic.learning.optimizers import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
@@ -67,7 +67,7 @@ def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> 
     return result.point
 
 
-@compiled()
+@compiled
 def _project_block(
     posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Cells
 ) -> tuple[Array, Array]:
@@ -90,7 +90,7 @@ def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> 
     return jax.jacrev(jax.grad(loss))(x)
 
 
-@compiled()
+@compiled
 def _peaks(posterior: Posterior, X: Array, Y: Cells) -> tuple[Array, Array]:
     """Return log p(y, x) and its curvature at every row's point."""
     prior = factor_mixture(posterior.mixture)
@@ -98,7 +98,7 @@ def _peaks(posterior: Posterior, X: Array, Y: Cells) -> tuple[Array, Array]:
     return joints, jax.vmap(partial(_curvature, posterior, prior))(X, Y)
 
 
-@compiled()
+@compiled
 def _peaks_left_out(
     posterior: Posterior, A_inverse: Array, fitted: Array, T: Array, candidates: Array, Y: Cells
 ) -> tuple[Array, Array]:
@@ -113,7 +113,7 @@ def _peaks_left_out(
     return jax.vmap(one)(fitted, T, candidates, Y)
 
 
-@compiled()
+@compiled
 def _means_left_out(
     posterior: Posterior,
     A_inverse: Array,
@@ -136,7 +136,7 @@ def _means_left_out(
     return (jax.vmap(one)(fitted, T, candidates, Y, shown),)
 
 
-@compiled()
+@compiled
 def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
     """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
     prior = factor_mixture(posterior.mixture)

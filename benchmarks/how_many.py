@@ -1,14 +1,12 @@
-"""How often the number of clusters is found, and how its rule was learned.
+"""How often the number of clusters is found.
 
-    python benchmarks/how_many.py [--folder DIR] [--processes 2] [--learn] [--out how_many.csv]
+    python benchmarks/how_many.py [--folder DIR] [--processes 2] [--out how_many.csv]
 
 The exact number of clusters, found by ``n_clusters='auto'`` and beside it by the BIC of mixtures
 (full covariances, and the best of all kinds), the silhouette of k-means, HDBSCAN and the Dirichlet
-mixture, on at most 1000 rows of every table. ``learn`` in the first column marks the tables that
-the weights of :mod:`sgpmic.committee.how_many` were learned on: 96 made-up shapes, 50 sets
-of blobs and the public data of ``arena.py``. The others are 50 sets of blobs from other seeds, and
-the tables and shapes of ``--folder`` (the layout of ``arena.py``). ``--learn`` learns the weights
-again and says how good they are on tables they have not seen (five folds).
+mixture, on at most 1000 rows of every table: 96 made-up shapes and 50 sets of blobs (neither from
+the generator that the committee learned from), the public data of ``arena.py``, and the tables and
+shapes of ``--folder`` (the layout of ``arena.py``).
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ if __name__ in ("__main__", "__mp_main__"):
         os.environ.setdefault(_variable, "1")
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
 
 from arena_data import Floats, problems, public_data, read_folder, scaled
 from how_many_data import blobs, shape
@@ -45,10 +41,9 @@ Task = tuple[str, str, Floats, tuple[int, ...]]
 
 
 def tasks(folder: Path | None, public: Path | None) -> Iterator[Task]:
-    """Yield all tables, those for learning first."""
+    """Yield all tables."""
     for part, name, make, numbers in (
-        ("learn: made-up shapes", "shape", shape, range(N_SHAPES)),
-        ("learn: blobs", "blobs", blobs, range(5000, 5000 + N_BLOBS)),
+        ("made-up shapes", "shape", shape, range(N_SHAPES)),
         ("blobs", "blobs", blobs, range(2000, 2000 + N_BLOBS)),
     ):
         for number in numbers:
@@ -56,7 +51,7 @@ def tasks(folder: Path | None, public: Path | None) -> Iterator[Task]:
             Y = scaled(np.concatenate(clusters), each=False)
             yield part, f"{name} {number}", _some(Y), (len(clusters),)
     for start, source in (
-        ("learn: public ", read_folder(public) if public else public_data()),
+        ("public ", read_folder(public) if public else public_data()),
         ("", read_folder(folder) if folder else ()),
     ):
         for dataset in source:
@@ -77,21 +72,17 @@ def run_one(task: Task) -> dict[str, Any]:
     from sklearn.metrics import silhouette_score
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
-    from sgpmic.committee.voting import principal_components
-    from sgpmic.committee.examination import PLAUSIBLE
-    from sgpmic.committee.how_many import WEIGHTS, gather_evidence
+    from sgpmic.committee.geometry import Geometry
+    from sgpmic.committee.how_many import choose_number
     from sgpmic.committee.support import structure_support
 
     warnings.simplefilter("ignore")
     part, name, Y, right = task
     began = time.perf_counter()
-    p_value = structure_support(Y).p_value
-    figures = gather_evidence(Y).figures
-    probability = softmax(np.array(list(figures.values())) @ WEIGHTS)
+    support = structure_support(Y)
+    ours = choose_number(Y, support)
     seconds = time.perf_counter() - began
-    chosen = list(figures)[int(probability.argmax())] if p_value <= PLAUSIBLE else 1
-
-    Z = principal_components(Y)
+    Z = Geometry(Y, 2).components
     most = min(MOST_CLUSTERS, len(Y) - 1)
     bic: dict[tuple[str, int], float] = {}
     for k in range(1, most + 1):
@@ -110,7 +101,7 @@ def run_one(task: Task) -> dict[str, Any]:
     }
     dirichlet = BayesianGaussianMixture(n_components=most, reg_covar=1e-4, random_state=0).fit(Z)
     found = (
-        chosen,
+        ours.chosen,
         min(full, key=full.__getitem__),
         min(bic, key=bic.__getitem__)[1],
         max(silhouettes, key=silhouettes.__getitem__),
@@ -121,55 +112,14 @@ def run_one(task: Task) -> dict[str, Any]:
         "part": part,
         "name": name,
         "true": right,
-        "probability": round(float(probability.max()), 3),
-        "p": p_value,
+        "probability": round(max(ours.probability), 3),
+        "p": support.p_value,
         "seconds": round(seconds, 1),
-        "figures": figures,
-        "plausible": p_value <= PLAUSIBLE,
         **dict(zip(METHODS, found, strict=True)),
     }
 
 
-# ---------------------------------------------------------------------------------------- learning
-
-
-def learn(rows: list[dict[str, Any]], penalty: float = 1.0) -> Floats:
-    """Return the weights of a multinomial logit, with a penalty on their squares."""
-    usable = [row for row in rows if set(row["true"]) & set(row["figures"])]
-    tables = [np.array(list(row["figures"].values())) for row in usable]
-    right = [np.isin(list(row["figures"]), row["true"]) for row in usable]
-    units = np.concatenate(tables).std(axis=0)
-
-    def loss(weights: Floats) -> tuple[float, Floats]:
-        total, slope = penalty * float(weights @ weights), 2 * penalty * weights
-        for figures, correct in zip(tables, right, strict=True):
-            evidence = figures / units @ weights
-            total += float(logsumexp(evidence) - logsumexp(evidence[correct]))
-            wanted = np.where(correct, np.exp(evidence - evidence.max()), 0.0)
-            slope += (softmax(evidence) - wanted / wanted.sum()) @ (figures / units)
-        return total, slope
-
-    found = minimize(loss, np.zeros(len(units)), jac=True, method="L-BFGS-B")
-    weights: Floats = found.x / units
-    return weights
-
-
-def unseen(rows: list[dict[str, Any]], n_folds: int = 5) -> dict[str, list[bool]]:
-    """Return, by part, whether weights learned on the other folds find the number."""
-    found: dict[str, list[bool]] = {}
-    for fold in range(n_folds):
-        weights = learn([row for i, row in enumerate(rows) if i % n_folds != fold])
-        for row in rows[fold::n_folds]:
-            scores = np.array(list(row["figures"].values())) @ weights
-            chosen = list(row["figures"])[int(scores.argmax())] if row["plausible"] else 1
-            found.setdefault(row["part"], []).append(chosen in row["true"])
-    return found
-
-
-# ------------------------------------------------------------------------------------------ output
-
-
-def summarise(rows: list[dict[str, Any]]) -> None:
+def summarize(rows: list[dict[str, Any]]) -> None:
     """Print how often each method is right, and whether our probabilities are."""
     parts = list(dict.fromkeys(row["part"] for row in rows))
     print(f"| | {' | '.join(METHODS)} |\n| --- {'| ---: ' * len(METHODS)}|")
@@ -177,17 +127,12 @@ def summarise(rows: list[dict[str, Any]]) -> None:
         mine = [row for row in rows if row["part"] == part]
         shares = [np.mean([row[method] in row["true"] for row in mine]) for method in METHODS]
         print(f"| {part} ({len(mine)}) | {' | '.join(f'{100 * s:.0f} %' for s in shares)} |")
-    for title, which in (("learned on", True), ("others", False)):
-        kept = [
-            (row["probability"], row["SGPMIC"] in row["true"])
-            for row in rows
-            if row["plausible"] and row["part"].startswith("learn") == which
-        ]
-        for low, high in ((0.0, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01)):
-            inside = np.array([pair for pair in kept if low <= pair[0] < high])
-            if len(inside):
-                said, right = inside.mean(axis=0)
-                print(f"{title}: {len(inside)} tables, probability {said:.2f}, right {right:.2f}")
+    kept = [(row["probability"], row["SGPMIC"] in row["true"]) for row in rows]
+    for low, high in ((0.0, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.01)):
+        inside = np.array([pair for pair in kept if low <= pair[0] < high])
+        if len(inside):
+            said, right = inside.mean(axis=0)
+            print(f"{len(inside)} tables, probability {said:.2f}, right {right:.2f}")
 
 
 def main() -> None:
@@ -195,18 +140,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="tables and shapes beside the made-up blobs")
     parser.add_argument("--public", type=Path, help="the public data as arena.py --export wrote it")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--learn", action="store_true", help="learn the weights again")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     everything = tasks(options.folder, options.public)
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(run_one, everything))
-    summarise(rows)
-    if options.learn:
-        known = [row for row in rows if row["part"].startswith("learn")]
-        print("weights:", learn(known).round(2).tolist())
-        for part, right in unseen(known).items():
-            print(f"{part}, weights of the other folds: {100 * np.mean(right):.0f} %")
+    summarize(rows)
     if options.out:
         with options.out.open("w", newline="") as file:
             writer = csv.DictWriter(file, FIELDS, extrasaction="ignore")

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import sgpmic.committee
 from judge import learn
-from judge.observe import observe_all, observe_members, observe_votes, read_all
+from judge.observe import Arrays, observe_all, observe_members, observe_votes, read_all
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
 #: The problems that the judge learns from, and those of what is learned with it.
-JUDGED, VOTED = 8_000, 2_000
+JUDGED, VOTED = 8_000, 1_580
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--stop-after", choices=["judge", "votes"])
     options = parser.parse_args()
 
-    def observe(what: object, seeds: range, name: str) -> list[learn.Arrays]:
+    def observe(what: Callable[[int], Arrays], seeds: range, name: str) -> list[Arrays]:
         paths = observe_all(what, seeds, options.folder, name, options.jobs, options.seconds)
         return [observed for _, observed in read_all(paths)]
 

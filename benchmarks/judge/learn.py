@@ -129,7 +129,7 @@ def judge_examples(observed: Sequence[Arrays], seed: int = 0) -> Examples:
                 [names[i] for i in each["members"][kept]],
                 each["indices"][kept],
                 each["agreement"][np.ix_(kept, kept)],
-                each["summary"],
+                each["summary"].tolist(),
                 int(each["k"][0]),
             )
             found.append((inputs.astype(np.float32), each["ari"][kept]))
@@ -188,16 +188,21 @@ def learn_judge(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
     return train(examples.inputs, targets, examples.mask, judge_loss, n_outputs=2, **options)
 
 
-def learn_calibration(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
+def learn_calibration(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
     """Return networks that tell the logit of a row being right."""
     inputs = np.concatenate([each["inputs"] for each in observed])[:, None]
     right = np.concatenate([each["right"] for each in observed])[:, None]
-    options = {"n_networks": 4, "epochs": 15, "batch": 1024, "hidden": (32, 16)} | options
+    options: dict[str, Any] = {
+        "n_networks": 4,
+        "epochs": 15,
+        "batch": 1024,
+        "hidden": (32, 16),
+    } | changes
     mask = np.ones(right.shape, dtype=bool)
     return train(inputs, {"right": right}, mask, calibration_loss, n_outputs=1, **options)
 
 
-def learn_number(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
+def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
     """Return networks that score numbers of clusters."""
     known = [each for each in observed if each["k"][1] in each["candidates"]]
     most = max(len(each["candidates"]) for each in known)
@@ -208,7 +213,7 @@ def learn_number(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
         inputs[i, : len(each["candidates"])] = each["evidence"]
         mask[i, : len(each["candidates"])] = True
         number[i] = np.flatnonzero(each["candidates"] == each["k"][1])[0]
-    options = {"epochs": 25, "batch": 64, "hidden": (16,)} | options
+    options: dict[str, Any] = {"epochs": 25, "batch": 64, "hidden": (16,)} | changes
     return train(inputs, {"number": number}, mask, number_loss, n_outputs=1, **options)
 
 

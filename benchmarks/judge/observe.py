@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from judge.problems import Problem, make_problem
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.how_many import MOST_TRIED, gather_evidence
+from sgpmic.committee.how_many import MOST_ROWS, MOST_TRIED, gather_evidence
 from sgpmic.committee.judge import judge, look_at
 from sgpmic.committee.members import MEMBERS, cluster_all
 from sgpmic.committee.support import structure_support
@@ -30,8 +30,6 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 CHUNK = 20
 #: Rows of a problem that the calibration learns from.
 _CALIBRATION_ROWS = 60
-#: Numbers of clusters are learned from at most so many rows of a problem.
-MOST_ROWS = 600
 
 
 def scaled(problem: Problem) -> np.ndarray[Any, Any]:

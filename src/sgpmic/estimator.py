@@ -150,9 +150,10 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         'probability' of every number of 'candidates'.
     committee_ : list of dict
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
-        (all add up to 1), 'cut' (the share of a row's neighbors that it puts into another
-        cluster) and 'agreement' (adjusted Rand index with the labels that the committee arrived
-        at). Empty without a committee.
+        (all add up to 1), 'expected' (the adjusted Rand index with the true clusters that the
+        judge expects of it), 'agreement' (the same index with the labels that the committee
+        arrived at) and 'cut' (the share of a row's neighbors that it puts into another cluster).
+        A member that could not vote has a 'reason' instead. Empty without a committee.
     n_iter_ : int
         Rounds of the start that was kept.
     converged_ : bool

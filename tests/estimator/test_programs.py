@@ -14,7 +14,6 @@ from sgpmic import EM, SGPMIC
 from sgpmic.compile_cache import disk
 from sgpmic.learning.em import em_iteration
 from sgpmic.learning.prediction import projection
-from sgpmic.learning.state import Parameters
 
 QUICK = {
     "committee": None,

@@ -65,6 +65,7 @@ def _short(text: str) -> str:
 
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and where the results are."""
+    from sgpmic.committee.voting import explain_vote
     from sgpmic.learning.start.starts import explain_choice
 
     job, model = fit.job, fit.model
@@ -82,6 +83,8 @@ def show_summary(fit: Fit) -> None:
         console.print(support)
     if model.number_of_clusters_ is not None and model.n_clusters_ > 1:
         console.print(_how_many(model.number_of_clusters_))
+    if why := explain_vote(model.committee_):
+        console.print(why)
     console.print(_SCALED["mixed" if fit.data.is_mixed else model.scaler_.kind])
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))
@@ -97,7 +100,7 @@ def _how_many(found: dict[str, Any]) -> str:
     """Return the probabilities of the two likeliest numbers of clusters, as a sentence."""
     pairs = zip(found["probability"], found["candidates"], strict=True)
     likeliest = sorted(pairs, reverse=True)[:2]
-    words = [f"{number} clusters {100 * p:.0f} %" for p, number in likeliest]
+    words = [f"{number} {100 * p:.0f} %" for p, number in likeliest]
     return f"Probability of the number of clusters: {', '.join(words)}."
 
 

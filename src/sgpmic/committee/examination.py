@@ -23,9 +23,6 @@ from sgpmic.process_group import ProcessGroup
 MOST_ROWS = 1000
 #: Latent dimensions that are chosen, at most.
 MOST_DIMENSIONS = 10
-#: The p-value up to which more than one cluster is plausible. The test is strict: it asks that
-#: several kinds of noise be ruled out, and one in twenty tables of noise has less than 0.2.
-PLAUSIBLE = 0.3
 #: Tables of noise that variances are compared with, and which of them counts.
 _SHUFFLED, _QUANTILE = 20, 0.95
 # Rows whose singular values are found directly; of more, by way of their products.
@@ -83,7 +80,7 @@ def rows_to_look_at(n_rows: int) -> NDArray[np.int64]:
 def examine(
     Y: Floats,
     group: ProcessGroup,
-    units: Scaler,
+    scaler: Scaler,
     *,
     support: bool,
     clusters: bool,
@@ -94,9 +91,9 @@ def examine(
     Parameters
     ----------
     Y : ndarray of shape (n_own, n_features)
-        The rows of this process, in their own units.
+        The rows of this process, in their own scaler.
     group : ProcessGroup
-    units : Scaler
+    scaler : Scaler
     support, clusters, dimensions : bool
         What to find out. The number of clusters needs the support.
     """
@@ -104,13 +101,13 @@ def examine(
         return Structure(None, None, None)
     numbers = rows_to_look_at(group.n_rows)
     # All processes see the same numbers, to the last bit.
-    sample = group.agree(units.transform(group.rows_at(Y, numbers)))
+    sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     found = number = None
     if support or clusters:
         announce("looking for clusters at all")
         found = _once(structure_support, sample)
     if clusters and found is not None:
-        number = _once(choose_number, sample, plausible=found.p_value <= PLAUSIBLE)
+        number = _once(choose_number, sample, support=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
 
 
@@ -159,7 +156,7 @@ def _variances(Y: Floats) -> Floats:
     return squares / max(float(squares.sum()), np.finfo(float).tiny)
 
 
-def count_components(n_components: Any, units: Scaler, Y: Floats, group: ProcessGroup) -> int:
+def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: ProcessGroup) -> int:
     """Return the number of latent dimensions: as given, or enough for that share of variance.
 
     As in scikit-learn's PCA of the scaled features: the smallest number of principal components
@@ -167,20 +164,20 @@ def count_components(n_components: Any, units: Scaler, Y: Floats, group: Process
     """
     if isinstance(n_components, Integral):
         return int(n_components)
-    squares = _principal_squares(units, Y, group)
+    squares = _principal_squares(scaler, Y, group)
     if squares.sum() == 0:
         return 1
     shares = np.cumsum(squares) / squares.sum()
     return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
 
 
-def _principal_squares(units: Scaler, Y: Floats, group: ProcessGroup) -> Floats:
+def _principal_squares(scaler: Scaler, Y: Floats, group: ProcessGroup) -> Floats:
     """Return the squared singular values of the centred, scaled table of all processes."""
     if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
-        return np.asarray(np.linalg.svd(units.transform(Y), compute_uv=False) ** 2, np.float64)
+        return np.asarray(np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2, np.float64)
     products = np.zeros((Y.shape[1], Y.shape[1]))
     for first in range(0, len(Y), _MOST_DECOMPOSED):
-        part = units.transform(Y[first : first + _MOST_DECOMPOSED])
+        part = scaler.transform(Y[first : first + _MOST_DECOMPOSED])
         products += part.T @ part
     values = np.linalg.eigvalsh(group.total(products))[::-1]
     squares: Floats = np.maximum(values, 0.0)

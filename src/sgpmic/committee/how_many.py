@@ -27,6 +27,8 @@ from sgpmic.committee.validity import INDICES, validity_indices
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.progress import announce, listening
 
+#: Rows that are looked at, at most.
+MOST_ROWS = 600
 #: Numbers of clusters that are tried, at least and at most; in between two more than modes.
 LEAST_TRIED, MOST_TRIED = 12, 20
 #: A mode's density is so much higher than at its saddle, in logarithms: a chance peak of an
@@ -99,7 +101,12 @@ class Evidence(NamedTuple):
 
 
 def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
-    """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency."""
+    """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency.
+
+    Of more than ``MOST_ROWS`` rows, a sample is looked at, always the same.
+    """
+    if len(Y) > MOST_ROWS:
+        Y = Y[np.sort(np.random.RandomState(0).choice(len(Y), MOST_ROWS, replace=False))]
     found = gather_evidence(Geometry(Y, MOST_TRIED), support)
     probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
     if support.p_value > IMPLAUSIBLE:

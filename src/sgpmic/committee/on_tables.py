@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from sgpmic._types import Floats, Ints
+from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.voting import Vote, take_vote
 from sgpmic.learning.points import weights_of_nearest
 from sgpmic.learning.preparation.categories import find_categories
@@ -24,7 +25,7 @@ _NEAREST = 6
 def vote_on(
     Y: Floats,
     group: ProcessGroup,
-    units: Scaler,
+    scaler: Scaler,
     committee: Committee,
     n_clusters: int,
     mixed: Floats | None = None,
@@ -37,15 +38,15 @@ def vote_on(
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
     numbers = _some_rows(group.n_rows, committee.max_rows)
-    sample = units.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
+    sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
-    vote = take_vote(sample, n_clusters, [category.levels for category in known])
+    vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
     if vote is None:
         return None
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    nearest, weights = weights_of_nearest(sample, units.transform(Y), _NEAREST)
+    nearest, weights = weights_of_nearest(sample, scaler.transform(Y), _NEAREST)
     own = np.einsum("nk,nkm->nm", weights, shares[nearest])
     return replace(vote, shares=own)
 

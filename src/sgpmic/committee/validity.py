@@ -232,8 +232,9 @@ def _davies_bouldin(Z: Floats, labels: Ints, means: Floats, sizes: Floats) -> fl
     present = np.flatnonzero(sizes > 0)
     if len(present) < 2:
         return 9.0
-    spread = np.bincount(labels, np.linalg.norm(Z - means[labels], axis=1), minlength=len(sizes))
-    spread = (spread / np.maximum(sizes, 1.0))[present]
+    from_center = np.linalg.norm(Z - means[labels], axis=1)
+    sums = np.bincount(labels, from_center, minlength=len(sizes))
+    spread = (sums / np.maximum(sizes, 1.0))[present]
     apart = np.linalg.norm(means[present][:, None] - means[present], axis=2)
     np.fill_diagonal(apart, np.inf)
     ratio = (spread[:, None] + spread) / np.maximum(apart, _TINY)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -126,6 +126,37 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     )
     expected = float(opinion.weights @ opinion.expected)
     return Vote(calibrated(geometry, shares, opinion), members, failures, expected)
+
+
+#: What is found by the kinds of members, by how their names begin.
+_KINDS = {
+    ("k-means", "Ward"): ("k-means and Ward's method", "round clusters"),
+    ("Gaussian mixture",): ("Gaussian mixtures", "elongated clouds that may overlap"),
+    ("spectral", "modes", "Genie"): (
+        "Spectral clustering, Genie and modes of the density",
+        "clusters of any shape, separated by gaps or valleys",
+    ),
+    ("subspaces",): ("Subspace clustering", "clusters that are linear subspaces"),
+}
+#: A kind of member counts most from this weight on, where an equal share would be less.
+_MOST_WEIGHT = 0.5
+
+
+def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
+    """Return in a sentence why a vote went as it did; '' where there was none.
+
+    ``committee`` is as ``SGPMIC.committee_``.
+    """
+    if not committee:
+        return ""
+    weights = {
+        kind: sum(m["weight"] for m in committee if str(m["name"]).startswith(beginnings))
+        for beginnings, kind in _KINDS.items()
+    }
+    names, found = max(weights, key=lambda kind: weights[kind])
+    if weights[names, found] < _MOST_WEIGHT:
+        return "No kind of clustering stands out here: the votes of different ones were averaged."
+    return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
 
 
 def _follows(labels: Ints, known: Sequence[Ints]) -> bool:

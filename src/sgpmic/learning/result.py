@@ -47,11 +47,23 @@ class Result(NamedTuple):
 
     def committee_listing(self) -> list[dict[str, Any]]:
         """Return a description of every member of the committee, the weightiest first."""
-        members = () if self.vote is None else self.vote.members
-        return [
-            {"name": m.name, "weight": m.weight, "cut": m.cut, "agreement": m.agreement}
-            for m in sorted(members, key=lambda member: -member.weight)
+        if self.vote is None:
+            return []
+        voted = [
+            {
+                "name": m.name,
+                "weight": m.weight,
+                "expected": m.expected,
+                "agreement": m.agreement,
+                "cut": m.cut,
+            }
+            for m in sorted(self.vote.members, key=lambda member: -member.weight)
         ]
+        failed = [
+            {"name": name, "weight": 0.0, "reason": reason}
+            for name, reason in self.vote.failures.items()
+        ]
+        return voted + failed
 
 
 @dataclass(frozen=True)

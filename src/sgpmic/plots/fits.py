@@ -43,7 +43,8 @@ class CommitteeDisplay(Display):
                 "No committee has voted on this model, so there is none to draw: fit with "
                 "committee=Committee()."
             )
-        return cls(estimator.committee_).plot(ax=ax)
+        voted = [member for member in estimator.committee_ if "reason" not in member]
+        return cls(voted).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw it on the axes given, or on those of a new figure."""
@@ -87,16 +88,17 @@ class NumberOfClustersDisplay(Display):
     Parameters
     ----------
     found : dict
-        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'certainty', 'probability'.
+        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'probability', 'expected'.
 
     Attributes
     ----------
-    certainty_ : Line2D
-        How sure a committee of clusterings is of every number.
-    probability_ : BarContainer or None
-        None for a model of an earlier version, which has no probabilities.
+    expected_ : Line2D or None
+        The adjusted Rand index with the true clusters that is expected of every number; None for
+        models of an earlier version.
+    probability_ : BarContainer
     chosen_ : Line2D
-        The mark of the chosen number; a vertical line where it is 1, which has no probability.
+        The mark of the chosen number; a vertical line where it is 1 and earlier versions, which
+        did not give it a probability, found it.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -122,20 +124,20 @@ class NumberOfClustersDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colours(3, dark=is_dark(ax))
-        probability = self.found.get("probability")
-        self.probability_: BarContainer | None = None
-        if probability is not None:
-            self.probability_ = ax.bar(
-                numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"
-            )
-        (self.certainty_,) = ax.plot(
-            numbers, self.found["certainty"], "o-", color=blue, label="certainty of the committee"
+        probability = self.found.get("probability") or self.found["certainty"]
+        self.probability_ = ax.bar(
+            numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"
         )
+        self.expected_: Line2D | None = None
+        if "expected" in self.found:
+            (self.expected_,) = ax.plot(
+                numbers, self.found["expected"], "o-", color=blue, label="expected Rand index"
+            )
         self.chosen_: Line2D
         if chosen in numbers:
             (self.chosen_,) = ax.plot(
                 [chosen],
-                [self.found["certainty"][numbers.index(chosen)]],
+                [probability[numbers.index(chosen)]],
                 "o",
                 markersize=14,
                 markerfacecolor="none",

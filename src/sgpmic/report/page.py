@@ -23,6 +23,7 @@ from markupsafe import Markup
 
 from sgpmic._types import Ints
 from sgpmic.colours import distinct_colours
+from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import RunContent
 from sgpmic.report.differences import Difference, find_differences, shortened
@@ -129,6 +130,7 @@ def render_report(
             measured=measured,
             names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
             numbers=number_chart(content.number_of_clusters),
+            why=explain_vote(content.committee),
         )
     )
     return page.lstrip()

@@ -15,8 +15,8 @@ CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_che
   tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py tests/jobs/test_job.py tests/hardening/test_jobs.py
 PY ?= 3.11
 
-.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena \
-  paper-table paper-figures clean
+.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena judge \
+  paper-table paper-figures judge clean
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -112,6 +112,10 @@ paper-table: $(VENV)/installed-paper
 
 paper-figures: $(VENV)/installed-paper
 	$(BIN)/python -m paper figures $(if $(FACES),--folder $(FACES))
+
+# The networks of the committee (docs/judge.md), from nothing: about ten minutes on sixteen cores.
+judge: $(VENV)/installed-test
+	cd benchmarks && JAX_PLATFORMS=cpu PYTHONPATH=. ../$(BIN)/python -m judge --folder ../build/judge
 
 clean:
 	rm -rf $(VENV) $(PEERS) build/python-* build/lowest build/dist-tools dist demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,7 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC, Committee
+from sgpmic.committee.members import MEMBERS
 from sgpmic.committee.voting import Vote
 from sgpmic.learning.preparation.canonical_order import AS_GIVEN
 
@@ -35,11 +36,13 @@ def test_wine(wine: SGPMIC) -> None:
 
 def test_every_member_is_listed(wine: SGPMIC) -> None:
     names = [member["name"] for member in wine.committee_]
-    assert len(set(names)) == 7
+    assert len(set(names)) == len(MEMBERS)
     weights = [member["weight"] for member in wine.committee_]
     assert sum(weights) == pytest.approx(1.0)
     assert weights == sorted(weights, reverse=True)
-    assert all(-0.5 <= member["agreement"] <= 1.0 for member in wine.committee_)
+    for member in wine.committee_:
+        assert -0.5 <= member["agreement"] <= 1.0
+        assert 0.0 <= member["expected"] <= 1.0
 
 
 def test_bound_rises_with_votes(table: Floats, quick_fit: Fit) -> None:

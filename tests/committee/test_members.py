@@ -1,0 +1,149 @@
+"""The members of the committee, each against another implementation or a known answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.spatial.distance import cdist
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.datasets import load_wine, make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import scale
+
+from sgpmic.committee import genie, members
+from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.members import MEMBERS, cluster_all
+from sgpmic.committee.modes import cluster_by_modes, find_modes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GENIE = json.loads((Path(__file__).parents[1] / "data" / "genie.json").read_text())
+
+
+def rows(seed: int) -> Floats:
+    """Return the rows that the stored labels of Genie belong to."""
+    rng = np.random.RandomState(seed)
+    n = rng.randint(60, 121)
+    if seed % 3 == 0:
+        return rng.standard_normal((n, 3)) + 4.0 * rng.randint(4, size=(n, 1))
+    if seed % 3 == 1:
+        angle = 2 * np.pi * rng.uniform(size=n)
+        radius = 1.0 + 2.0 * rng.randint(2, size=n)
+        circle = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return circle + 0.15 * rng.standard_normal((n, 2))
+    return np.exp(rng.standard_normal((n, 2)))
+
+
+@pytest.mark.parametrize("case", GENIE["cases"], ids=lambda case: str(case["seed"]))
+def test_genie_is_that_of_genieclust(case: dict[str, Any]) -> None:
+    Y = rows(case["seed"])
+    tree = genie.spanning_tree(cdist(Y, Y))
+    found = genie.cut(tree, genie.merge_order(tree, case["gini_limit"]), case["n_clusters"])
+    assert adjusted_rand_score([int(label) for label in case["labels"]], found) == 1.0
+
+
+def test_the_spanning_tree_is_scipy_s() -> None:
+    distances = cdist(rows(3), rows(3))
+    tree = genie.spanning_tree(distances)
+    expected = np.sort(minimum_spanning_tree(distances).data)
+    np.testing.assert_allclose(tree.length, expected, rtol=1e-12)
+    np.testing.assert_array_equal(distances[tree.start, tree.end], tree.length)
+
+
+def test_mutual_reachability_by_its_definition() -> None:
+    distances, core = cdist(rows(0), rows(0))[:5, :5], np.array([1.0, 3.0, 0.1, 9.0, 0.5])
+    found = genie.mutual_reachability(distances, core)
+    for i in range(5):
+        for j in range(5):
+            assert found[i, j] == max(distances[i, j], core[i], core[j])
+
+
+def test_neighbors_are_those_of_scikit_learn() -> None:
+    geometry = Geometry(rows(0), 3)
+    distances, neighbors = NearestNeighbors(n_neighbors=10).fit(rows(0)).kneighbors()
+    np.testing.assert_allclose(geometry.neighbor_distances, distances, rtol=1e-10)
+    np.testing.assert_array_equal(geometry.neighbors, neighbors)
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_ward_and_k_means_are_those_of_scikit_learn(k: int) -> None:
+    Y = scale(load_wine().data)
+    geometry = Geometry(Y, k)
+    ward = AgglomerativeClustering(k).fit_predict(Y)
+    assert adjusted_rand_score(ward, MEMBERS["Ward"](geometry, k)) == 1.0
+    centers = np.stack([Y[ward == cluster].mean(axis=0) for cluster in range(k)])
+    expected = KMeans(k, init=centers, n_init=1).fit_predict(Y)
+    assert adjusted_rand_score(expected, MEMBERS["k-means"](geometry, k)) == 1.0
+
+
+def test_all_find_separate_clusters() -> None:
+    rng = np.random.RandomState(0)
+    labels = np.repeat(np.arange(3), 50)
+    Y = 8.0 * np.eye(10)[labels] + rng.standard_normal((150, 10))
+    found = cluster_all(Geometry(Y, 3), 3)
+    assert not found.failures
+    assert set(found.labels) == set(MEMBERS)
+    for name, each in found.labels.items():
+        if name != "subspaces":  # which three clouds are not
+            assert adjusted_rand_score(labels, each) > 0.98, name
+
+
+@pytest.mark.parametrize("name", ["Genie, 0.3", "spectral, 10 neighbors", "modes of the density"])
+@pytest.mark.parametrize("make", [make_moons, make_circles])
+def test_members_that_follow_shapes(name: str, make: Any) -> None:
+    options = {"factor": 0.4} if make is make_circles else {}
+    Y, labels = make(300, noise=0.05, random_state=0, **options)
+    assert adjusted_rand_score(labels, MEMBERS[name](Geometry(Y, 2), 2)) > 0.97
+
+
+def test_subspaces_are_found_where_distances_say_nothing() -> None:
+    rng = np.random.RandomState(0)
+    labels = np.repeat(np.arange(3), 60)
+    bases = rng.standard_normal((3, 3, 30))
+    Y = np.einsum("nd,ndp->np", rng.standard_normal((180, 3)), bases[labels])
+    Y += 0.05 * rng.standard_normal(Y.shape)
+    geometry = Geometry(Y - Y.mean(axis=0), 3)
+    assert adjusted_rand_score(labels, MEMBERS["subspaces"](geometry, 3)) > 0.95
+    assert adjusted_rand_score(labels, MEMBERS["k-means"](geometry, 3)) < 0.3
+
+
+def test_a_member_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(geometry: Geometry, k: int) -> Ints:
+        raise ValueError("no such luck")
+
+    monkeypatch.setitem(members.MEMBERS, "Ward", fails)
+    found = cluster_all(Geometry(rows(0), 2), 2)
+    assert found.failures["Ward"] == "no such luck"
+    assert "at least 8 features" in found.failures["subspaces"]
+    assert "Ward" not in found.labels
+    assert "k-means" in found.labels
+
+
+# ---------------------------------------------------------------------------- modes of the density
+
+
+def test_prominence_of_known_modes() -> None:
+    """Four rows on a line: two modes, a saddle between them."""
+    distances = np.array([[1.0], [2.0], [3.0], [1.5]])
+    neighbors = np.array([[1], [0], [1], [2]])
+    modes = find_modes(distances, neighbors)
+    assert modes.mode[0] == modes.mode[1] != modes.mode[3]
+    lower = modes.mode[3]
+    # The saddle is the row at height −log 9; the lower mode is at −log 2.25.
+    assert modes.prominence[lower] == pytest.approx(np.log(9.0) - np.log(2.25))
+    assert modes.parent[lower] == modes.mode[0]
+    assert np.isinf(modes.prominence[modes.mode[0]])
+
+
+def test_asking_for_more_modes_than_there_are() -> None:
+    Y = rows(0)
+    near = NearestNeighbors(n_neighbors=10).fit(Y).kneighbors()
+    assert len(np.unique(cluster_by_modes(Y, *near, len(Y)))) < len(Y)

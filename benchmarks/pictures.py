@@ -8,7 +8,7 @@
 - *digits*: scikit-learn's 1797 images of 64 pixels.
 
 *sgpmic* is ``SGPMIC(n_clusters)`` in two dimensions; tables of more than 10 000 rows are learned in
-batches, two passes, as in the example. *umap* is ``UMAP()`` with its defaults for pictures. It is
+two rounds, as in the example. *umap* is ``UMAP()`` with its defaults for pictures. It is
 not told the number of groups; sgpmic is. Each runs once, with seed 0, in a fresh process on one
 core, compilation included, imports not. Seconds are processor time.
 
@@ -70,11 +70,11 @@ TABLES = {"waves": waves, "groups": groups, "digits": digits}
 
 
 def draw_sgpmic(rows: Any, n_groups: int) -> Any:
-    from sgpmic import SGPMIC, Computation
+    from sgpmic import SGPMIC
 
     model = SGPMIC(n_groups, scale="one", random_state=0)
     if len(rows) > 10_000:
-        model.set_params(max_iter=2, computation=Computation(batch_size=8192))
+        model.set_params(max_iter=2)
     return model.fit(rows).view_
 
 

@@ -112,7 +112,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     em : EM, default=EM()
         How EM runs: optimizer, numbers of steps, the strength of the prior, callbacks.
     computation : Computation, default=Computation()
-        How it is computed: device, blocks, batches, checkpoints.
+        How it is computed: device, blocks, checkpoints.
     random_state : int, RandomState instance or None, default=None
         Seed of everything random. A committee's votes draw nothing: they do not depend on it.
     verbose : int, default=0

@@ -75,7 +75,7 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
 @pytest.mark.parametrize(
     ("options", "parameters"),
     [
-        (("--batch", 20), {"computation__batch_size": 20}),
+        (("--inducing", 12), {"n_inducing": 12}),
         (("--scale", "none"), {"scale": "none"}),
     ],
     ids=str,
@@ -95,6 +95,14 @@ def test_ways_to_learn_are_those_of_python(
     np.testing.assert_allclose(latent, model.embedding_, rtol=1e-6, atol=1e-9)
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["settings"].items() >= parameters.items()
+
+
+def test_batches_have_no_effect_and_the_command_says_so(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", values())
+    done = here("fit", tmp_path / "t.npy", *QUICK, "--batch", 20, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "--batch has no effect any more" in " ".join(done.output.split())
+    assert "--batch" not in here("fit", "--help").output
 
 
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:

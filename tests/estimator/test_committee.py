@@ -139,16 +139,3 @@ def test_noise_in_the_last_digits_and_another_seed(wine: SGPMIC) -> None:
     for changed, seed in ((Y * (1.0 + 1e-12 * noise), 0), (Y, 1)):
         again = SGPMIC(3, max_iter=3, random_state=seed).fit(changed)
         assert adjusted_rand_score(wine.labels_, again.labels_) > 0.98
-
-
-def test_batches_hear_the_votes(quick_fit: Fit) -> None:
-    rng = np.random.RandomState(0)
-    labels = rng.randint(3, size=250)
-    Y = 4.0 * np.eye(3)[labels] + rng.standard_normal((250, 3))
-    batched, full = (
-        quick_fit(Y, committee=Committee(), computation__batch_size=size) for size in (100, None)
-    )
-    assert adjusted_rand_score(full.labels_, batched.labels_) > 0.95
-    assert batched.memberships_.max(axis=1).mean() == pytest.approx(
-        full.memberships_.max(axis=1).mean(), abs=0.1
-    )

@@ -193,11 +193,6 @@ def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) 
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
 
 
-def test_batches_are_of_complete_tables(holes: Floats) -> None:
-    with pytest.raises(ValueError, match="batch_size works on tables without missing values"):
-        SGPMIC(3).set_params(**(QUICK | {"computation__batch_size": 30})).fit(holes)
-
-
 def test_a_warm_start_from_a_table_with_gaps(
     holes: Floats, quick_fit: Callable[..., SGPMIC], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from tests.estimator.conftest import QUICK
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
 from sgpmic.kernels import RBF
+from sgpmic.learning.settings import Settings
 
 Floats = NDArray[np.float64]
 
@@ -32,12 +33,16 @@ def test_nested_parameters_are_set_in_new_objects() -> None:
         shared.m_steps = 5  # type: ignore[misc]
 
 
-def test_own_fits_has_no_effect_and_says_so() -> None:
-    with pytest.warns(FutureWarning, match="own_fits has no effect") as told:
-        Committee(own_fits=False)
+@pytest.mark.parametrize(
+    ("settings", "group", "name"),
+    [(Committee, "committee", "own_fits"), (Computation, "computation", "batch_size")],
+)
+def test_what_has_no_effect_says_so(settings: type[Settings], group: str, name: str) -> None:
+    with pytest.warns(FutureWarning, match=f"{name} has no effect") as told:
+        settings(**{name: 1000})
     assert told[0].filename == __file__
-    with pytest.warns(FutureWarning, match="own_fits has no effect"):
-        SGPMIC().set_params(committee__own_fits=True)
+    with pytest.warns(FutureWarning, match=f"{name} has no effect"):
+        SGPMIC().set_params(**{f"{group}__{name}": 1000})
 
 
 @pytest.mark.parametrize("name", ["em__m_step", "m_steps", "nothing__here", "em__"])

@@ -129,9 +129,6 @@ def test_two_devices_find_what_one_does(table: Floats, quick_fit: Fit) -> None:
     assert not np.array_equal(one.embedding_std_, np.full_like(one.embedding_std_, 0.3))
 
 
-def test_batches_are_refused(table: Floats) -> None:
-    model = SGPMIC(3, latent="variational").set_params(computation__batch_size=100)
-    with pytest.raises(ValueError, match="all rows at once"):
-        model.fit(table)
+def test_another_latent_is_refused(table: Floats) -> None:
     with pytest.raises(ValueError, match="latent"):
         SGPMIC(3, latent="exact").fit(table)

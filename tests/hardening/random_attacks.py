@@ -177,7 +177,7 @@ def attack_folder(box: Path, rng: Rng) -> tuple[object, ...]:
 OPTIONS = (
     *("-k", "-d", "--out", "--columns", "--drop", "--id", "--label", "--number", "--category"),
     *("--ordered", "--date", "--log", "--scale", "--kernel", "--latent", "--inducing", "--rounds"),
-    *("--starts", "--seed", "--batch", "--device", "--table", "--resume", "--force", "--nothing"),
+    *("--starts", "--seed", "--device", "--table", "--resume", "--force", "--nothing"),
 )
 WORDS = (
     *("0", "1", "3", "-1", "1e9", "999999999999", "nan", "auto", "0.5", "", " "),

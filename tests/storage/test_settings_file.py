@@ -41,14 +41,20 @@ def test_parameters_come_back(tmp_path: Path) -> None:
     assert plain == {name: expected[name] for name in plain}
 
 
-def test_a_committee_of_an_earlier_version(tmp_path: Path) -> None:
-    """Its short fits of the model are left out, without a warning."""
-    values = {"strength": 5.0, "own_fits": True, "max_rows": 3000}
-    parameters = {"committee": {"settings": "Committee", "values": values}}
+def test_settings_of_an_earlier_version(tmp_path: Path) -> None:
+    """Short fits for the committee and batches are left out, without a warning."""
+    values = {
+        "Committee": {"strength": 5.0, "own_fits": True, "max_rows": 3000},
+        "Computation": {"block_size": 64, "batch_size": 4096, "checkpoint_every": 1},
+    }
+    parameters = {n.lower(): {"settings": n, "values": v} for n, v in values.items()}
     write_model(tmp_path / "s", {"kind": "settings", "parameters": parameters}, {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert read_settings(tmp_path / "s") == {"committee": Committee(strength=5.0)}
+        assert read_settings(tmp_path / "s") == {
+            "committee": Committee(strength=5.0),
+            "computation": Computation(block_size=64),
+        }
 
 
 def test_a_random_state_has_no_seed_to_write(tmp_path: Path) -> None:

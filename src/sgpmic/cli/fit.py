@@ -67,6 +67,10 @@ def fit(
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
     job = join_job(processes, device)
+    if batch is not None:
+        console.print(
+            "--batch has no effect any more and will be removed: every round passes over all rows."
+        )
     parameters: dict[str, Any] = {
         "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
@@ -74,7 +78,6 @@ def fit(
         "latent": latent,
         "n_inducing": inducing,
         "start__n_init": starts,
-        "computation__batch_size": batch,
         "random_state": seed,
         **({} if rounds is None else {"max_iter": rounds}),
         **({} if scale is None else {"scale": scale}),
@@ -137,8 +140,6 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     """Return the estimator, or raise for what would make it fail later."""
     import sgpmic
 
-    if parameters["computation__batch_size"] is not None and not job.is_alone:
-        raise ValueError("--batch works in one process: leave out --batch, or --processes.")
     model = sgpmic.SGPMIC.as_published() if as_published else sgpmic.SGPMIC()
     try:
         model.set_params(**parameters).check_settings()

@@ -93,14 +93,7 @@ Committee = Annotated[
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
 Rounds = Annotated[int | None, _number(help="Most rounds of EM; 20, or the paper's 2.")]
-Batch = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="ROWS",
-        help="Learn in random batches of this many rows (a few thousand): for large tables.",
-    ),
-]
+Batch = Annotated[int | None, typer.Option(hidden=True)]
 AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]
 Seed = Annotated[int, _number(min=0, help="Seed of everything random.")]
 Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]

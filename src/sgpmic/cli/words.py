@@ -14,8 +14,6 @@ OPTIONS = {
     "scale": "--scale",
     "max_iter": "--rounds",
     "start__n_init": "--starts",
-    "batch_size": "--batch",
-    "computation__batch_size": "--batch",
     "random_state": "--seed",
     "as_published": "--as-published",
 }

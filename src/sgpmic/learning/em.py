@@ -98,23 +98,24 @@ class IterationInfo(NamedTuple):
 
 def run_em(
     fit: StartFit,
-    iterate: Callable[[State, int], tuple[State, IterationInfo]],
+    rows: Rows,
+    limits: EMLimits,
     settings: FitSettings,
     group: ProcessGroup,
     *,
     start: int,
     n_starts: int,
     log_volume: float,
-    save: Callable[[], None] = lambda: None,
+    save: Callable[[], None],
 ) -> None:
-    """Iterate EM, or epochs over batches, until the bound settles.
+    """Iterate EM until the bound settles.
 
     Parameters
     ----------
     fit : StartFit
         The fit so far, at its beginning or after some iterations; updated in place.
-    iterate : callable
-        Makes one iteration from a state and its number, from 1.
+    rows : Rows
+    limits : EMLimits
     settings : FitSettings
     group : ProcessGroup
     start, n_starts : int
@@ -131,7 +132,7 @@ def run_em(
         number = len(fit.history) + 1
         if number == 1 and start == 0:
             announce("first round (compiling may take a while)")
-        state, info = iterate(fit.state, number)
+        state, info = em_iteration(fit.state, rows, limits, settings.options)
         bound = float(info.bound) + log_volume
         if not (np.isfinite(bound) and bool(info.finite)):
             fit.broke_off = fit.ended = True
@@ -190,7 +191,7 @@ def em_iteration(
     """Make one iteration of EM: E-steps, then an M-step."""
     begun = _update_cells(_in_place(state, rows), rows, options)
     rows = with_cells(rows, begun.cells)
-    settled, count = run_e_steps(begun, rows, limits, options, limits.e_steps)
+    settled, count = run_e_steps(begun, rows, limits, options)
     step = _m_step(settled, rows, limits, options)
     new = _in_place(step.state, rows)
     info = IterationInfo(
@@ -217,13 +218,13 @@ class _Settling(NamedTuple):
 
 
 def run_e_steps(
-    state: State, rows: Rows, limits: EMLimits, options: EMOptions, most: Array
+    state: State, rows: Rows, limits: EMLimits, options: EMOptions
 ) -> tuple[State, Array]:
-    """Make the E-steps of an iteration, ``most`` at most; return the state and their number."""
+    """Make the E-steps of an iteration; return the state and their number."""
     mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
 
     def unsettled(carry: _Settling) -> Array:
-        return (carry.made < most) & (carry.change > limits.e_tol)
+        return (carry.made < limits.e_steps) & (carry.change > limits.e_tol)
 
     def once(carry: _Settling) -> _Settling:
         prior = prior_of(carry.mixture, state.conjugate, rows, options)

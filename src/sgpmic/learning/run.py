@@ -7,11 +7,9 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 
 from sgpmic._runtime import with_numerics
@@ -19,8 +17,7 @@ from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.em import IterationInfo, em_iteration, run_em
-from sgpmic.learning.minibatch import draw_batches, epoch
+from sgpmic.learning.em import run_em
 from sgpmic.learning.preparation.canonical_order import (
     AS_GIVEN,
     ReorderedCheckpoint,
@@ -51,7 +48,7 @@ from sgpmic.learning.start.starts import (
     plan_starts,
     select_fit,
 )
-from sgpmic.learning.state import CheckpointWriter, EMLimits, Snapshot, StartFit, State
+from sgpmic.learning.state import CheckpointWriter, Snapshot, StartFit, State
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
@@ -124,7 +121,8 @@ def run(
             fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
         run_em(
             fits[number],
-            _iteration(settings, limits, rows, group, start.seed),
+            rows,
+            limits,
             settings,
             group,
             start=number,
@@ -204,22 +202,6 @@ def _lay_out(
         return rows
     laid_out = lay_out_memberships(votes, settings, rows, group)
     return replace(rows, votes=laid_out, strength=np.float64(settings.committee.strength))
-
-
-def _iteration(
-    settings: FitSettings, limits: EMLimits, rows: Rows, group: ProcessGroup, seed: int
-) -> Callable[[State, int], tuple[State, IterationInfo]]:
-    """Return what EM repeats: an iteration over all rows, or an epoch over random batches."""
-    options, batch_size = settings.options, settings.computation.batch_size
-    if batch_size is None:
-        return lambda state, number: em_iteration(state, rows, limits, options)
-
-    def iterate(state: State, number: int) -> tuple[State, IterationInfo]:
-        batches = draw_batches(group.n_rows, batch_size, rows.n_padded, seed, number)
-        first = jnp.asarray(number == 1)
-        return epoch(state, rows, jnp.asarray(batches), first, limits, options)
-
-    return iterate
 
 
 def _save(

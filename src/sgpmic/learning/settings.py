@@ -30,7 +30,6 @@ from sgpmic.learning.constraints import (
     WholeNumber,
 )
 from sgpmic.learning.preparation.gaps import refuse_empty_rows
-from sgpmic.learning.preparation.scaling import has_gaps
 from sgpmic.learning.progress import Callback
 from sgpmic.learning.start.embeddings import METHODS as EMBEDDINGS
 from sgpmic.learning.start.embeddings import PIECES
@@ -217,10 +216,8 @@ class Computation(Settings):
     block_size : int or None, default=None
         Rows handled at a time. It changes speed and memory, and results by rounding alone, which
         line searches amplify. By default tables of similar sizes share compiled programs.
-    batch_size : int or None, default=None
-        Rows in a batch, for tables where iterations over all rows are too slow: one is then an
-        epoch over random batches, and the bound may now and then fall from one to the next. Some
-        thousand rows, at least ``n_inducing``. None makes iterations of full EM.
+    batch_size : int or None
+        Without effect, and deprecated: every iteration passes over all rows.
     checkpoint : str, path or None, default=None
         A folder to keep learning in. Where it exists, and belongs to the same data and settings,
         ``fit`` resumes from it, to the result it would have had without the interruption. It
@@ -232,7 +229,9 @@ class Computation(Settings):
 
     device: Annotated[str, OneOf(DEVICES)] = "auto"
     block_size: Annotated[int | None, WholeNumber(1, or_none=True)] = None
-    batch_size: Annotated[int | None, WholeNumber(1, or_none=True)] = None
+    batch_size: Annotated[int | str | None, Deprecated("every iteration passes over all rows")] = (
+        DEPRECATED
+    )
     checkpoint: Annotated[str | os.PathLike[str] | None, PathOrNone()] = None
     checkpoint_every: Annotated[int, WholeNumber(1)] = 1
 
@@ -302,18 +301,6 @@ class FitSettings:
 
     def check_together(self) -> None:
         """Raise for settings that cannot be used with each other."""
-        batch_size = self.computation.batch_size
-        if batch_size is not None and batch_size < self.n_inducing:
-            raise ValueError(
-                f"batch_size={batch_size} is less than n_inducing={self.n_inducing}: a batch of so "
-                "few rows says too little about the mapping; use a few thousand rows, or leave out "
-                "batch_size for all at once."
-            )
-        if batch_size is not None and self.latent == "variational":
-            raise ValueError(
-                "latent='variational' learns from all rows at once: leave out batch_size, or use "
-                "latent='point'."
-            )
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
                 "checkpoint and warm_start both say where learning starts from: use one of them."
@@ -326,21 +313,10 @@ class FitSettings:
 
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
         """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
-        batch_size = self.computation.batch_size
         n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
         refuse_empty_rows(Y, group.first, n_empty)
         if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
                 "most as many clusters as there are rows."
-            )
-        if batch_size is not None and has_gaps(Y, group):
-            raise ValueError(
-                "batch_size works on tables without missing values: leave it out, or fill the gaps "
-                "first."
-            )
-        if batch_size is not None and group.mesh is not None:
-            raise ValueError(
-                "batch_size works on one device in one process: leave it out where rows are spread "
-                "over several."
             )

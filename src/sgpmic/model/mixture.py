@@ -219,53 +219,9 @@ def update_mixture(
 ) -> Mixture:
     """Return the mixture that maximizes the bound plus its prior, given X and S: closed forms."""
     counts = jnp.sum(S, axis=0)
-    means = _means(old, counts, S.T @ X)
+    empty = (counts < EMPTY)[:, None]
+    means = jnp.where(empty, old.means, (S.T @ X) / jnp.where(empty, 1.0, counts[:, None]))
     scatter = within_scatter(X, S, means, counts)
-    return _from_scatter(old, counts, means, scatter, conjugate, kind=kind, floor=floor)
-
-
-class Moments(NamedTuple):
-    """What the closed forms need of the rows; sums, so that rows may be taken out and put in."""
-
-    counts: Array  # (M,): Σ s
-    firsts: Array  # (M, Q): Σ s x
-    seconds: Array  # (M, Q, Q): Σ s x xᵀ
-
-
-def moments(X: Array, S: Array) -> Moments:
-    """Return the moments of rows."""
-    seconds = lax.map(lambda s: (X * s[:, None]).T @ X, S.T)
-    return Moments(jnp.sum(S, axis=0), S.T @ X, seconds)
-
-
-def mixture_of_moments(
-    old: Mixture, sums: Moments, conjugate: Conjugate, *, kind: str, floor: Array | float
-) -> Mixture:
-    """Return what :func:`update_mixture` does, from the moments.
-
-    Less exact where clusters are far from 0 and narrow: for X of about unit size.
-    """
-    means = _means(old, sums.counts, sums.firsts)
-    shares = jnp.maximum(sums.counts, EMPTY)[:, None, None]
-    scatter = sums.seconds / shares - means[:, :, None] * means[:, None, :]
-    return _from_scatter(old, sums.counts, means, scatter, conjugate, kind=kind, floor=floor)
-
-
-def _means(old: Mixture, counts: Array, firsts: Array) -> Array:
-    empty = counts < EMPTY
-    return jnp.where(empty[:, None], old.means, firsts / jnp.where(empty, 1.0, counts)[:, None])
-
-
-def _from_scatter(
-    old: Mixture,
-    counts: Array,
-    means: Array,
-    scatter: Array,
-    conjugate: Conjugate,
-    *,
-    kind: str,
-    floor: Array | float,
-) -> Mixture:
     nu = conjugate.pseudo_counts
     total = counts + nu
     weights = total / jnp.sum(total)

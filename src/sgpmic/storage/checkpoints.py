@@ -204,7 +204,7 @@ _DESCRIBED = ("bound", "converged", "history", "notes", "broke_off", "ended")
 #: Parameters that do not change what is learned.
 _WITHOUT_EFFECT = (
     *("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device"),
-    "own_fits",
+    *("own_fits", "batch_size"),
 )
 
 

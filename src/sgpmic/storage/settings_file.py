@@ -15,14 +15,14 @@ from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 _KIND = "settings"
 
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
-#: belong to one machine; own_fits has no effect any more, and earlier versions stored it.
+#: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
 _SETTINGS: dict[str, type[Settings]] = {
     "Start": Start,
     "Committee": Committee,
     "EM": EM,
     "Computation": Computation,
 }
-_NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits")
+_NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 
 def write_settings(path: str | os.PathLike[str], parameters: Mapping[str, Any]) -> None:

@@ -295,6 +295,18 @@ class TestPlainWords:
         assert "number was given" not in text
         assert "number was given, not found" in self.text(make_content())
 
+    def test_the_committee_and_who_did_not_vote(self):
+        members = [
+            {"name": "Ward", "weight": 1.0, "expected": 0.8, "agreement": 0.9, "cut": 0.1},
+            {"name": "subspaces", "weight": 0.0, "reason": "they need more features"},
+        ]
+        text = self.text(make_content(committee=members))
+        assert "Ward100.0 %0.80.9" in text
+        assert "subspacesdid not vote: they need more features" in text
+        # Runs of earlier versions do not know what was expected.
+        old = self.text(make_content(committee=[{"name": "Ward", "weight": 1.0, "agreement": 0.9}]))
+        assert "Ward100.0 %–0.9" in old
+
     def test_nothing_but_arrays(self):
         """Files of an old run may hold no history, settings or times."""
         text = self.text(make_content())

@@ -1,4 +1,4 @@
-# Everything from a fresh clone: `make demo`, `make test`, `make docs`, `make bench`.
+# Everything from a fresh clone: `make demo`, `make test`, `make test-all`, `make docs`, `make bench`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_che
   tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py tests/jobs/test_job.py tests/hardening/test_jobs.py
 PY ?= 3.11
 
-.PHONY: demo test test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena judge \
+.PHONY: demo test test-all test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena \
   paper-table paper-figures judge clean
 
 $(VENV)/installed: pyproject.toml
@@ -38,9 +38,15 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# In the order that tests/conftest.py gives the modules.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 --max-worker-restart=0
+
+# What to run before every commit, minutes on two cores.
 test: $(VENV)/installed-test lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --max-worker-restart=0
+	$(PYTEST) -m 'not slow'
+
+# All that `make test` leaves out, with programs compiled as users have them.
+test-all: $(VENV)/installed-test
+	JAX_DISABLE_MOST_OPTIMIZATIONS=false $(PYTEST) -m slow
 
 # The core tests on another Python: make test-python PY=3.13 (python3.13 must be on the path).
 test-python:

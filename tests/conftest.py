@@ -34,12 +34,12 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # Most programs run for milliseconds, and to optimise them takes longer. What is installed, and
-    # little else, runs as it does for users (as_shipped, release/test_install.py).
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
     # Loading a program makes XLA print errors about tuning flags that no processor has.
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
+# Most programs run for milliseconds, and optimizing them takes longer. `make test-all` does it all
+# the same, so that its tests see what users have.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
 
 #: Of the memory maps that Linux allows a process, the share after which programs are let go.
 _MAPS = 0.25
@@ -58,21 +58,6 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-#: What takes longest comes first, so that two processes end together; what waits for processes of
-#: its own beside what never waits.
-_FIRST = ("test_documentation", "jobs", "release", "cli", "estimator", "test_gallery")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by the places of their modules in ``_FIRST``; the others stay behind them."""
-
-    def place(item: pytest.Item) -> int:
-        parts = Path(item.nodeid.partition("::")[0]).with_suffix("").parts
-        return next((i for i, name in enumerate(_FIRST) if name in parts), len(_FIRST))
-
-    items.sort(key=place)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled() -> Iterator[None]:
     """Let go of what was compiled, when a module ends and there is much of it.
@@ -87,9 +72,12 @@ def forget_compiled() -> Iterator[None]:
 
 @pytest.fixture
 def as_shipped() -> Iterator[None]:
-    """Optimise programs as for users, where numbers are compared that depend on all rounding."""
+    """Optimize programs as for users, where numbers are compared that depend on all rounding."""
     import jax
 
+    if not jax.config.read("jax_disable_most_optimizations"):
+        yield
+        return
     jax.config.update("jax_disable_most_optimizations", False)
     _clear_programs()
     yield

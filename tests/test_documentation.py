@@ -150,12 +150,14 @@ READ_ALOUD, CELLS = DOCS / "reading-a-report.md", DOCS / "howto" / "single-cells
 PAGES_THAT_RUN = [p for p in PAGES if blocks_of(p) and p not in (READ_ALOUD, CELLS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES_THAT_RUN, ids=name_of)
 @pytest.mark.usefixtures("anywhere")
 def test_a_page_runs(page: Path) -> None:
     run_page(page)
 
 
+@pytest.mark.slow
 def test_kinds_of_blood_cells_are_found_as_well_as_by_leiden(anywhere: Path) -> None:
     """On the page about single cells, with the seven hundred that scanpy brings along."""
     scanpy = pytest.importorskip("scanpy")
@@ -194,6 +196,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_shipped")
 def test_what_is_read_aloud_stands_in_the_report(anywhere: Path) -> None:
     with mock.patch.dict(globals(), DEMOS=[]):

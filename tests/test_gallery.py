@@ -47,6 +47,7 @@ def whole(words: str) -> int:
     return int(found[0].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_flowers(capsys: pytest.CaptureFixture[str]) -> None:
     (axes,) = flowers.main().axes
     scatters = [c for c in axes.collections if isinstance(c, PathCollection)]
@@ -68,6 +69,7 @@ def test_flowers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "150 irises" in axes.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_digits() -> None:
     figure = digits.main(n_rows=300)
     picture, *small = figure.axes
@@ -85,6 +87,7 @@ def test_digits() -> None:
     np.testing.assert_allclose(total.ravel(), load_digits().data[:300].sum(axis=0))
 
 
+@pytest.mark.slow
 def test_faces() -> None:
     rng = np.random.default_rng(0)
     people = np.repeat(np.arange(5), 8)
@@ -101,6 +104,7 @@ def test_faces() -> None:
     assert sorted(text.get_text() for text in axes.texts) == ["1", "7", "8", "8", "8", "8"]
 
 
+@pytest.mark.slow
 def test_cells() -> None:
     pytest.importorskip("scanpy", reason="needs scanpy")
     from examples import cells
@@ -124,6 +128,7 @@ def test_cells() -> None:
     assert {"CD19+ B", "CD14+ Monocyte"} <= set(kinds)
 
 
+@pytest.mark.slow
 def test_customers(capsys: pytest.CaptureFixture[str]) -> None:
     axes = customers.main(n_rows=150).axes[0]
     features = [label.get_text() for label in axes.get_yticklabels()]
@@ -151,6 +156,7 @@ def test_pictures_are_measured_on_the_table_of_the_example() -> None:
     np.testing.assert_array_equal(groups, cloud)
 
 
+@pytest.mark.slow
 def test_million() -> None:
     (axes,) = million.main(n_rows=2000).axes
     clouds = [c for c in axes.collections if isinstance(c, PolyCollection)]

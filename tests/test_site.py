@@ -15,6 +15,8 @@ from urllib.parse import urldefrag, urljoin, urlparse
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 for package in ("mkdocs", "material", "mkdocstrings", "latex2mathml"):

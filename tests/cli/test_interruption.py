@@ -21,6 +21,8 @@ from tests.cli.helpers import (
 
 from sgpmic import SGPMIC
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("-k", 3, "--inducing", 10, "--rounds", 8, "--starts", 2)
 
 

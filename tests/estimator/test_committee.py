@@ -25,7 +25,7 @@ def wine() -> SGPMIC:
 
 
 def test_wine(wine: SGPMIC) -> None:
-    """Better than k-means of the standardized features, which has 0.90."""
+    """Near k-means of the standardized features, which has 0.90."""
     assert adjusted_rand_score(load_wine().target, wine.labels_) > 0.85
     np.testing.assert_allclose(wine.memberships_.sum(axis=1), 1.0)
     np.testing.assert_array_equal(wine.memberships_.argmax(axis=1), wine.labels_)
@@ -35,14 +35,21 @@ def test_wine(wine: SGPMIC) -> None:
 
 
 def test_every_member_is_listed(wine: SGPMIC) -> None:
-    names = [member["name"] for member in wine.committee_]
-    assert len(set(names)) == len(MEMBERS)
+    assert {member["name"] for member in wine.committee_} == set(MEMBERS)
+    assert not any("reason" in member for member in wine.committee_)
     weights = [member["weight"] for member in wine.committee_]
     assert sum(weights) == pytest.approx(1.0)
     assert weights == sorted(weights, reverse=True)
     for member in wine.committee_:
-        assert -0.5 <= member["agreement"] <= 1.0
-        assert 0.0 <= member["expected"] <= 1.0
+        assert all(-0.5 <= member[name] <= 1.0 for name in ("expected", "agreement"))
+
+
+def test_who_cannot_vote_says_why(table: Floats, quick_fit: Fit) -> None:
+    """Subspaces are not looked for in so few features."""
+    *voted, silent = quick_fit(table, committee=Committee()).committee_
+    assert not any("reason" in member for member in voted)
+    assert silent["weight"] == 0.0
+    assert "features" in silent["reason"]
 
 
 def test_bound_rises_with_votes(table: Floats, quick_fit: Fit) -> None:
@@ -74,7 +81,7 @@ def test_equal_votes_of_strength_one_are_no_votes(
     start = np.full((60, 3), 0.2) + 0.4 * np.eye(3)[np.repeat(np.arange(3), 20)]
     plain = quick_fit(table, start__memberships=start)
 
-    even = Vote(np.full((60, 3), 1.0 / 3.0), (), 1.0)
+    even = Vote(np.full((60, 3), 1.0 / 3.0), (), {}, 1.0)
     monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: even)
     # A start that is given is in the order of the table, and so is the fit.
     monkeypatch.setattr("sgpmic.learning.run.canonical_order", lambda *_: AS_GIVEN)

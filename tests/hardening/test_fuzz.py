@@ -12,6 +12,8 @@ import pytest
 from tests.hardening import fuzz
 from tests.hardening.random_attacks import Rng
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,6 +25,8 @@ from sgpmic.learning.em import em_iteration
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.model_file import ModelFileError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -87,14 +89,12 @@ def same(found: Found, expected: Found) -> None:
     np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=1e-4)
 
 
-@pytest.mark.slow
 def test_two_processes(two: Runs, plain: Found) -> None:
     """They assert themselves that what has an entry a row stays beside its row."""
     assert {len(two.undisturbed[name]) for name in BY_ROW} == {301}
     same(two.undisturbed, plain)
 
 
-@pytest.mark.slow
 def test_three_processes(three: Runs, plain: Found) -> None:
     same(three.undisturbed, plain)
 
@@ -189,7 +189,6 @@ def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint
 
 
-@pytest.mark.slow
 def test_as_many_resume_to_the_very_same_result(two: Runs) -> None:
     for name, values in two.resumed.items():
         assert np.array_equal(values, two.undisturbed[name]), name
@@ -197,14 +196,12 @@ def test_as_many_resume_to_the_very_same_result(two: Runs) -> None:
     assert [p.name for p in two.checkpoint.iterdir()] == ["round-000004"]
 
 
-@pytest.mark.slow
 def test_more_resume_to_the_same_labels(two: Runs, three: Runs) -> None:
     assert np.array_equal(three.resumed["labels"], two.undisturbed["labels"])
     np.testing.assert_allclose(three.resumed["bounds"], two.undisturbed["bounds"], rtol=1e-6)
     assert [p.name for p in three.checkpoint.iterdir()] == ["round-000004"]
 
 
-@pytest.mark.slow
 def test_one_resumes_to_the_same_labels(
     table: Path, two: Runs, broken_off: Path, tmp_path: Path
 ) -> None:
@@ -216,7 +213,6 @@ def test_one_resumes_to_the_same_labels(
     assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]
 
 
-@pytest.mark.slow
 def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
     """One that is alive and does nothing is found: by itself, and by those that wait for it."""
     processes = start(table, tmp_path, 2, stuck=True)
@@ -226,7 +222,6 @@ def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
     assert any(code == TRY_AGAIN and "stuck" in errors for errors, code in ends), ends
 
 
-@pytest.mark.slow
 def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     other = make_table(tmp_path / "other.npy", n_rows=300)
@@ -235,7 +230,6 @@ def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> No
         model.fit(jobs.share(np.load(other)))
 
 
-@pytest.mark.slow
 def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
@@ -246,7 +240,6 @@ def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) ->
         )
 
 
-@pytest.mark.slow
 def test_a_committee_votes_for_all_processes(table: Path, two: Runs) -> None:
     """Every process asks it about the same rows, fits of its own included, and gets its share."""
     together = two.voted

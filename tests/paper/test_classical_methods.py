@@ -20,6 +20,8 @@ from paper.methods.base import Clustering, Problem
 from paper.metrics import scores
 from sgpmic.estimator import SGPMIC
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 # Some rows of the paper's table are cut, not rounded, after the second decimal.
@@ -115,7 +117,6 @@ def test_published_cell_of_aml_at_any_penalty(setting: dict[str, float]) -> None
     assert measured["nmi"] == pytest.approx(2.55, abs=CELL)
 
 
-@pytest.mark.slow
 def test_published_cell_of_dec_on_wine() -> None:
     # 57.86 / 19.63, the latter with deviation 0. It is where most starts of k-means lead, and the
     # NMI is that of the labels as they are; mapped to classes it would be 24.71.
@@ -128,7 +129,6 @@ def test_published_cell_of_dec_on_wine() -> None:
     assert sum(hits) > 5
 
 
-@pytest.mark.slow
 def test_dec_loses_the_cancer_data() -> None:
     # 62.74, the share of the larger class: no principal direction has six times as much scatter
     # in all as within clusters, so the projection turns to directions without any.
@@ -212,7 +212,6 @@ def test_aml_as_defined(name: str, penalty: float, monkeypatch: pytest.MonkeyPat
         assert len(rounds) > 2, "the alternation does alternate"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_components"), [("Iris", 2), ("Wine", 2), ("Wine", 4)])
 def test_dec_as_defined(name: str, n_components: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Y = data(name).Y
@@ -246,7 +245,6 @@ def test_dec_needs_two_dimensions_and_aml_has_a_grid() -> None:
     assert [s["penalty"] for s in METHODS["AML"].settings] == pytest.approx(grid)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("as_shipped")
 def test_fgplvm_is_the_sparse_model(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[SGPMIC] = []

@@ -13,6 +13,8 @@ from paper.published import Row, published_rows, published_table
 from paper.render import as_csv, as_html, as_markdown, as_terminal
 from paper.results import Case, Record
 
+pytestmark = pytest.mark.slow
+
 IRIS = [row for row in published_rows() if row.dataset == "Iris"]
 
 

@@ -13,6 +13,8 @@ from sklearn.datasets import load_iris, load_wine
 from paper.datasets import NAMES, DataSet, DatasetUnavailable, five_arcs, load, spiral
 from paper.published import published_rows
 
+pytestmark = pytest.mark.slow
+
 # Rows, features used, classes: the paper's table of data sets.
 SHAPES = {
     "Iris": (150, 4, 3),

@@ -19,6 +19,8 @@ from paper.methods import METHODS, Problem
 from paper.metrics import scores
 from paper.results import Record
 
+pytestmark = pytest.mark.slow
+
 
 def words(svg: bytes) -> str:
     """Return all text of a drawing; a file that is not XML fails here."""
@@ -32,7 +34,6 @@ def test_there_is_every_figure_of_the_paper() -> None:
     ]
 
 
-@pytest.mark.slow
 def test_six_methods_on_wine() -> None:
     # Wine in two dimensions, as in the test of FGPLVM: what is compiled for one serves the other.
     data = {"Wine": load("Wine")}
@@ -45,7 +46,6 @@ def test_six_methods_on_wine() -> None:
     assert files["png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_five_arcs_with_our_defaults() -> None:
     """The paper has 99.32; the figure's own data, and two other draws of the noise."""
     for seed in range(3):

@@ -17,6 +17,8 @@ from sklearn.metrics import (
 
 from paper.metrics import hungarian_accuracy, paper_nmi, purity, scores
 
+pytestmark = pytest.mark.slow
+
 few = st.integers(0, 3)
 partitions = st.lists(st.tuples(few, few), min_size=1, max_size=30).map(
     lambda pairs: tuple(np.array(side) for side in zip(*pairs, strict=True))

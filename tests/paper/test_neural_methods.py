@@ -25,6 +25,8 @@ from paper.methods import METHODS, autoencoder, deepc, sdc, training, vae_fcm
 from paper.methods.base import Problem, k_means
 from sgpmic._runtime import double_precision
 
+pytestmark = pytest.mark.slow
+
 every_method = pytest.mark.parametrize("name", ["AE-FCM", "VAE-FCM", "DEEPC", "SDC"])
 
 # A constant feature, three distinct rows, fewer rows than a batch has, and values in the thousands.
@@ -274,7 +276,6 @@ def test_sdc_gives_the_published_numbers(
     assert scores == pytest.approx(published, abs=0.006)
 
 
-@pytest.mark.slow
 def test_networks_on_wine_come_near_the_published_numbers() -> None:
     # Table 2: 69.04 ± 0.18 and 70.28 ± 0.16. (70.22 is k-means on all 13 features.)
     Y, classes = data("Wine")

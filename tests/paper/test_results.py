@@ -7,6 +7,8 @@ import pytest
 
 from paper.results import Case, Record, ResultsError, ResultsFile
 
+pytestmark = pytest.mark.slow
+
 CASE = Case("Iris", 2, "AML", 3, 50, (("penalty", 0.1),))
 
 

@@ -17,6 +17,8 @@ from paper.methods import METHODS, training, unca
 from paper.methods.base import Problem
 from sgpmic._runtime import double_precision
 
+pytestmark = pytest.mark.slow
+
 METHOD = METHODS["UNCA"]
 
 

@@ -29,16 +29,19 @@ METHODS = (
 )
 
 MEMBERS = [
-    {"name": "Ward", "weight": 0.6, "cut": 0.1, "agreement": 0.9},
-    {"name": "k-means", "weight": 0.4, "cut": 0.2, "agreement": -0.1},
+    {"name": "Ward", "weight": 0.6, "expected": 0.8, "cut": 0.1, "agreement": 0.9},
+    {"name": "k-means", "weight": 0.4, "expected": 0.7, "cut": 0.2, "agreement": -0.1},
+    {"name": "subspaces", "weight": 0.0, "reason": "too few features"},
 ]
 NUMBERS: dict[str, Any] = {
     "chosen": 3,
-    "candidates": [2, 3, 4],
-    "certainty": [0.8, 0.95, 0.7],
-    "probability": [0.2, 0.7, 0.1],
+    "candidates": [1, 2, 3],
+    "probability": [0.1, 0.2, 0.7],
+    "expected": [0.0, 0.5, 0.9],
     "modes": 3,
 }
+#: As files of the first version have it.
+OLD_NUMBERS = {"candidates": [2, 3, 4], "certainty": [0.8, 0.95, 0.7], "modes": 3}
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +135,22 @@ def test_the_committee(chosen: SGPMIC, model: SGPMIC) -> None:
 
 def test_the_number_of_clusters(chosen: SGPMIC, model: SGPMIC) -> None:
     display = chosen.plot_number_of_clusters()
-    np.testing.assert_allclose(display.certainty_.get_xydata(), [[2, 0.8], [3, 0.95], [4, 0.7]])
-    assert [bar.get_height() for bar in display.probability_] == [0.2, 0.7, 0.1]
-    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.95]])
+    np.testing.assert_allclose(display.expected_.get_xydata(), [[1, 0.0], [2, 0.5], [3, 0.9]])
+    assert [bar.get_height() for bar in display.probability_] == [0.1, 0.2, 0.7]
+    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.7]])
     assert "chosen: 3" in legend_of(display.ax_)
     with pytest.raises(ValueError, match="n_clusters='auto'"):
         model.plot_number_of_clusters()
 
 
 def test_a_model_from_before_there_were_probabilities_shows_certainties() -> None:
-    old = {name: value for name, value in NUMBERS.items() if name != "probability"}
-    display = NumberOfClustersDisplay(old | {"score": [0.7, 0.9, 0.6]}).plot()
-    assert display.probability_ is None
-    np.testing.assert_allclose(display.certainty_.get_ydata(), [0.8, 0.95, 0.7])
+    display = NumberOfClustersDisplay(OLD_NUMBERS | {"chosen": 3}).plot()
+    assert [bar.get_height() for bar in display.probability_] == [0.8, 0.95, 0.7]
+    assert display.expected_ is None
 
 
-def test_one_cluster_is_marked_though_it_has_no_probability() -> None:
-    display = NumberOfClustersDisplay(NUMBERS | {"chosen": 1}).plot()
+def test_one_cluster_is_marked_though_it_had_no_probability() -> None:
+    display = NumberOfClustersDisplay(OLD_NUMBERS | {"chosen": 1}).plot()
     assert set(display.chosen_.get_xdata()) == {1}
     assert "chosen: 1, as the rows do not stand out from noise" in legend_of(display.ax_)
     assert display.ax_.get_xlim()[0] < 1.0

@@ -24,6 +24,8 @@ from packaging.utils import canonicalize_name
 
 from sgpmic import __version__
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 #: What a user's first minutes use, and what a wheel loses most easily: data beside the code.
@@ -159,7 +161,6 @@ def link(names: set[str], programs: Path) -> None:
                 (place / top).symlink_to(Path(str(package.locate_file(top))).resolve())
 
 
-@pytest.mark.slow
 def test_a_strangers_first_minutes(built: dict[str, Path], tmp_path: Path) -> None:
     programs = new_environment(tmp_path / "environment")
     link(needed(built["wheel"]), programs)

@@ -27,7 +27,7 @@ from tests.report.test_content import make_content
 from sgpmic.report.words import shorten
 from sgpmic.tables.description import Levels
 
-pytestmark = needs_browser
+pytestmark = [pytest.mark.slow, needs_browser]
 
 
 def test_hover_shows_the_row(visit):

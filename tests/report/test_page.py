@@ -277,19 +277,35 @@ class TestPlainWords:
     def test_a_number_that_was_found_is_not_called_given(self):
         found = {
             "chosen": 3,
-            "candidates": [2, 3, 4],
-            "certainty": [0.7, 0.9, 0.8],
-            "probability": [0.1, 0.7, 0.2],
+            "candidates": [1, 2, 3],
+            "probability": [0.1, 0.2, 0.7],
+            "expected": [0.0, 0.5, 0.9],
             "modes": 3,
         }
         text = self.text(make_content(number_of_clusters=found))
         assert "3 were chosen. The chart shows the probability of every number" in text
         one = self.text(make_content(number_of_clusters=found | {"chosen": 1}))
+        assert "1 was chosen. The chart shows the probability of every number" in one
+        # Runs of earlier versions: certainties, or no probability of one.
+        old = {"candidates": [2, 3, 4], "certainty": [0.7, 0.9, 0.8], "modes": 3}
+        certain = self.text(make_content(number_of_clusters=old | {"chosen": 3}))
+        assert "shows the certainty of every" in certain
+        one = self.text(make_content(number_of_clusters=old | {"chosen": 1}))
         assert "One was chosen, as the rows do not stand out from noise" in one
-        del found["probability"]  # as in runs of an earlier version
-        assert "shows the certainty of every" in self.text(make_content(number_of_clusters=found))
         assert "number was given" not in text
         assert "number was given, not found" in self.text(make_content())
+
+    def test_the_committee_and_who_did_not_vote(self):
+        members = [
+            {"name": "Ward", "weight": 1.0, "expected": 0.8, "agreement": 0.9, "cut": 0.1},
+            {"name": "subspaces", "weight": 0.0, "reason": "they need more features"},
+        ]
+        text = self.text(make_content(committee=members))
+        assert "Ward100.0 %0.80.9" in text
+        assert "subspacesdid not vote: they need more features" in text
+        # Runs of earlier versions do not know what was expected.
+        old = self.text(make_content(committee=[{"name": "Ward", "weight": 1.0, "agreement": 0.9}]))
+        assert "Ward100.0 %–0.9" in old
 
     def test_nothing_but_arrays(self):
         """Files of an old run may hold no history, settings or times."""

@@ -32,7 +32,7 @@ from sgpmic.report.content import Principal
 from sgpmic.report.statistics import cluster_profiles, level_shares
 from sgpmic.tables.description import Levels
 
-pytestmark = needs_browser
+pytestmark = [pytest.mark.slow, needs_browser]
 
 N = 90
 

@@ -100,7 +100,7 @@ def _how_many(found: dict[str, Any]) -> str:
     """Return the probabilities of the two likeliest numbers of clusters, as a sentence."""
     pairs = zip(found["probability"], found["candidates"], strict=True)
     likeliest = sorted(pairs, reverse=True)[:2]
-    words = [f"{number} {100 * p:.0f} %" for p, number in likeliest]
+    words = [f"{100 * p:.0f} % for {number}" for p, number in likeliest]
     return f"Probability of the number of clusters: {', '.join(words)}."
 
 

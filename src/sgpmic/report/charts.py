@@ -132,6 +132,7 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
         "line": " ".join(f"{point['x']},{point['y']}" for point in points),
         "shown": shown,
         "chosen": chosen["chosen"],
+        "listed": chosen["chosen"] in numbers,  # one was not, in earlier versions
         "modes": chosen["modes"],
         "x_ticks": [Tick(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],
         "y_ticks": y_ticks,

@@ -67,7 +67,8 @@ def predict(
             model, record = load_run(folder)
             id_name = _id_name(reader, record, id_column)
             blocks = _blocks(model.encoder_, reader, record["data"]["features"], present, id_name)
-            answers = _answers(model, reader.path, blocks, id_name, notes)
+            names = [cluster["name"] for cluster in record["result"].get("profiles", ())]
+            answers = _answers(model, reader.path, blocks, id_name, names, notes)
             total, flagged = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
@@ -163,9 +164,13 @@ def _answers(
     path: str,
     blocks: Iterable[tuple[Any, Floats, list[str] | None]],
     id_name: str | None,
+    names: list[str],
     notes: set[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is written about every block; what the model warns of is added to ``notes``."""
+    """Yield what is written about every block; what the model warns of is added to ``notes``.
+
+    ``names`` are those of the clusters, none in runs of earlier versions.
+    """
     from sgpmic.exceptions import collected_warnings
 
     n_done = 0
@@ -177,7 +182,7 @@ def _answers(
         notes |= {str(w.message) for w in said if "has no column" not in str(w.message)}
         yield {
             **row_names(ids, id_name, len(values), n_done),
-            **model_columns(found.labels, found.memberships, found.embedding),
+            **model_columns(found.labels, found.memberships, found.embedding, names),
             "log_density": found.log_density,
             "unusual": found.unusual.astype(int),
         }

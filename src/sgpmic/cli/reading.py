@@ -27,6 +27,7 @@ from sgpmic.tables.errors import TableError, list_names, quote
 from sgpmic.tables.reader import (
     Table,
     choose_features,
+    column_words,
     open_table,
     read_columns,
     read_table,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
+
+# A column can name the rows where so many cells are different, and so short on average.
+_DIFFERENT, _LONGEST_NAME = 0.9, 60
 
 
 @dataclass(frozen=True)
@@ -134,32 +138,50 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 def read_for_fit(job: CommandJob, path: Path, asked: Asked) -> EncodedTable:
     """Return this process's rows as they are fitted."""
 
-    def look() -> tuple[TableReader, Choice, TableEncoder | None]:
+    def look() -> tuple[TableReader, Choice, tuple[TableEncoder, str | None] | None]:
         reader = open_table(path)
         choice = choose(reader, asked)
         return reader, choice, _judge(reader, choice, job.is_alone) if job.is_first else None
 
     reader, choice, judged = job.do(look)
     if not job.is_alone:
-        state = job.tell("" if judged is None else json.dumps(judged.to_dict()))
+        state = "" if judged is None else json.dumps([judged[0].to_dict(), judged[1]])
         from sgpmic.tables.encoder import TableEncoder
 
-        judged = TableEncoder.from_dict(json.loads(state))
-    encoder = judged
-    assert encoder is not None
-    return job.do(lambda: _encode(job, reader, choice, encoder))
+        stored, name = json.loads(job.tell(state))
+        judged = TableEncoder.from_dict(stored), name
+    assert judged is not None
+    encoder, name_column = judged
+    return job.do(lambda: _encode(job, reader, choice, encoder, name_column))
 
 
-def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> TableEncoder:
-    """Return an encoder that was fitted to some rows, or to all if they are few."""
+def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> tuple[TableEncoder, str | None]:
+    """Return an encoder that was fitted to some rows, or to all if they are few.
+
+    And the column that names the rows, if there is one.
+    """
     head = next(reader.raw_blocks(choice.features, SAMPLE_ROWS))
     encoder = _fit_encoder(reader.path, head, choice)
+    name = choice.id_column or _find_names(head, encoder)
     if is_alone or len(head) < SAMPLE_ROWS:
-        return encoder
+        return encoder, name
     # Whether a column numbers the rows is seen in rows that follow each other; everything else,
     # in rows from all over the file.
     spread = sample_columns(reader, choice.features, SAMPLE_ROWS)
-    return _fit_encoder(reader.path, spread, _with_ids(choice, encoder))
+    return _fit_encoder(reader.path, spread, _with_ids(choice, encoder)), name
+
+
+def _find_names(table: pa.Table, encoder: TableEncoder) -> str | None:
+    """Return the first id or text that is short and hardly ever the same, words before numbers."""
+    found = []
+    for column in encoder.columns_:
+        if column.kind not in ("id", "text"):
+            continue
+        words = column_words(table.column(column.name))
+        differ = len(set(words)) >= _DIFFERENT * len(words)
+        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
+            found.append((not any(map(str.isalpha, "".join(words))), column.name))
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
@@ -203,10 +225,15 @@ def _remedy(error: ValueError) -> str:
 
 
 def _encode(
-    job: CommandJob, reader: TableReader, choice: Choice, encoder: TableEncoder
+    job: CommandJob,
+    reader: TableReader,
+    choice: Choice,
+    encoder: TableEncoder,
+    name_column: str | None,
 ) -> EncodedTable:
     """Return this process's rows, read as plain numbers where that is all they are."""
     path = reader.path
+    found_names = name_column if choice.id_column is None else None
     selection: dict[str, Any] = {
         "id_column": choice.id_column,
         "label_column": choice.label_column,
@@ -214,21 +241,22 @@ def _encode(
     }
     if _is_plain(encoder):
         try:
-            return _read_plain(job, reader, choice, encoder, selection)
+            return _read_plain(job, reader, choice, encoder, selection | {"id_column": name_column})
         except TableError:
             pass  # cells that only the encoder can read, or nobody: it says which
     raw = read_columns(path, columns=choice.features, **selection)
     if job.is_alone and len(raw.columns) > SAMPLE_ROWS:
         encoder = _fit_encoder(path, raw.columns, choice)
     values, notes = encode_rows(encoder, raw.columns, path)
+    ids = column_words(raw.columns.column(found_names)) if found_names else raw.ids
     return EncodedTable(
         values,
         tuple(used_names(encoder.columns_)),
-        raw.ids,
-        choice.id_column,
+        ids,
+        name_column,
         raw.labels,
         choice.label_column,
-        columns=_listing(reader, choice, encoder.columns_),
+        columns=_listing(reader, choice, encoder.columns_, name_column),
         judged_by=_judged_by(job, encoder),
         encoder=encoder,
         notes=tuple(notes),
@@ -314,7 +342,9 @@ def _read_plain(
         data = read_table(reader.path, columns=used_names(columns), **selection)
         judged_by = _judged_by(job, encoder)
     return EncodedTable(
-        **vars(data), columns=_listing(reader, choice, columns), judged_by=judged_by
+        **vars(data),
+        columns=_listing(reader, choice, columns, selection["id_column"]),
+        judged_by=judged_by,
     )
 
 
@@ -364,11 +394,13 @@ def _measured(encoder: TableEncoder, data: Table) -> list[Column]:
 
 
 def _listing(
-    reader: TableReader, choice: Choice, columns: Sequence[Column]
+    reader: TableReader, choice: Choice, columns: Sequence[Column], name_column: str | None
 ) -> list[dict[str, Any]]:
     """Return every column of the file and what becomes of it, for ``run.json``."""
     known = {column.name: asdict(column) for column in columns}
     n_rows = columns[0].n_rows
+    if name_column in known:
+        known[name_column]["becomes"] += "; names the rows"
     for name, (kind, because) in choice.others.items():
         column = Column(name, kind, "", 0, n_rows, f"left out: {because}", None, ())
         known[name] = asdict(column) | {"n_missing": None}  # nobody has looked

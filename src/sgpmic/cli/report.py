@@ -71,10 +71,10 @@ def info(
         screen.add_row(name, escape(words))
     console.print(screen)
     clusters = ScreenTable(show_edge=False)
-    for name in ("cluster", "rows", "weight"):
+    for name in ("cluster", "rows"):
         clusters.add_column(name, justify="right")
-    for m, weight in enumerate(found.weights_):
-        clusters.add_row(str(m), str(int((found.labels_ == m).sum())), f"{weight:.3f}")
+    for m in range(found.n_clusters_):
+        clusters.add_row(str(m), str(int((found.labels_ == m).sum())))
     console.print(clusters)
 
 

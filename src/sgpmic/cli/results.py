@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import platform
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
+    from sgpmic.report.content import RunContent
+    from sgpmic.report.explanations import Explanation
     from sgpmic.tables.reader import Table
 
 
@@ -37,6 +42,7 @@ class Fit:
     seconds: dict[str, float]  # what took how long
     notes: list[str]  # what the user should know about the result
     comparison: dict[str, Any] | None = None  # how the clusters go together with the label
+    explanations: list[Explanation] = field(default_factory=list)  # known to the first process
 
 
 def write_results(fit: Fit) -> None:
@@ -46,13 +52,17 @@ def write_results(fit: Fit) -> None:
     report that shows a sample of all rows.
     """
     job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
+    n_rows, sizes = job.group.n_rows, job.sizes(model)
+    shown, shown_data = job.sample(model, data)
+    if job.is_first:
+        fit.explanations = _explain(shown, shown_data)
+    names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     columns = {
         **row_names(data.ids, data.id_name, len(data.values), job.group.first),
-        **model_columns(model.labels_, model.memberships_, model.embedding_),
+        **model_columns(model.labels_, model.memberships_, model.embedding_, names),
     }
-    n_rows, sizes = job.group.n_rows, job.sizes(model)
     job.write_labels(folder, columns)
-    model, data = job.sample(model, data)
+    model, data = shown, shown_data
     if len(data.values) < n_rows:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
@@ -74,6 +84,15 @@ def write_results(fit: Fit) -> None:
     model.save(folder.new.model)
     write_report(folder.new.report, model, data, record)
     folder.finish(record)
+
+
+def _explain(model: SGPMIC, data: EncodedTable) -> list[Explanation]:
+    """Return what the clusters are, in the words of the table."""
+    from sgpmic.report.explanations import explain
+
+    described = copy.copy(model)
+    described.encoder_ = data.encoder
+    return explain(_content(described, data, title=""))
 
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
@@ -144,6 +163,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "committee": model.committee_,
             "sizes": sizes,
             "comparison": fit.comparison,
+            "profiles": [found.as_dict() for found in fit.explanations],
         },
         "warnings": fit.notes,
         "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
@@ -158,13 +178,12 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
 
 def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any]) -> None:
     """Write the report to ``path``."""
-    from sgpmic.report import content_from_model, render_report
+    from sgpmic.report import render_report
 
-    content = content_from_model(
+    content = _content(
         model,
-        data.values,
+        data,
         title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
-        feature_names=data.names if model.encoder_ is None else None,
         columns=record["columns"],
         ids=data.ids,
         given_labels=data.labels,
@@ -175,6 +194,14 @@ def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any])
         versions=record["versions"],
     )
     write_bytes(path, render_report(content).encode())
+
+
+def _content(model: SGPMIC, data: Table, **more: Any) -> RunContent:
+    """Return what a report says; ``more`` are fields of its content."""
+    from sgpmic.report import content_from_model
+
+    names = data.names if model.encoder_ is None else None
+    return content_from_model(model, data.values, feature_names=names, **more)
 
 
 def _shown(name: str) -> str:
@@ -188,15 +215,18 @@ def row_names(
     """Return the column that names rows: the user's, or numbers from 1."""
     if ids is None:
         return {"row": np.arange(first + 1, first + n_rows + 1)}
-    ours = {"cluster", "certainty", "log_density", "unusual"}
+    ours = {"cluster", "cluster_name", "certainty", "log_density", "unusual"}
     clash = id_name in ours or str(id_name).startswith(("membership_", "latent_"))
     return {"id" if clash else str(id_name): ids}
 
 
-def model_columns(labels: Ints, memberships: Floats, embedding: Floats) -> dict[str, Any]:
-    """Return what is said of every row, fitted or new."""
+def model_columns(
+    labels: Ints, memberships: Floats, embedding: Floats, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return what is said of every row, fitted or new; ``names`` are those of the clusters."""
     return {
         "cluster": labels,
+        **({"cluster_name": [names[m] for m in labels]} if names else {}),
         "certainty": memberships.max(axis=1),
         **{f"membership_{m}": memberships[:, m] for m in range(memberships.shape[1])},
         **{f"latent_{q + 1}": embedding[:, q] for q in range(embedding.shape[1])},

@@ -14,9 +14,11 @@ from sgpmic.tables.errors import shortened
 if TYPE_CHECKING:
     from sgpmic.cli.reading import EncodedTable
     from sgpmic.cli.results import Fit
+    from sgpmic.report.explanations import Explanation
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20
+_MOST_EXPLAINED = 10
 _LONGEST = 44
 
 _SCALED = {
@@ -71,13 +73,14 @@ def show_summary(fit: Fit) -> None:
     job, model = fit.job, fit.model
     clusters = "1 cluster" if model.n_clusters_ == 1 else f"{model.n_clusters_} clusters"
     screen = ScreenTable(title=f"{job.group.n_rows} rows in {clusters}")
-    for name in ("cluster", "rows", "weight", "mean certainty"):
+    for name in ("cluster", "rows", "mean certainty"):
         screen.add_column(name, justify="right")
     for m, size in enumerate(job.sizes(model)):
         own = model.memberships_[model.labels_ == m, m]
         certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
-        screen.add_row(str(m), str(size), f"{model.weights_[m]:.2f}", certainty)
+        screen.add_row(str(m), str(size), certainty)
     console.print(screen)
+    _show_explanations(fit.explanations)
     support = "" if model.support_ is None else model.support_.sentence()
     if support and not any(known.startswith(support) for known in fit.notes):  # once is enough
         console.print(support)
@@ -94,6 +97,19 @@ def show_summary(fit: Fit) -> None:
         note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
+
+
+def _show_explanations(explanations: list[Explanation]) -> None:
+    """Print what the clusters are, and a rule for each."""
+    if len(explanations) < 2:
+        return
+    for m, found in enumerate(explanations[:_MOST_EXPLAINED]):
+        rule = f" Rule: {found.rule.sentence()}" if found.rule else ""
+        console.print(escape(f"{m}: {found.sentence}{rule}"))
+        if found.alone:
+            note(found.alone)
+    if len(explanations) > _MOST_EXPLAINED:
+        console.print(f"… and {len(explanations) - _MOST_EXPLAINED} more, all in report.html.")
 
 
 def _how_many(found: dict[str, Any]) -> str:

@@ -14,38 +14,83 @@ from sgpmic.report.words import day, number, percent, shorten
 SMALL_EFFECT = 0.2
 
 
+class Subject(NamedTuple):
+    """What a difference is about."""
+
+    name: str  # a column, a level ("colour: red"), or a gap ("colour is missing")
+    column: str
+    kind: str  # "number", "level" or "gap"
+    source: int  # the place of the column: numbers come first, then categories
+    level: int = 0  # the place of the level, if it is one
+
+
 class Difference(NamedTuple):
     """One thing in which a cluster differs from all other rows."""
 
-    name: str  # a column, a level ("colour: red"), or a gap ("colour is missing")
-    effect: float  # Cohen's d of a number, Cohen's h of a share
-    inside: str  # the mean, or the share, in the cluster
-    outside: str  # and elsewhere
-    column: str  # that it is about
+    subject: Subject
+    effect: float  # as much of Cohen's d of a number, or h of a share, as is certain
+    means: tuple[float, float]  # the mean, or the share, in the cluster and elsewhere
+    inside: str  # in words
+    outside: str
+    known: int  # rows of the cluster that have a value
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.subject.name
 
 
 def find_differences(content: RunContent, profiles: Profiles) -> list[list[Difference]]:
-    """Return what sets every cluster apart, the largest effects first."""
-    M = content.n_clusters
+    """Return what sets every cluster apart, the largest effects first.
+
+    An effect is the end of its confidence interval that is nearer to 0, times the share of the
+    cluster's rows in which the value is known: rows without one count as no different.
+    """
+    M, p = content.n_clusters, len(content.feature_names)
     found: list[list[Difference]] = [[] for _ in range(M)]
+    sizes = np.maximum(np.bincount(content.labels, minlength=M), 1)[:, None]
+    effects = profiles.certain * profiles.known / sizes
     for j, name in enumerate(content.feature_names):
+        subject = Subject(name, name, "number", j)
         for m in range(M):
-            means = profiles.means[m, j], profiles.outside[m, j]
-            inside, outside = (_value(content, name, float(mean)) for mean in means)
-            effect = float(profiles.effects[m, j])
-            found[m].append(Difference(name, effect, inside, outside, name))
-    for column in content.categories:
+            means = float(profiles.means[m, j]), float(profiles.outside[m, j])
+            inside, outside = (_value(content, name, mean) for mean in means)
+            effect, known = float(effects[m, j]), int(profiles.known[m, j])
+            found[m].append(Difference(subject, effect, means, inside, outside, known))
+    for source, column in enumerate(content.categories, start=p):
         shares = level_shares(column.codes, len(column.levels), content.labels, M)
-        names = [f"{column.name}: {level}" for level in column.levels]
-        _add_shares(found, names, [column.name] * len(names), shares, only_more=len(names) == 2)
+        shares = shares._replace(certain=shares.certain * shares.known / sizes)
+        for k, level in enumerate(column.levels):
+            subject = Subject(f"{column.name}: {level}", column.name, "level", source, k)
+            # Of two levels only the one that is over-represented: the other says the same.
+            _add_share(found, subject, shares, k, only_more=len(column.levels) == 2)
     missing = [np.isnan(content.values), *(c.codes[:, None] < 0 for c in content.categories)]
     names = [*content.feature_names, *(column.name for column in content.categories)]
     shares = missing_shares(np.concatenate(missing, axis=1), content.labels, M)
-    _add_shares(found, [f"{name} is missing" for name in names], names, shares)
+    for source, name in enumerate(names):
+        _add_share(found, Subject(f"{name} is missing", name, "gap", source), shares, source)
     for differences in found:
         differences[:] = [one for one in differences if abs(one.effect) >= SMALL_EFFECT]
         differences.sort(key=lambda one: -abs(one.effect))
     return found
+
+
+def _add_share(
+    found: list[list[Difference]],
+    subject: Subject,
+    shares: Shares,
+    k: int,
+    only_more: bool = False,
+) -> None:
+    """Add one of the shares, the one in place ``k``."""
+    for m, differences in enumerate(found):
+        effect = float(shares.certain[m, k])
+        if effect < 0 and only_more:
+            continue
+        means = float(shares.inside[m, k]), float(shares.outside[m, k])
+        inside, outside = map(percent, means)
+        known = int(shares.known[m, k])
+        differences.append(Difference(subject, effect, means, inside, outside, known))
 
 
 def _value(content: RunContent, name: str, value: float) -> str:
@@ -55,26 +100,9 @@ def _value(content: RunContent, name: str, value: float) -> str:
     return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
 
 
-def _add_shares(
-    found: list[list[Difference]],
-    names: list[str],
-    columns: list[str],
-    shares: Shares,
-    only_more: bool = False,
-) -> None:
-    """Add shares; of two levels only the one that is over-represented: the other says the same."""
-    for m, differences in enumerate(found):
-        for k, name in enumerate(names):
-            effect = float(shares.effects[m, k])
-            if effect < 0 and only_more:
-                continue
-            inside, outside = (percent(float(s[m, k])) for s in (shares.inside, shares.outside))
-            differences.append(Difference(name, effect, inside, outside, columns[k]))
-
-
 def shortened(difference: Difference, longest: int) -> str:
     """Return a difference's name, the level kept readable where the column's name is long."""
-    name, column = difference.name, difference.column
+    name, column = difference.subject[:2]
     if len(name) <= longest or not name.startswith(column):
         return shorten(name, longest)
     rest = shorten(name[len(column) :], max(longest // 2, 1))

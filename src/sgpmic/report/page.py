@@ -26,7 +26,8 @@ from sgpmic.colours import distinct_colours
 from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import RunContent
-from sgpmic.report.differences import Difference, find_differences, shortened
+from sgpmic.report.differences import Difference, shortened
+from sgpmic.report.explanations import Explanation, explain
 from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
@@ -121,7 +122,7 @@ def render_report(
             picture_words=_picture_words(content, sizes),
             notes=_picture_notes(content, shown),
             most_columns=_MOST_COLUMNS,
-            cards=_cards(content, sizes, find_differences(content, profiles), typical),
+            cards=_cards(content, sizes, explain(content, profiles), typical),
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
             certain_words=together(_certain_words(content)),
@@ -273,28 +274,31 @@ def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
 def _cards(
     content: RunContent,
     sizes: Sizes,
-    differences: list[list[Difference]],
+    explanations: list[Explanation],
     typical: list[Ints],
 ) -> list[dict[str, Any]]:
     """Return the cluster cards."""
     # One scale for the bars of all cards, so that they can be compared.
-    largest = max((abs(one.effect) for mine in differences for one in mine), default=0.0)
+    largest = max((abs(d.effect) for one in explanations for d in one.differences), default=0.0)
     return [
         {
             "cluster": m,
             "count": int(sizes.counts[m]),
             "share": float(sizes.shares[m]),
-            "weight": float(content.weights[m]),
             "certainty": float(sizes.certainty[m]),
-            "features": [_card_line(one, largest) for one in differences[m][:N_FEATURES]],
+            "explanation": explanation,
+            "features": [
+                _card_line(difference, int(sizes.counts[m]), largest)
+                for difference in explanation.differences[:N_FEATURES]
+            ],
             "typical": [(int(row), _row_name(content, int(row), 40)) for row in typical[m]],
         }
-        for m in range(content.n_clusters)
+        for m, explanation in enumerate(explanations)
     ]
 
 
-def _card_line(difference: Difference, largest: float) -> dict[str, Any]:
-    effect = difference.effect
+def _card_line(difference: Difference, size: int, largest: float) -> dict[str, Any]:
+    effect, known = difference.effect, difference.known
     limit = abs(effect) >= LARGEST_EFFECT
     return {
         "name": shortened(difference, 60),
@@ -303,6 +307,7 @@ def _card_line(difference: Difference, largest: float) -> dict[str, Any]:
         "bar": effect_bar(effect, largest),
         "inside": together(difference.inside),
         "outside": together(difference.outside),
+        "known": "" if known == size else f"known in {known:,} of {size:,} rows",
     }
 
 

@@ -45,6 +45,8 @@ class Profiles(NamedTuple):
     means: Floats  # NaN for clusters without values
     outside: Floats  # mean of all other rows; NaN where there are none
     effects: Floats  # Cohen's d, always finite
+    certain: Floats  # the end of its confidence interval that is nearer to 0
+    known: Floats  # rows of the cluster that have a value
 
 
 def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
@@ -61,7 +63,7 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
         _profile_columns(values[:, first : first + width], labels, n_clusters)
         for first in range(0, p, width)
     ]
-    return Profiles(*np.concatenate([np.zeros((3, n_clusters, 0)), *parts], axis=2))
+    return Profiles(*np.concatenate([np.zeros((5, n_clusters, 0)), *parts], axis=2))
 
 
 def strongest_first(effects: Floats) -> Ints:
@@ -70,7 +72,7 @@ def strongest_first(effects: Floats) -> Ints:
 
 
 def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
-    """Return means inside, means outside and effect sizes for a few columns."""
+    """Return the fields of `Profiles` for a few columns."""
     # d does not depend on units. Columns are mapped to [0, 1], by halves so that no range
     # overflows, which makes constant columns exactly 0 and rounding errors comparable.
     seen = np.isfinite(values)
@@ -100,7 +102,18 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
         return np.where(counts > 0, 2.0 * (low + span * (means + centre)), np.nan)
 
     effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
-    return np.stack([in_units(mean_in, counts), in_units(mean_out, rest), effects])
+    certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))
+    return np.stack([in_units(mean_in, counts), in_units(mean_out, rest), effects, certain, counts])
+
+
+def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float = 0.0) -> Floats:
+    r"""Return the ends of 95 % confidence intervals that are nearer to 0, or 0 if it is inside.
+
+    The variance is :math:`1 / n_{in} + 1 / n_{out}`, and ``more``; for Cohen's d,
+    :math:`d^2 / 2 (n_{in} + n_{out})`.
+    """
+    variance = 1.0 / np.maximum(n_in, 1) + 1.0 / np.maximum(n_out, 1) + more
+    return np.sign(effects) * np.maximum(abs(effects) - 1.96 * np.sqrt(variance), 0.0)
 
 
 class Shares(NamedTuple):
@@ -109,6 +122,8 @@ class Shares(NamedTuple):
     inside: Floats  # NaN where no row is observed
     outside: Floats
     effects: Floats  # Cohen's h, always finite
+    certain: Floats  # the end of its confidence interval that is nearer to 0
+    known: Floats  # rows of the cluster that are observed
 
 
 def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Shares:
@@ -140,9 +155,17 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Shares:
         inside = counts / sizes
         outside = (counts.sum(axis=0) - counts) / rest
     known = (sizes > 0) & (rest > 0)
-    # Rounding may leave a share just beyond 1.
-    roots = [np.sqrt(np.clip(np.where(known, share, 0.0), 0.0, 1.0)) for share in (inside, outside)]
-    return Shares(inside, outside, 2.0 * (np.arcsin(roots[0]) - np.arcsin(roots[1])))
+
+    def cohens_h(p: Floats, q: Floats) -> Floats:
+        # Rounding may leave a share just beyond 1.
+        p, q = (np.clip(np.where(known, share, 0.0), 0.0, 1.0) for share in (p, q))
+        return 2.0 * (np.arcsin(np.sqrt(p)) - np.arcsin(np.sqrt(q)))
+
+    # Jeffreys' prior: of two cells that are alike, not all others need be.
+    others = counts.sum(axis=0) - counts
+    shrunken = cohens_h((counts + 0.5) / (sizes + 1.0), (others + 0.5) / (rest + 1.0))
+    certain = _certain(shrunken, sizes, rest)
+    return Shares(inside, outside, cohens_h(inside, outside), certain, sizes)
 
 
 class NumberByCluster(NamedTuple):

@@ -1,0 +1,281 @@
+"""Every statement on every card is recomputed from the table, by plain counting."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.datasets import load_iris, load_wine
+from tests.report.test_content import make_content
+
+from sgpmic import SGPMIC
+from sgpmic.report import profiles, render_report
+from sgpmic.report.content import RunContent
+from sgpmic.report.explanations import explain
+from sgpmic.tables.description import Levels
+
+Row = dict[str, object]
+
+
+def content_of(values: np.ndarray, names: list[str], labels: np.ndarray, **more) -> RunContent:
+    M = int(labels.max()) + 1
+    memberships = np.full((len(labels), M), 0.01)
+    memberships[np.arange(len(labels)), labels] = 1.0 - 0.01 * (M - 1)
+    return make_content(
+        n=len(labels),
+        p=len(names),
+        M=M,
+        feature_names=tuple(names),
+        values=values,
+        memberships=memberships,
+        **more,
+    )
+
+
+def measured(data, gaps: float) -> RunContent:
+    values = data.data.copy()
+    values[np.random.default_rng(0).random(values.shape) < gaps] = np.nan
+    names = [re.sub(r"\W+", "_", name) for name in data.feature_names]
+    return content_of(values, names, data.target)
+
+
+def mixed() -> RunContent:
+    """Return a table of all kinds, with a column that is hardly known in one cluster."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 4, 400)
+    labels[labels == 3] = rng.integers(2, 4, int((labels == 3).sum()))
+    length = rng.normal(labels * 1000.0, 700.0)
+    born = np.round(rng.normal(12_000 + 300 * (labels == 1), 100))
+    rated = np.where(rng.random(400) < np.where(labels == 0, 0.05, 0.9), labels + 0.5, np.nan)
+    colour = np.where(labels == 2, 0, 1 + rng.integers(0, 2, 400))
+    colour[rng.random(400) < 0.1] = -1
+    smokes = (rng.random(400) < 0.2 + 0.6 * (labels == 3)).astype(np.int64)
+    island = np.where(labels == 1, 0, 1)
+    island[np.flatnonzero(labels == 1)[:2]] = 1
+    return content_of(
+        np.column_stack([length, born, rated]),
+        ["length", "born", "rated"],
+        labels,
+        dates=("born",),
+        categories=(
+            Levels("colour", ("red", "green", "blue"), colour),
+            Levels("smokes", ("no", "yes"), smokes),
+            Levels("island", ("Dream", "Biscoe"), island),
+        ),
+    )
+
+
+TABLES = {
+    "iris": lambda: measured(load_iris(), 0.0),
+    "iris with gaps": lambda: measured(load_iris(), 0.3),
+    "wine": lambda: measured(load_wine(), 0.1),
+    "mixed": mixed,
+}
+
+
+def rows_of(content: RunContent) -> list[Row]:
+    """Return the table as a list of plain rows, None where a cell is missing."""
+    rows: list[Row] = [{} for _ in range(content.n_rows)]
+    for j, name in enumerate(content.feature_names):
+        for row, value in zip(rows, content.values[:, j].tolist(), strict=True):
+            row[name] = None if np.isnan(value) else value
+            if name in content.dates and row[name] is not None:
+                row[name] = str(np.datetime64(int(value), "D"))
+    for column in content.categories:
+        for row, code in zip(rows, column.codes.tolist(), strict=True):
+            row[column.name] = None if code < 0 else column.levels[code]
+    return rows
+
+
+def number_of(words: str) -> float:
+    return float(words.replace(",", "").replace("−", "-"))
+
+
+def holds(condition: str, row: Row) -> bool | None:
+    """Return whether a condition as the report writes it holds; None where it is not known."""
+    if found := re.fullmatch(r"(\w+) is (missing|known)", condition):
+        return (row[found[1]] is None) == (found[2] == "missing")
+    found = re.fullmatch(r"(\w+) (under|at least|before|from|is not|is) (\S+)( on)?", condition)
+    assert found, condition
+    value, relation, words = row[found[1]], found[2], found[3]
+    if value is None:
+        return None
+    if relation in ("is", "is not"):
+        return (value == words) == (relation == "is")
+    if relation in ("before", "from"):  # dates in ISO format sort as text
+        return (str(value) < words) == (relation == "before")
+    return (value < number_of(words)) == (relation == "under")  # type: ignore[operator]
+
+
+def cards_of(page: str) -> list[str]:
+    found = re.findall(r'<article class="card.*?</article>', page, re.DOTALL)
+    return [re.sub(r"\s+", " ", card.replace("\u00a0", " ")) for card in found]
+
+
+def plain(markup: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def mean_words(value: float, is_date: bool) -> str:
+    if is_date:
+        return str(np.datetime64(round(value), "D"))
+    text = f"{round(value):,}" if abs(value) >= 1000 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def percent_words(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def check_line(content: RunContent, rows: list[Row], mine: list[bool], line: str) -> None:
+    found = re.fullmatch(r"(.+?) (\S+(?: %)?) against (\S+(?: %)?)( known in .*)?", line)
+    assert found, line
+    name, inside, outside = found.group(1, 2, 3)
+    column, _, level = name.removesuffix(" is missing").partition(": ")
+    sides = []
+    for side in (True, False):
+        cells = [row[column] for row, here in zip(rows, mine, strict=True) if here == side]
+        seen = [cell for cell in cells if cell is not None]
+        if name.endswith(" is missing"):
+            sides.append(percent_words(1 - len(seen) / len(cells)))
+        elif level:
+            sides.append(percent_words(seen.count(level) / len(seen)))
+        else:
+            numbers = content.values[np.array(mine) == side, content.feature_names.index(column)]
+            sides.append(mean_words(np.nanmean(numbers), column in content.dates))
+        if side:
+            known = len(cells) if name.endswith(" is missing") else len(seen)
+            expected = "" if known == len(cells) else f"known in {known} of {len(cells)} rows"
+            assert (expected in line) if expected else ("known in" not in line)
+    assert [inside, outside] == sides, line
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_statement_on_every_card_holds(table: str) -> None:
+    content = TABLES[table]()
+    rows = rows_of(content)
+    cards = cards_of(render_report(content))
+    assert len(cards) == content.n_clusters
+    counted = 0
+    for m, card in enumerate(cards):
+        mine = (content.labels == m).tolist()
+        words = plain(card)
+        fact = r"((?:\w+ (?:under|at least|before|from|is)) [^()]*?) in ([\d,]+) of ([\d,]+) rows"
+        for found in re.finditer(fact + r"[^(]*\(elsewhere ([\d,]+) of ([\d,]+)\)", words):
+            condition = found[1].removeprefix("and ")
+            expected = []
+            for side in (True, False):
+                said = [
+                    holds(condition, row)
+                    for row, here in zip(rows, mine, strict=True)
+                    if here == side
+                ]
+                expected += [said.count(True), len(said) - said.count(None)]
+            assert [int(number_of(found[k])) for k in (2, 3, 4, 5)] == expected, found[0]
+            counted += 1
+        rule = re.search(
+            r"Rule (.*?): precision ([\d.]+ %) \(([\d,]+) of ([\d,]+) rows\), "
+            r"coverage ([\d.]+ %) \(([\d,]+) of ([\d,]+)\)\.",
+            words,
+        )
+        assert rule, words
+        conditions = re.split(r", | and ", rule[1])
+        assert 1 <= len(conditions) <= 3
+        matched = [all(holds(one, row) for one in conditions) for row in rows]
+        correct = sum(hit and here for hit, here in zip(matched, mine, strict=True))
+        assert rule[2] == percent_words(correct / sum(matched))
+        assert rule[5] == percent_words(correct / sum(mine))
+        numbers = [int(number_of(rule[k])) for k in (3, 4, 6, 7)]
+        assert numbers == [correct, sum(matched), correct, sum(mine)]
+        assert correct / sum(matched) > 0.6, "no better than a guess"
+        for line in re.findall(r'<th scope="row">(<bdi>.*?)</th>', card):
+            check_line(content, rows, mine, plain(line))
+            counted += 1
+    assert counted >= 2 * content.n_clusters
+
+
+def test_names_are_unique_and_short() -> None:
+    for make in TABLES.values():
+        names = [found.name for found in explain(make())]
+        assert len(set(names)) == len(names)
+        assert all(0 < len(name) <= 130 for name in names)
+    one = content_of(np.zeros((5, 1)), ["x"], np.zeros(5, dtype=int))
+    (only,) = explain(one)
+    assert only.name == "all rows"
+    assert only.rule is None
+
+
+def test_clusters_that_nothing_tells_apart_have_different_names() -> None:
+    labels = np.arange(40) % 2
+    names = [found.name for found in explain(content_of(np.zeros((40, 1)), ["x"], labels))]
+    assert names == ["like the others (0)", "like the others (1)"]
+
+
+def test_a_few_known_cells_do_not_lead_a_card() -> None:
+    """Two of 746 cells are known, and alike: nothing is known of the other 744 rows."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [746, 300])
+    rating = np.where(rng.random(1046) < 0.3, 1, 0)
+    rating[:744] = -1
+    rating[744:746] = 1
+    length = rng.normal(labels, 1.0)
+    content = content_of(
+        length[:, None], ["length"], labels, categories=(Levels("mpaa", ("PG", "R"), rating),)
+    )
+    first = explain(content)[0]
+    names = [one.name for one in first.differences]
+    assert names[0] == "mpaa is missing"
+    assert "mpaa: R" not in names
+    assert "length" in names
+
+
+def test_effects_are_the_near_ends_of_confidence_intervals() -> None:
+    values = np.random.default_rng(3).normal(np.repeat([0.0, 2.0], [30, 70]))
+    content = content_of(values[:, None], ["x"], np.repeat([0, 1], [30, 70]))
+    a, b = values[:30], values[30:]
+    pooled = np.sqrt((29 * a.var(ddof=1) + 69 * b.var(ddof=1)) / 98)
+    d = (b.mean() - a.mean()) / pooled
+    error = norm.ppf(0.975) * np.sqrt(1 / 30 + 1 / 70 + d * d / 200)
+    found = [mine.differences[0].effect for mine in explain(content)]
+    np.testing.assert_allclose(found, [error - d, d - error], rtol=1e-4)
+
+
+def test_a_category_that_makes_up_a_cluster_is_said_so() -> None:
+    content = mixed()
+    found = [mine.alone for mine in explain(content)]
+    size = int((content.labels == 1).sum())
+    assert found[1] == (
+        f"One category makes up this cluster: {size - 2} of its {size} rows have island: Dream, "
+        "and 0 rows elsewhere."
+    )
+    assert not any(words for m, words in enumerate(found) if m != 1)
+    assert "One category makes up this cluster" in cards_of(render_report(content))[1]
+
+
+def test_numbers_too_large_for_single_precision_have_rules() -> None:
+    labels = np.arange(60) % 2
+    values = 1e9 + labels + 0.1 * np.random.default_rng(0).random(60)
+    rule = explain(content_of(values[:, None], ["x"], labels))[1].rule
+    assert rule is not None
+    assert (rule.precision, rule.coverage) == (1.0, 1.0)
+
+
+def test_python_says_what_the_report_says() -> None:
+    iris = load_iris()
+    model = SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=0).fit(iris.data)
+    found = profiles(model, iris.data)
+    assert len({one["name"] for one in found}) == 3
+    for m, one in enumerate(found):
+        matched = np.ones(150, dtype=bool)
+        for condition in one["rule"]["conditions"]:
+            j, relation, cut = re.fullmatch(
+                r"feature (\d) (under|at least) (\S+)", condition
+            ).groups()
+            low = iris.data[:, int(j)] < float(cut)
+            matched &= low if relation == "under" else ~low
+        mine = model.predict(iris.data) == m
+        np.testing.assert_allclose(one["rule"]["precision"], mine[matched].mean())
+        np.testing.assert_allclose(one["rule"]["coverage"], matched[mine].mean())

@@ -1,10 +1,12 @@
-r"""Latent points of new rows, each found by itself.
+r"""Latent points of new rows, all rows of a block at once.
 
-A new row y gets the x that maximises log p(y, x) (:mod:`sgpmic.model.prediction`), from a start
-that depends on y alone: the best of the latent points of its nearest training rows. Rows go
-through in blocks of one fixed size, filled up where necessary, every row makes the same number of
-steps and takes its own course: the answer for a row does not depend on which others are asked
-about.
+A new row y gets the x that maximizes log p(y, x) (:mod:`sgpmic.model.prediction`). It starts from
+the best of the latent points of its nearest training rows and takes Newton steps in a trust region
+of its own; rows that have settled leave, the others are put together into blocks again.
+
+Blocks have one size for a model and a kind of device, filled up where necessary, and rows are
+looked at after the same numbers of steps: the answer for a row does not depend on which others are
+asked about.
 
 The density of y with x integrated out is approximated after Laplace,
 
@@ -22,210 +24,372 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 from sgpmic._programs import compiled
+from sgpmic._runtime import default_device
 from sgpmic._types import Floats
-from sgpmic.learning.optimisers import scg
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
-from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
-from sgpmic.model.rows import pad_rows
+from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
+from sgpmic.model.rows import pad_rows, round_up
 
-#: Rows that are projected together.
-BLOCK = 128
-#: Steps of the optimiser for every row.
-STEPS = 40
+#: How many neighbors' latent points are considered as starts, and how many votes are averaged.
+NEIGHBORS = 5
+#: The reference is searched in groups of rows that are this many apart; with padding it has a
+#: multiple of so many rows.
+SEARCH_WIDTH = 1024
+#: Newton steps until settled rows leave, and how often that happens at most.
+STEPS, MOST_PASSES = 6, 10
+#: A row has settled when a Newton step promises less than this much log density, absolutely and
+#: relative to what there is.
+_SETTLED, _SETTLED_RELATIVE = 1e-8, 1e-13
+#: The first trust region's radius; latent points have variance 1.
+_RADIUS = 0.5
+#: Squares of what is compared in single precision must not overflow.
+_FARTHEST = 1e15
+#: By kind of device: cells in a block of rows, and the least and the most rows.
+_BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
+#: Blocks that are computed before the first of them is waited for.
+_IN_FLIGHT = 16
 
 
-class Projection(NamedTuple):
-    """Latent points of rows and what the model thinks of them."""
+class Model(NamedTuple):
+    """What answers are made of, padded."""
 
-    X: Floats  # (B, Q)
-    memberships: Floats  # (B, M)
+    posterior: Posterior
+    strength: Array  # of votes
+    A_inverse: Array  # to leave rows out
 
 
 class Cells(NamedTuple):
-    """Rows (B, P), or one (P,), centred and scaled as a posterior's, and which cells they have."""
+    """Rows (B, P), centered and scaled as a posterior's, and which cells they have."""
 
     values: Array  # 0 for missing cells
     observed: Array | None = None  # 1 for the cells that rows have; None where they have all
 
 
-def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
-    row: Cells = jax.tree.map(lambda leaf: leaf[None], y)
-    return jax.nn.logsumexp(log_joints(posterior, prior, x[None], *row)[0])
+class Sample(NamedTuple):
+    """Training rows that new ones are compared with, padded: scaled, without gaps."""
+
+    rows: Array  # (R, P)
+    points: Array  # (R, Q) their latent points
+    votes: Array  # (R, M) what is said of their clusters
+    count: Array  # how many there are without padding
 
 
-def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> Array:
-    """Return the latent point of one row, from the best of its starts (k, Q)."""
-    k = starts.shape[0]
-    repeated: Cells = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, leaf.shape[0])), y)
-    values = jax.nn.logsumexp(log_joints(posterior, prior, starts, *repeated), axis=1)
-    best = starts[jnp.argmax(values)]
-    loss = partial(_negative_log_joint, posterior, prior, y)
-    result = scg.minimise(jax.value_and_grad(loss), best, max_steps=STEPS)
-    return result.point
+class Search(NamedTuple):
+    """What rows (B, P) look for in a sample: their neighbors, without themselves."""
+
+    whole: Array  # (B, P) the rows, with expectations of missing cells
+    own: Array  # (B,) their numbers in the sample, or -1
+
+
+class Fitted(NamedTuple):
+    """How rows were fitted, to leave them out."""
+
+    X: Array  # (B, Q)
+    S: Array  # (B, G) their weights in every mapping
+    Y: Cells
+
+
+class Course(NamedTuple):
+    """Where rows are on their way, and what the model says there."""
+
+    X: Array  # (B, Q)
+    radius: Array  # (B,) of the trust region
+    settled: Array  # (B,)
+    log_joint: Array  # (B,): log p(y, x)
+    curvature: Array  # (B, Q, Q): −∇² log p(y, x)
+    memberships: Array  # (B, M)
+
+
+def padded_count(n_rows: int) -> int:
+    """Return the number of rows of a sample with padding."""
+    return SEARCH_WIDTH * round_up(-(-n_rows // SEARCH_WIDTH), 8)
+
+
+def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
+    """Return the numbers of the nearest rows (B, k) and their squared distances.
+
+    Single precision finds groups of rows that have the nearest among them, double precision
+    decides.
+    """
+    R, P = sample.rows.shape
+    k = NEIGHBORS + 1  # one of them may be the row itself
+    rows = jnp.clip(sample.rows, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    whole = jnp.clip(search.whole, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    norms = jnp.where(jnp.arange(R) < sample.count, jnp.sum(rows * rows, axis=1), jnp.inf)
+
+    def nearer(least: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+        rows, norms = part
+        products = jnp.matmul(whole, rows.T, precision=lax.Precision.HIGHEST)
+        return jnp.minimum(least, norms - 2.0 * products), None
+
+    depth = R // SEARCH_WIDTH
+    parts = rows.reshape(depth, SEARCH_WIDTH, P), norms.reshape(depth, SEARCH_WIDTH)
+    farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
+    groups = _smallest(lax.scan(nearer, farthest, parts)[0], k)
+    numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
+    numbers = numbers.reshape(len(whole), -1)
+    squares = jnp.sum((search.whole[:, None] - sample.rows[numbers]) ** 2, axis=2)
+    itself = (numbers == search.own[:, None]) & (sample.count > 1)
+    squares = jnp.where(itself | (numbers >= sample.count), jnp.inf, squares)
+    scale = jnp.min(squares, axis=1, keepdims=True)  # within reach of single precision
+    relative = jnp.where(squares > scale, squares / jnp.where(scale > 0, scale, 1.0), 0.0)
+    places = lax.top_k(-relative.astype(jnp.float32), NEIGHBORS)[1]
+    return (
+        jnp.take_along_axis(numbers, places, axis=1),
+        jnp.take_along_axis(squares, places, axis=1),
+    )
+
+
+def _smallest(values: Array, k: int) -> Array:
+    """Return the places of the k smallest values of every row."""
+    return lax.top_k(-values, k)[1]
 
 
 @compiled()
-def _project_block(
-    posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Cells
+def _start_block(
+    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None
 ) -> tuple[Array, Array]:
-    """Project a block: candidates (B, k, Q), votes (B, M), rows Y."""
-    prior = factor_mixture(posterior.mixture)
-    X = jax.vmap(partial(_find, posterior, prior))(candidates, Y)
-    # The E-step of a row with votes; equal votes of strength 1 are none.
-    log_p = jnp.log(votes) + log_joints(posterior, prior, X, *Y) / strength
-    return X, jax.nn.softmax(log_p, axis=1)
+    """Return the most likely of the nearest rows' latent points (B, Q), and votes (B, M)."""
+    numbers, squares = _nearest(sample, search)
+    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
+    without = _without(model, fitted)
+
+    def value(x: Array) -> Array:
+        return _log_joint(posterior, prior, x, Y, without)
+
+    candidates = jnp.swapaxes(sample.points[numbers], 0, 1)  # (k, B, Q)
+    values = lax.map(value, candidates)
+    values = jnp.where(jnp.isfinite(squares.T), values, -jnp.inf)
+    best = jnp.argmax(values, axis=0)
+    X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
+    distances = jnp.sqrt(squares)
+    least = jnp.min(distances, axis=1, keepdims=True)
+    closeness = jnp.where(distances > 0.0, least / distances, 1.0)
+    weights = closeness / jnp.sum(closeness, axis=1, keepdims=True)
+    return X, jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
 
 
-def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Cells, x: Array) -> Array:
-    return -_log_joint(posterior, prior, x, y)
+def _log_joint(
+    posterior: Posterior, prior: LatentPrior, X: Array, Y: Cells, without: LeftOut | None
+) -> Array:
+    """Return log p(y, x) of every row."""
+    return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
 
 
-def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
-    """Return −∇² log p(y, x) at a row's point, (Q, Q)."""
+class _Expansion(NamedTuple):
+    """−log p(y, x) around points, to the second order."""
+
+    value: Array  # (B,)
+    gradient: Array  # (Q, B)
+    curvature: Array  # (Q, Q, B)
+
+
+def _expand(value: Callable[[Array], Array], X: Array) -> _Expansion:
+    """Expand a function of points that has one value (B,) for each."""
+
+    # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
-    loss = partial(_negative_log_joint, posterior, prior, y)
-    return jax.jacrev(jax.grad(loss))(x)
+    def gradient(X: Array) -> tuple[Array, Array]:
+        values, pull_back = jax.vjp(value, X)
+        return pull_back(jnp.ones_like(values))[0], values
+
+    slopes, pull_back, values = jax.vjp(gradient, X, has_aux=True)
+    Q = X.shape[1]
+    basis = jnp.broadcast_to(jnp.eye(Q, dtype=X.dtype)[:, None, :], (Q, *X.shape))
+    (curvature,) = jax.vmap(pull_back)(basis)
+    return _Expansion(values, slopes.T, jnp.swapaxes(curvature, 1, 2))
+
+
+def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
+    """Return the solutions (Q, B) for symmetric matrices (Q, Q, B), and whether they are positive.
+
+    Elimination without pivoting, all rows of a block together.
+    """
+    Q = len(right)
+    table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
+    positive = jnp.ones(right.shape[1:], bool)
+    for j in range(Q):
+        pivot = table[j, j]
+        positive &= pivot > 0.0
+        line = table[j] / jnp.where(pivot > 0.0, pivot, 1.0)
+        table = (table - table[:, j, None] * line).at[j].set(line)
+    return table[:, Q], positive
+
+
+def _newton_step(at: _Expansion, radius: Array) -> tuple[Array, Array]:
+    """Return a step (Q, B) no longer than the radius, and what it promises."""
+    H = at.curvature
+    Q = len(H)
+    step, positive = _solve(H, -at.gradient)
+    # After Gershgorin, no eigenvalue is less than what a diagonal exceeds the rest of its row by.
+    diagonal = jnp.diagonal(H).T
+    beyond = jnp.sum(jnp.abs(H), axis=1) - jnp.abs(diagonal)
+    shift = jnp.max(beyond - diagonal, axis=0) + 1e-3 * jnp.max(jnp.abs(H), axis=(0, 1)) + 1e-9
+    shifted = H + shift * jnp.eye(Q, dtype=H.dtype)[:, :, None]
+    step = jnp.where(positive, step, _solve(shifted, -at.gradient)[0])
+    length = jnp.sqrt(jnp.sum(step * step, axis=0))
+    step = step * jnp.minimum(1.0, radius / jnp.where(length > 0.0, length, 1.0))
+    curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
+    linear = -jnp.sum(step * at.gradient, axis=0)
+    return step, jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
 
 
 @compiled()
-def _peaks(posterior: Posterior, X: Array, Y: Cells) -> tuple[Array, Array]:
-    """Return log p(y, x) and its curvature at every row's point."""
-    prior = factor_mixture(posterior.mixture)
-    joints = jax.nn.logsumexp(log_joints(posterior, prior, X, *Y), axis=1)
-    return joints, jax.vmap(partial(_curvature, posterior, prior))(X, Y)
+def _newton_block(
+    model: Model, X: Array, radius: Array, votes: Array, Y: Cells, fitted: Fitted | None
+) -> Course:
+    """Take :data:`STEPS` steps with every row of a block."""
+    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
+    without = _without(model, fitted)
+    expand = partial(_expand, lambda X: -_log_joint(posterior, prior, X, Y, without))
+
+    def go_on(carry: Any) -> Array:
+        number, _, _, settled, _ = carry
+        return (number < STEPS) & ~jnp.all(settled)
+
+    def one_step(carry: Any) -> Any:
+        number, X, radius, settled, at = carry
+        step, promised = _newton_step(at, radius)
+        there = expand(X + step.T)
+        gained = at.value - there.value  # NaN is not better than anything
+        accepted = ~settled & (gained >= 1e-4 * promised)
+        tiny = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(at.value)
+        length = jnp.sqrt(jnp.sum(step * step, axis=0))
+        grown = jnp.where(gained > 0.75 * promised, jnp.maximum(radius, 2.0 * length), radius)
+        radius = jnp.where(settled, radius, jnp.where(accepted, grown, 0.25 * length))
+        X = jnp.where(accepted[:, None], X + step.T, X)
+        at = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), there, at)
+        return number + 1, X, radius, settled | tiny, at
+
+    nobody = jnp.zeros(len(X), bool)
+    carry = (jnp.zeros((), jnp.int32), X, radius, nobody, expand(X))
+    _, X, radius, settled, at = lax.while_loop(go_on, one_step, carry)
+    # The E-step of a row with votes; equal votes of strength 1 are none.
+    log_p = jnp.log(votes) + log_joints(posterior, prior, X, *Y, without) / model.strength
+    memberships = jax.nn.softmax(log_p, axis=1)
+    curvature = jnp.moveaxis(at.curvature, 2, 0)
+    return Course(X, radius, settled, -at.value, curvature, memberships)
+
+
+def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
+    if fitted is None:
+        return None
+    return left_out(model.posterior, model.A_inverse, fitted.X, fitted.S, *fitted.Y)
 
 
 @compiled()
-def _peaks_left_out(
-    posterior: Posterior, A_inverse: Array, fitted: Array, T: Array, candidates: Array, Y: Cells
-) -> tuple[Array, Array]:
-    """Return the same for rows that were fitted, each projected as if it had not been."""
-    prior = factor_mixture(posterior.mixture)
-
-    def one(x: Array, s: Array, starts: Array, y: Cells) -> tuple[Array, Array]:
-        without = left_out(posterior, A_inverse, x, s, *y)
-        found = _find(without, prior, starts, y)
-        return _log_joint(without, prior, found, y), _curvature(without, prior, found, y)
-
-    return jax.vmap(one)(fitted, T, candidates, Y)
-
-
-@compiled()
-def _means_left_out(
-    posterior: Posterior,
-    A_inverse: Array,
-    fitted: Array,
-    T: Array,
-    candidates: Array,
-    Y: Cells,
-    shown: Cells,
-) -> tuple[Array]:
-    """Return what the mapping without a row says of it, placed by the cells that are shown."""
-    prior = factor_mixture(posterior.mixture)
-
-    def one(x: Array, s: Array, starts: Array, y: Cells, part: Cells) -> Array:
-        without = left_out(posterior, A_inverse, x, s, *y)
-        found = _find(without, prior, starts, part)[None]
-        shares = jax.nn.softmax(log_densities(prior, found) + prior.log_weights, axis=1)[0]
-        mean = mapping_moments(without, found)[0][:, 0]  # (G, P)
-        return mean[0] if len(mean) == 1 else shares @ mean
-
-    return (jax.vmap(one)(fitted, T, candidates, Y, shown),)
-
-
-@compiled()
-def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
+def _moments_block(
+    model: Model, X: Array, fitted: Fitted | None
+) -> tuple[Array, Array, Array]:
     """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
-    prior = factor_mixture(posterior.mixture)
+    prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
-    return *mapping_moments(posterior, X), shares
+    mean, variance = mapping_moments(model.posterior, X, _without(model, fitted))
+    return jnp.swapaxes(mean, 0, 1), jnp.swapaxes(variance, 0, 1), shares
 
 
-def _in_blocks(function: Callable[..., Any], *by_row: Any) -> Any:
+@compiled()
+def _broad_block(model: Model, points: Array, S: Array, Y: Cells) -> tuple[Array, Array]:
+    """Return memberships of rows that may lie anywhere, and at how many points they may.
+
+    The latent points (K, Q) of training rows and their memberships S (K, M) stand for the prior.
+    """
+    mean, variance = mapping_moments(model.posterior, points)
+    total = variance + 1.0 / model.posterior.mappings.beta
+    total = total if total.ndim == 3 else total[:, :, None]
+    precision = jnp.broadcast_to(1.0 / total, mean.shape)  # (G, K, P)
+    assert Y.observed is not None
+    squares = jnp.einsum("bp,gkp->gbk", Y.values**2, precision)
+    squares -= 2.0 * jnp.einsum("bp,gkp->gbk", Y.values, mean * precision)
+    squares += jnp.einsum("bp,gkp->gbk", Y.observed, mean**2 * precision - jnp.log(precision))
+    likelihood = jnp.exp(-0.5 * (squares - jnp.min(squares, axis=(0, 2), keepdims=True)))
+    if len(likelihood) == 1:
+        weights, memberships = likelihood[0], likelihood[0] @ S
+    else:
+        weights = jnp.einsum("gbk,kg->bk", likelihood, S)
+        memberships = jnp.einsum("gbk,kg->bg", likelihood, S)
+    total_weight = jnp.sum(weights, axis=1, keepdims=True)
+    n_points = total_weight[:, 0] ** 2 / jnp.sum(weights**2, axis=1)
+    return memberships / total_weight, n_points
+
+
+def block_rows(n_features: int) -> int:
+    """Return how many rows are computed together on the device that JAX computes on."""
+    cells, least, most = _BLOCKS["cpu" if default_device().platform == "cpu" else "gpu"]
+    return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
+
+
+def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> list[Any]:
     """Return a function's results for all rows, which it gets in blocks of one size.
 
     The arrays in ``by_row`` and those that the function returns have one entry for each row.
     """
     n_rows = len(jax.tree.leaves(by_row)[0])
-    found = []
-    for first in range(0, n_rows, BLOCK):
-        block = slice(first, min(first + BLOCK, n_rows))
-        part = jax.tree.map(lambda array, block=block: pad_rows(array[block], BLOCK), by_row)
-        results = function(*part)
-        found.append([np.asarray(result)[: block.stop - first] for result in results])
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    found: list[list[Any]] = []
+    for number, first in enumerate(range(0, n_rows, block)):
+        part = jax.tree.map(lambda a, i=first: pad_rows(a[i : i + block], block), by_row)
+        found.append(list(function(*part)))
+        if number >= _IN_FLIGHT:
+            found[number - _IN_FLIGHT] = [np.asarray(a) for a in found[number - _IN_FLIGHT]]
+    return [np.concatenate(parts)[:n_rows] for parts in zip(*found, strict=True)]
 
 
 def project(
-    posterior: Posterior, strength: float, candidates: Floats, votes: Floats, Y: Cells
-) -> Projection:
-    """Find the latent points and memberships of rows.
+    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None = None
+) -> Course:
+    """Find the latent points and memberships of rows, as NumPy arrays.
 
-    Candidates (N, k, Q) are points to start from, of which the most likely one is taken; votes
-    (N, M) are what the rows' neighbours say of their clusters.
+    With ``fitted`` each is left out of the model, as if it had not been fitted.
     """
-    project_block = partial(_project_block, posterior, np.float64(strength))
-    return Projection(*_in_blocks(project_block, candidates, votes, Y))
+    model, sample = jax.device_put((model, sample))
+    block = block_rows(Y.values.shape[1])
+    X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
+    by_row = X, np.full(len(X), _RADIUS), votes, Y, fitted
+    rows, course = np.arange(len(X)), None
+    for _ in range(MOST_PASSES):
+        part = by_row if course is None else jax.tree.map(lambda array: array[rows], by_row)  # noqa: B023
+        found = Course(*_in_blocks(partial(_newton_block, model), block, *part))
+        if course is None:
+            course = found
+        else:
+            for all_rows, some in zip(course, found, strict=True):
+                all_rows[rows] = some
+        by_row = course.X, course.radius, votes, Y, fitted
+        rows = rows[~found.settled]
+        if not len(rows):
+            break
+    return course
 
 
-def log_evidence(posterior: Posterior, X: Floats, Y: Cells) -> Floats:
-    """Return the Laplace approximation of log p(y) around the rows' latent points X."""
-    return _laplace(posterior, *_in_blocks(partial(_peaks, posterior), X, Y))
+def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
+    """Return memberships of rows that may lie at any of the points, and at how many they may."""
+    block = block_rows(Y.values.shape[1])
+    memberships, n_points = _in_blocks(partial(_broad_block, model, points, S), block, Y)
+    return memberships, n_points
 
 
-def log_evidence_left_out(
-    posterior: Posterior, A_inverse: Floats, X: Floats, T: Floats, candidates: Floats, Y: Cells
-) -> Floats:
-    """Return the same for training rows, of the model without the row.
+def moments_at(
+    model: Model, X: Floats, fitted: Fitted | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Return mean (N, G, P), variance (N, G) and p(m | x) (N, M) at latent points.
 
-    X are the latent points when the model was learned, T (N, G) the weights in every mapping.
+    Where features are observed in groups of rows, the variance is (N, G, P).
     """
-    peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
-    return _laplace(posterior, *peaks)
+    block = block_rows(model.posterior.mean_weights.shape[2])
+    mean, variance, shares = _in_blocks(partial(_moments_block, model), block, X, fitted)
+    return mean, variance, shares
 
 
-def means_left_out(
-    posterior: Posterior,
-    A_inverse: Floats,
-    X: Floats,
-    T: Floats,
-    candidates: Floats,
-    Y: Cells,
-    shown: Cells,
-) -> Floats:
-    """Return the expected cells (N, P) of training rows, by the mapping without the row.
-
-    Rows are placed by what is ``shown`` of them.
-    """
-    function = partial(_means_left_out, posterior, A_inverse)
-    return _in_blocks(function, X, T, candidates, Y, shown)[0]
-
-
-def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean (G, N, P), variance (G, N) and p(m | x) (N, M) at latent points.
-
-    Where features are observed in groups of rows, the variance is (G, N, P).
-    """
-
-    def rows_first(x: Floats) -> tuple[Floats, Floats, Floats]:
-        mean, variance, shares = map(np.asarray, _moments(posterior, x))
-        return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
-
-    mean, variance, shares = _in_blocks(rows_first, X)
-    return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
-
-
-def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats:
+def laplace(posterior: Posterior, log_joint: Floats, curvature: Floats) -> Floats:
     """Return log p(y) from log p(y, x) and its curvature at the peak."""
-    covariances = np.asarray(posterior.mixture.covariances)[
-        np.asarray(posterior.mixture.weights) > 0
-    ]
+    mixture = posterior.mixture
+    covariances = np.asarray(mixture.covariances)[np.asarray(mixture.weights) > 0]
     # A row adds information to the prior; where x is not quite at its maximum the curvature may
     # say otherwise, and then the prior's own is the least there is.
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
-    eigenvalues = np.maximum(np.linalg.eigvalsh(curvatures), least)
+    eigenvalues = np.maximum(np.linalg.eigvalsh(curvature), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    return joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
+    return log_joint + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)

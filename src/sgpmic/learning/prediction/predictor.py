@@ -153,16 +153,16 @@ class Predictor:
 
     def _project(
         self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
-    ) -> projection.Course:
-        """Return where rows lie; those with a number in the reference as if it were not there."""
+    ) -> tuple[projection.Course, Floats]:
+        """Return where rows lie, and memberships; rows ``own`` of the reference without it."""
         whole = self.reference.complete(Y)
         search = projection.Search(
             pad(whole, (len(Y), self._sample.rows.shape[1])),
             np.full(len(Y), -1) if own is None else own,
         )
-        found = projection.project(self._model, self._sample, search, self._cells(Y), fitted)
-        memberships = found.memberships[:, : self._n_clusters]
-        return found._replace(memberships=self._of_parts(Y, memberships))
+        cells = self._cells(Y)
+        found, S = projection.project(self._model, self._sample, search, cells, fitted)
+        return found, self._of_parts(Y, S[:, : self._n_clusters])
 
     def _of_parts(self, Y: Floats, memberships: Floats) -> Floats:
         """Return memberships, with rows of few cells as uncertain as they are.
@@ -202,8 +202,8 @@ class Predictor:
             X[part], S[part] = self.X[known], self.S[known]
             new = np.flatnonzero(known < 0)
             if len(new):
-                found = self._project(rows if len(new) == len(rows) else rows[new])
-                X[part][new], S[part][new] = found.X, found.memberships
+                found, S[part][new] = self._project(rows[new])
+                X[part][new] = found.X
         return X, S
 
     @with_numerics
@@ -212,11 +212,12 @@ class Predictor:
         X, S = np.empty((len(Y), self.X.shape[1])), np.empty((len(Y), self._n_clusters))
         log_density = np.empty(len(Y))
         for part, rows in self._in_parts(Y):
-            known, found = self.reference.lookup(rows)[:, None], self._project(rows)
+            known = self.reference.lookup(rows)[:, None]
+            found, memberships = self._project(rows)
             # Also of training rows: their fitted points maximize the bound, not this density.
             log_density[part] = self._log_density_at(rows, found)
             X[part] = np.where(known >= 0, self.X[known[:, 0]], found.X)
-            S[part] = np.where(known >= 0, self.S[known[:, 0]], found.memberships)
+            S[part] = np.where(known >= 0, self.S[known[:, 0]], memberships)
         return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
 
     def log_density(self, Y: Floats) -> Floats:
@@ -224,7 +225,7 @@ class Predictor:
         return self.assess(Y).log_density
 
     def _log_density_at(self, Y: Floats, found: projection.Course) -> Floats:
-        mapping = projection.laplace(self.posterior, found.log_joint, found.curvature)
+        mapping = projection.laplace(self.posterior, found)
         normals = self._densities.normals.log_density(self._scaled(Y))
         density = mixed(mapping, normals, self._densities.mapping_share)
         return density + self.units.log_volumes(Y)
@@ -254,8 +255,8 @@ class Predictor:
         For the same parameters: only what the row itself has told the mapping is taken out.
         """
         rows = self.reference.rows[numbers]
-        found = self._project(rows, numbers, self._fitted(numbers))
-        return projection.laplace(self.posterior, found.log_joint, found.curvature)
+        found, _ = self._project(rows, numbers, self._fitted(numbers))
+        return projection.laplace(self.posterior, found)
 
     def _fitted(self, numbers: Ints) -> projection.Fitted:
         """Return how rows of the reference were fitted."""
@@ -313,7 +314,7 @@ class Predictor:
 
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             fitted = self._fitted(numbers)
-            found = self._project(self.units.restore(shown), numbers, fitted)
+            found, _ = self._project(self.units.restore(shown), numbers, fitted)
             return self._mapped(found.X, fitted)
 
         return learn_imputer(self.units.reduce(rows), left_out_means)

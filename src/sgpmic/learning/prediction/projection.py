@@ -38,8 +38,8 @@ NEIGHBORS = 5
 #: The reference is searched in groups of rows that are this many apart; with padding it has a
 #: multiple of so many rows.
 SEARCH_WIDTH = 1024
-#: Newton steps until settled rows leave, and how often that happens at most.
-STEPS, MOST_PASSES = 6, 10
+#: Steps until settled rows leave, and how often that happens at most.
+STEPS, MOST_PASSES = 4, 15
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
 _SETTLED, _SETTLED_RELATIVE = 1e-8, 1e-13
@@ -93,14 +93,14 @@ class Fitted(NamedTuple):
 
 
 class Course(NamedTuple):
-    """Where rows are on their way, and what the model says there."""
+    """Where rows are on their way, and −log p(y, x) there, to the second order."""
 
     X: Array  # (B, Q)
     radius: Array  # (B,) of the trust region
     settled: Array  # (B,)
-    log_joint: Array  # (B,): log p(y, x)
-    curvature: Array  # (B, Q, Q): −∇² log p(y, x)
-    memberships: Array  # (B, M)
+    value: Array  # (B,)
+    gradient: Array  # (B, Q)
+    curvature: Array  # (B, Q, Q)
 
 
 def padded_count(n_rows: int) -> int:
@@ -119,16 +119,18 @@ def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
     rows = jnp.clip(sample.rows, -_FARTHEST, _FARTHEST).astype(jnp.float32)
     whole = jnp.clip(search.whole, -_FARTHEST, _FARTHEST).astype(jnp.float32)
     norms = jnp.where(jnp.arange(R) < sample.count, jnp.sum(rows * rows, axis=1), jnp.inf)
+    # |y − r|² − |y|² = (y, 1)ᵀ(−2r, |r|²) as one product.
+    left = jnp.concatenate([whole, jnp.ones_like(whole[:, :1])], axis=1)
+    right = jnp.concatenate([-2.0 * rows, norms[:, None]], axis=1)
 
-    def nearer(least: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
-        rows, norms = part
-        products = jnp.matmul(whole, rows.T, precision=lax.Precision.HIGHEST)
-        return jnp.minimum(least, norms - 2.0 * products), None
+    def nearer(least: Array, part: Array) -> tuple[Array, None]:
+        squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
+        return jnp.minimum(least, squares), None
 
     depth = R // SEARCH_WIDTH
-    parts = rows.reshape(depth, SEARCH_WIDTH, P), norms.reshape(depth, SEARCH_WIDTH)
     farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
-    groups = _smallest(lax.scan(nearer, farthest, parts)[0], k)
+    least, _ = lax.scan(nearer, farthest, right.reshape(depth, SEARCH_WIDTH, P + 1))
+    groups = lax.top_k(-least, k)[1]
     numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
     numbers = numbers.reshape(len(whole), -1)
     squares = jnp.sum((search.whole[:, None] - sample.rows[numbers]) ** 2, axis=2)
@@ -141,11 +143,6 @@ def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
         jnp.take_along_axis(numbers, places, axis=1),
         jnp.take_along_axis(squares, places, axis=1),
     )
-
-
-def _smallest(values: Array, k: int) -> Array:
-    """Return the places of the k smallest values of every row."""
-    return lax.top_k(-values, k)[1]
 
 
 @compiled()
@@ -179,16 +176,8 @@ def _log_joint(
     return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
 
 
-class _Expansion(NamedTuple):
-    """−log p(y, x) around points, to the second order."""
-
-    value: Array  # (B,)
-    gradient: Array  # (Q, B)
-    curvature: Array  # (Q, Q, B)
-
-
-def _expand(value: Callable[[Array], Array], X: Array) -> _Expansion:
-    """Expand a function of points that has one value (B,) for each."""
+def _expand(value: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array]:
+    """Return value (B,), gradient (B, Q) and curvature (B, Q, Q) of a function of each point."""
 
     # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
@@ -197,10 +186,9 @@ def _expand(value: Callable[[Array], Array], X: Array) -> _Expansion:
         return pull_back(jnp.ones_like(values))[0], values
 
     slopes, pull_back, values = jax.vjp(gradient, X, has_aux=True)
-    Q = X.shape[1]
-    basis = jnp.broadcast_to(jnp.eye(Q, dtype=X.dtype)[:, None, :], (Q, *X.shape))
+    basis = jnp.broadcast_to(jnp.eye(X.shape[1])[:, None, :], (X.shape[1], *X.shape))
     (curvature,) = jax.vmap(pull_back)(basis)
-    return _Expansion(values, slopes.T, jnp.swapaxes(curvature, 1, 2))
+    return values, slopes, jnp.swapaxes(curvature, 0, 1)
 
 
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
@@ -219,59 +207,69 @@ def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     return table[:, Q], positive
 
 
-def _newton_step(at: _Expansion, radius: Array) -> tuple[Array, Array]:
-    """Return a step (Q, B) no longer than the radius, and what it promises."""
-    H = at.curvature
-    Q = len(H)
-    step, positive = _solve(H, -at.gradient)
+def _newton_step(course: Course) -> tuple[Array, Array]:
+    """Return a step (B, Q) no longer than the radius, and what it promises."""
+    # Rows last: that is how vector registers are filled.
+    gradient, H = course.gradient.T, jnp.transpose(course.curvature, (1, 2, 0))
+    step, positive = _solve(H, -gradient)
     # After Gershgorin, no eigenvalue is less than what a diagonal exceeds the rest of its row by.
     diagonal = jnp.diagonal(H).T
     beyond = jnp.sum(jnp.abs(H), axis=1) - jnp.abs(diagonal)
     shift = jnp.max(beyond - diagonal, axis=0) + 1e-3 * jnp.max(jnp.abs(H), axis=(0, 1)) + 1e-9
-    shifted = H + shift * jnp.eye(Q, dtype=H.dtype)[:, :, None]
-    step = jnp.where(positive, step, _solve(shifted, -at.gradient)[0])
+    shifted = H + shift * jnp.eye(len(H))[:, :, None]
+    step = jnp.where(positive, step, _solve(shifted, -gradient)[0])
     length = jnp.sqrt(jnp.sum(step * step, axis=0))
-    step = step * jnp.minimum(1.0, radius / jnp.where(length > 0.0, length, 1.0))
+    step = step * jnp.minimum(1.0, course.radius / jnp.where(length > 0.0, length, 1.0))
+    linear = -jnp.sum(step * gradient, axis=0)
     curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
-    linear = -jnp.sum(step * at.gradient, axis=0)
-    return step, jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
+    return step.T, jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
 
 
 @compiled()
 def _newton_block(
-    model: Model, X: Array, radius: Array, votes: Array, Y: Cells, fitted: Fitted | None
-) -> Course:
-    """Take :data:`STEPS` steps with every row of a block."""
+    model: Model, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
+) -> tuple[Course, Array]:
+    """Take :data:`STEPS` steps with every row of a block; return memberships (B, M) as well."""
     posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
     without = _without(model, fitted)
     expand = partial(_expand, lambda X: -_log_joint(posterior, prior, X, Y, without))
 
-    def go_on(carry: Any) -> Array:
-        number, _, _, settled, _ = carry
-        return (number < STEPS) & ~jnp.all(settled)
+    def go_on(carry: tuple[Array, Course]) -> Array:
+        return (carry[0] < STEPS) & ~jnp.all(carry[1].settled)
 
-    def one_step(carry: Any) -> Any:
-        number, X, radius, settled, at = carry
-        step, promised = _newton_step(at, radius)
-        there = expand(X + step.T)
-        gained = at.value - there.value  # NaN is not better than anything
-        accepted = ~settled & (gained >= 1e-4 * promised)
-        tiny = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(at.value)
-        length = jnp.sqrt(jnp.sum(step * step, axis=0))
-        grown = jnp.where(gained > 0.75 * promised, jnp.maximum(radius, 2.0 * length), radius)
-        radius = jnp.where(settled, radius, jnp.where(accepted, grown, 0.25 * length))
-        X = jnp.where(accepted[:, None], X + step.T, X)
-        at = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), there, at)
-        return number + 1, X, radius, settled | tiny, at
+    def one_step(carry: tuple[Array, Course]) -> tuple[Array, Course]:
+        number, here = carry
+        step, promised = _newton_step(here)
+        X = here.X + step
+        value, gradient, curvature = expand(X)
+        gained = here.value - value  # NaN is not better than anything
+        accepted = ~here.settled & (gained >= 1e-4 * promised)
+        length = jnp.sqrt(jnp.sum(step * step, axis=1))
+        radius = jnp.where(gained > 0.75 * promised, 2.0 * length, 0.0)
+        radius = jnp.where(accepted, jnp.maximum(here.radius, radius), 0.25 * length)
+        # Of a row that has only begun, nothing is known yet and nothing promised.
+        tiny = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(here.value)
+        settled = here.settled | (tiny & jnp.isfinite(here.value))
+        there = Course(X, radius, settled, value, gradient, curvature)
+        moved = jax.tree.map(
+            lambda new, old: jnp.where(accepted.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+            there,
+            here,
+        )
+        return number + 1, moved._replace(radius=radius, settled=settled)
 
-    nobody = jnp.zeros(len(X), bool)
-    carry = (jnp.zeros((), jnp.int32), X, radius, nobody, expand(X))
-    _, X, radius, settled, at = lax.while_loop(go_on, one_step, carry)
+    _, course = lax.while_loop(go_on, one_step, (jnp.zeros((), jnp.int32), course))
     # The E-step of a row with votes; equal votes of strength 1 are none.
-    log_p = jnp.log(votes) + log_joints(posterior, prior, X, *Y, without) / model.strength
-    memberships = jax.nn.softmax(log_p, axis=1)
-    curvature = jnp.moveaxis(at.curvature, 2, 0)
-    return Course(X, radius, settled, -at.value, curvature, memberships)
+    log_p = jnp.log(votes) + log_joints(posterior, prior, course.X, *Y, without) / model.strength
+    return course, jax.nn.softmax(log_p, axis=1)
+
+
+def _begin(X: Floats) -> Course:
+    """Return rows that have begun at X: a first step of length 0 finds out what is there."""
+    n, Q = X.shape
+    identity = np.broadcast_to(np.eye(Q), (n, Q, Q)).copy()
+    settled, value = np.zeros(n, bool), np.full(n, np.inf)
+    return Course(X, np.full(n, _RADIUS), settled, value, np.zeros((n, Q)), identity)
 
 
 def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
@@ -322,53 +320,51 @@ def block_rows(n_features: int) -> int:
     return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
 
 
-def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> list[Any]:
+def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
     """Return a function's results for all rows, which it gets in blocks of one size.
 
     The arrays in ``by_row`` and those that the function returns have one entry for each row.
     """
     n_rows = len(jax.tree.leaves(by_row)[0])
-    found: list[list[Any]] = []
+    found: list[Any] = []
     for number, first in enumerate(range(0, n_rows, block)):
         part = jax.tree.map(lambda a, i=first: pad_rows(a[i : i + block], block), by_row)
-        found.append(list(function(*part)))
+        found.append(function(*part))
         if number >= _IN_FLIGHT:
-            found[number - _IN_FLIGHT] = [np.asarray(a) for a in found[number - _IN_FLIGHT]]
-    return [np.concatenate(parts)[:n_rows] for parts in zip(*found, strict=True)]
+            found[number - _IN_FLIGHT] = jax.tree.map(np.asarray, found[number - _IN_FLIGHT])
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
 
 
 def project(
     model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None = None
-) -> Course:
-    """Find the latent points and memberships of rows, as NumPy arrays.
+) -> tuple[Course, Floats]:
+    """Find the latent points and memberships of rows.
 
     With ``fitted`` each is left out of the model, as if it had not been fitted.
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
     X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
-    by_row = X, np.full(len(X), _RADIUS), votes, Y, fitted
-    rows, course = np.arange(len(X)), None
+    found = _begin(X), np.empty_like(votes)
+    rows = np.arange(len(X))
     for _ in range(MOST_PASSES):
-        part = by_row if course is None else jax.tree.map(lambda array: array[rows], by_row)  # noqa: B023
-        found = Course(*_in_blocks(partial(_newton_block, model), block, *part))
-        if course is None:
-            course = found
-        else:
-            for all_rows, some in zip(course, found, strict=True):
-                all_rows[rows] = some
-        by_row = course.X, course.radius, votes, Y, fitted
-        rows = rows[~found.settled]
+        asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
+        part = _in_blocks(partial(_newton_block, model), block, *asked)
+        for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
+            of_all[rows] = of_some
+        rows = rows[~part[0].settled]
         if not len(rows):
             break
-    return course
+    return found
 
 
 def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
     """Return memberships of rows that may lie at any of the points, and at how many they may."""
     block = block_rows(Y.values.shape[1])
-    memberships, n_points = _in_blocks(partial(_broad_block, model, points, S), block, Y)
-    return memberships, n_points
+    found: tuple[Floats, Floats] = _in_blocks(
+        partial(_broad_block, model, points, S), block, Y
+    )
+    return found
 
 
 def moments_at(
@@ -379,17 +375,19 @@ def moments_at(
     Where features are observed in groups of rows, the variance is (N, G, P).
     """
     block = block_rows(model.posterior.mean_weights.shape[2])
-    mean, variance, shares = _in_blocks(partial(_moments_block, model), block, X, fitted)
-    return mean, variance, shares
+    found: tuple[Floats, Floats, Floats] = _in_blocks(
+        partial(_moments_block, model), block, X, fitted
+    )
+    return found
 
 
-def laplace(posterior: Posterior, log_joint: Floats, curvature: Floats) -> Floats:
+def laplace(posterior: Posterior, course: Course) -> Floats:
     """Return log p(y) from log p(y, x) and its curvature at the peak."""
     mixture = posterior.mixture
     covariances = np.asarray(mixture.covariances)[np.asarray(mixture.weights) > 0]
     # A row adds information to the prior; where x is not quite at its maximum the curvature may
     # say otherwise, and then the prior's own is the least there is.
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
-    eigenvalues = np.maximum(np.linalg.eigvalsh(curvature), least)
+    eigenvalues = np.maximum(np.linalg.eigvalsh(course.curvature), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    return log_joint + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
+    return -course.value + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)

@@ -39,10 +39,10 @@ NEIGHBORS = 5
 #: multiple of so many rows.
 SEARCH_WIDTH = 1024
 #: Steps until settled rows leave, and how often that happens at most.
-STEPS, MOST_PASSES = 4, 15
+STEPS, MOST_PASSES = 3, 20
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
-_SETTLED, _SETTLED_RELATIVE = 1e-8, 1e-13
+_SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: The first trust region's radius; latent points have variance 1.
 _RADIUS = 0.5
 #: Squares of what is compared in single precision must not overflow.
@@ -93,14 +93,17 @@ class Fitted(NamedTuple):
 
 
 class Course(NamedTuple):
-    """Where rows are on their way, and −log p(y, x) there, to the second order."""
+    """Where rows are on their way, what is there, and where they go next."""
 
     X: Array  # (B, Q)
-    radius: Array  # (B,) of the trust region
-    settled: Array  # (B,)
-    value: Array  # (B,)
+    log_joints: Array  # (B, M): the logarithms of the summands of p(y, x)
+    value: Array  # (B,): −log p(y, x), and its derivatives
     gradient: Array  # (B, Q)
     curvature: Array  # (B, Q, Q)
+    radius: Array  # (B,) of the trust region
+    step: Array  # (B, Q)
+    promised: Array  # (B,) by how much the value falls
+    settled: Array  # (B,)
 
 
 def padded_count(n_rows: int) -> int:
@@ -176,19 +179,22 @@ def _log_joint(
     return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
 
 
-def _expand(value: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array]:
-    """Return value (B,), gradient (B, Q) and curvature (B, Q, Q) of a function of each point."""
+def _expand(
+    log_joints_at: Callable[[Array], Array], X: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return log joints (B, M), and value, gradient and curvature of −log p(y, x), for each row."""
 
     # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
-    def gradient(X: Array) -> tuple[Array, Array]:
-        values, pull_back = jax.vjp(value, X)
-        return pull_back(jnp.ones_like(values))[0], values
+    def total(X: Array) -> tuple[Array, tuple[Array, Array]]:
+        joints = log_joints_at(X)
+        values = -jax.nn.logsumexp(joints, axis=1)
+        return jnp.sum(values), (joints, values)
 
-    slopes, pull_back, values = jax.vjp(gradient, X, has_aux=True)
+    gradient, pull_back, (joints, values) = jax.vjp(jax.grad(total, has_aux=True), X, has_aux=True)
     basis = jnp.broadcast_to(jnp.eye(X.shape[1])[:, None, :], (X.shape[1], *X.shape))
     (curvature,) = jax.vmap(pull_back)(basis)
-    return values, slopes, jnp.swapaxes(curvature, 0, 1)
+    return joints, values, gradient, jnp.swapaxes(curvature, 0, 1)
 
 
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
@@ -207,8 +213,8 @@ def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     return table[:, Q], positive
 
 
-def _newton_step(course: Course) -> tuple[Array, Array]:
-    """Return a step (B, Q) no longer than the radius, and what it promises."""
+def _plan_step(course: Course) -> Course:
+    """Return rows with a Newton step no longer than the radius, and what it promises."""
     # Rows last: that is how vector registers are filled.
     gradient, H = course.gradient.T, jnp.transpose(course.curvature, (1, 2, 0))
     step, positive = _solve(H, -gradient)
@@ -222,7 +228,9 @@ def _newton_step(course: Course) -> tuple[Array, Array]:
     step = step * jnp.minimum(1.0, course.radius / jnp.where(length > 0.0, length, 1.0))
     linear = -jnp.sum(step * gradient, axis=0)
     curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
-    return step.T, jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
+    promised = jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
+    settled = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(course.value)
+    return course._replace(step=step.T, promised=promised, settled=settled)
 
 
 @compiled()
@@ -232,44 +240,52 @@ def _newton_block(
     """Take :data:`STEPS` steps with every row of a block; return memberships (B, M) as well."""
     posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
     without = _without(model, fitted)
-    expand = partial(_expand, lambda X: -_log_joint(posterior, prior, X, Y, without))
+
+    def log_joints_at(X: Array) -> Array:
+        return log_joints(posterior, prior, X, *Y, without)
 
     def go_on(carry: tuple[Array, Course]) -> Array:
         return (carry[0] < STEPS) & ~jnp.all(carry[1].settled)
 
     def one_step(carry: tuple[Array, Course]) -> tuple[Array, Course]:
         number, here = carry
-        step, promised = _newton_step(here)
-        X = here.X + step
-        value, gradient, curvature = expand(X)
-        gained = here.value - value  # NaN is not better than anything
-        accepted = ~here.settled & (gained >= 1e-4 * promised)
-        length = jnp.sqrt(jnp.sum(step * step, axis=1))
-        radius = jnp.where(gained > 0.75 * promised, 2.0 * length, 0.0)
-        radius = jnp.where(accepted, jnp.maximum(here.radius, radius), 0.25 * length)
-        # Of a row that has only begun, nothing is known yet and nothing promised.
-        tiny = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(here.value)
-        settled = here.settled | (tiny & jnp.isfinite(here.value))
-        there = Course(X, radius, settled, value, gradient, curvature)
-        moved = jax.tree.map(
-            lambda new, old: jnp.where(accepted.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-            there,
-            here,
-        )
-        return number + 1, moved._replace(radius=radius, settled=settled)
+        X = here.X + here.step
+        there = Course(X, *_expand(log_joints_at, X), *here[5:])
+        gained = here.value - there.value
+        accepted = gained >= 1e-4 * here.promised  # not where it is NaN
+        length = jnp.sqrt(jnp.sum(here.step**2, axis=1))
+        wider = jnp.where(gained > 0.75 * here.promised, 2.0 * length, 0.0)
+        radius = jnp.where(accepted, jnp.maximum(here.radius, wider), 0.25 * length)
+        best = _plan_step(_where(accepted, there, here)._replace(radius=radius))
+        return number + 1, _where(here.settled, here, best)
 
     _, course = lax.while_loop(go_on, one_step, (jnp.zeros((), jnp.int32), course))
     # The E-step of a row with votes; equal votes of strength 1 are none.
-    log_p = jnp.log(votes) + log_joints(posterior, prior, course.X, *Y, without) / model.strength
-    return course, jax.nn.softmax(log_p, axis=1)
+    memberships = jax.nn.softmax(jnp.log(votes) + course.log_joints / model.strength, axis=1)
+    return course, memberships
 
 
-def _begin(X: Floats) -> Course:
-    """Return rows that have begun at X: a first step of length 0 finds out what is there."""
+def _where(which: Array, first: Course, second: Course) -> Course:
+    """Return rows of the first where ``which`` (B,) says so, else of the second."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, second
+    )
+
+
+def _begin(X: Floats, n_clusters: int) -> Course:
+    """Return rows at X of which nothing is known: the first step finds out, and has length 0."""
     n, Q = X.shape
-    identity = np.broadcast_to(np.eye(Q), (n, Q, Q)).copy()
-    settled, value = np.zeros(n, bool), np.full(n, np.inf)
-    return Course(X, np.full(n, _RADIUS), settled, value, np.zeros((n, Q)), identity)
+    return Course(
+        X,
+        np.zeros((n, n_clusters)),
+        np.full(n, np.inf),
+        np.zeros((n, Q)),
+        np.zeros((n, Q, Q)),
+        np.full(n, _RADIUS),
+        np.zeros((n, Q)),
+        np.zeros(n),
+        np.zeros(n, bool),
+    )
 
 
 def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
@@ -345,7 +361,7 @@ def project(
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
     X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
-    found = _begin(X), np.empty_like(votes)
+    found = _begin(X, votes.shape[1]), np.empty_like(votes)
     rows = np.arange(len(X))
     for _ in range(MOST_PASSES):
         asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))

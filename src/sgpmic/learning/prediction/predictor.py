@@ -23,6 +23,7 @@ from sgpmic.learning.prediction.cluster_normals import (
     best_share,
     fit_normals,
     left_out_log_density,
+    lower_limit,
     mixed,
 )
 from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
@@ -35,7 +36,7 @@ from sgpmic.model.rows import pad, pad_rows, padded_clusters, padded_features
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
-UNUSUAL_SHARE = 0.005
+OUTLIER_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
 #: Rows are looked at no farther away than this many spreads of the data: the optimizer takes fourth
@@ -278,7 +279,7 @@ class Predictor:
     @property
     def unusual_below(self) -> float:
         """The log density under which a row is unlike anything seen in fit."""
-        return float(np.quantile(self.left_out_log_density, UNUSUAL_SHARE))
+        return lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
     @with_numerics
     def decode(self, X: Floats) -> Floats:

@@ -179,9 +179,7 @@ def _log_joint(
     return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
 
 
-def _expand(
-    log_joints_at: Callable[[Array], Array], X: Array
-) -> tuple[Array, Array, Array, Array]:
+def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
     """Return log joints (B, M), and value, gradient and curvature of −log p(y, x), for each row."""
 
     # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
@@ -295,9 +293,7 @@ def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
 
 
 @compiled()
-def _moments_block(
-    model: Model, X: Array, fitted: Fitted | None
-) -> tuple[Array, Array, Array]:
+def _moments_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array, Array]:
     """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
     prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
@@ -377,9 +373,7 @@ def project(
 def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
     """Return memberships of rows that may lie at any of the points, and at how many they may."""
     block = block_rows(Y.values.shape[1])
-    found: tuple[Floats, Floats] = _in_blocks(
-        partial(_broad_block, model, points, S), block, Y
-    )
+    found: tuple[Floats, Floats] = _in_blocks(partial(_broad_block, model, points, S), block, Y)
     return found
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import betabinom
 from sklearn.datasets import load_iris, load_wine
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import scale
@@ -94,3 +95,33 @@ def test_densities_of_new_rows_are_no_worse_than_a_mixture_s(load: Any) -> None:
     model = SGPMIC(3, committee=Committee(own_fits=False), random_state=0).fit(Y[~is_new])
     mixture = GaussianMixture(3, n_init=5, random_state=0).fit(Y[~is_new])
     assert model.score(Y[is_new]) > mixture.score(Y[is_new]) - 0.1
+
+
+def draw(kind: str, n_rows: int, seed: int) -> Floats:
+    """Return rows of clusters that are normal, have heavy tails, or are bent."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(2, size=n_rows)[:, None]
+    if kind == "normal":
+        return 6.0 * label + rng.normal(size=(n_rows, 5)) * [1.0, 0.5, 1.0, 2.0, 1.0]
+    if kind == "heavy":
+        return 12.0 * label + rng.standard_t(5, size=(n_rows, 4))
+    angle = rng.uniform(0.0, 3.0, size=(n_rows, 1))
+    moons = np.hstack([np.cos(angle) + label, np.sin(angle) * (1 - 2 * label) + label / 2.0])
+    axes = np.random.default_rng(7).normal(size=(2, 6))
+    return moons @ axes + 0.1 * rng.normal(size=(n_rows, 6))
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "bent"])
+def test_outliers_among_new_rows_are_as_many_as_it_says(kind: str) -> None:
+    model = SGPMIC(2, committee=None, random_state=0).fit(draw(kind, 1000, 0))
+    found = np.mean(model.is_outlier(draw(kind, 10_000, 1)))
+    # The limit is the fifth lowest of 1000: the share below it is distributed as Beta(5, 996), and
+    # its number among new rows binomially. So 99 % of the shares are between these.
+    low, high = betabinom(10_000, 5, 996).ppf([0.005, 0.995]) / 10_000
+    assert low <= found <= high
+
+
+def test_unusual_is_the_old_name_of_is_outlier(fitted: SGPMIC, table: Floats) -> None:
+    rows = np.concatenate([table, table[:5] + 40.0])
+    with pytest.warns(FutureWarning, match="is_outlier"):
+        np.testing.assert_array_equal(fitted.unusual(rows), fitted.is_outlier(rows))

@@ -115,24 +115,23 @@ def mapping_moments(
     Where features are observed in groups of rows, variances are (G, B, P), of every feature. With
     ``without``, each point is that of a row that is left out.
     """
-    kernels, Z, _ = posterior.mappings
+    (kernels, Z, _), groups = posterior.mappings, posterior.groups
 
     def one(component: tuple[Kernel, Array, Array, LeftOut | None]) -> tuple[Array, Array]:
         kernel, weights, precision_loss, out = component
         K = cross(kernel, X, Z)  # (B, U)
         mean, prior = K @ weights, kernel.diagonal(X)
-        if posterior.groups is None:
+        if groups is None:
             explained = jnp.sum((K @ precision_loss) * K, axis=1)
         else:
             explained = jnp.einsum("bu,cuv,bv->bc", K, precision_loss, K)
         if out is not None:
             overlap = jnp.sum(out.directions * K, axis=2)  # (C, B): kᵀa
             told, squares = (out.shares * overlap).T, (out.shares * overlap**2).T
-            grouped = posterior.groups is not None
-            mean = mean - (told @ posterior.groups if grouped else told) * out.residuals
-            explained = explained - (squares if grouped else squares[:, 0])
-        if posterior.groups is not None:
-            explained, prior = explained @ posterior.groups, prior[:, None]
+            mean = mean - (told if groups is None else told @ groups) * out.residuals
+            explained = explained - (squares[:, 0] if groups is None else squares)
+        if groups is not None:
+            explained, prior = explained @ groups, prior[:, None]
         # A difference of nearly equal numbers: rounding must not make it negative.
         return mean, jnp.maximum(prior - explained, 0.0)
 

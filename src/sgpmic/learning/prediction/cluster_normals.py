@@ -27,6 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preparation.completion import FactorModel
+from sgpmic.model.rows import pad_rows
 
 #: Parts that rows are divided into to be left out.
 _FOLDS = 5
@@ -35,6 +36,8 @@ _FOLDS = 5
 _RIDGE = 1e-6
 #: Features with a covariance of their own, at most; beyond, as many axes, one for so many rows.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4
+#: Rows that are multiplied together.
+_BLOCK = 128
 #: Both densities keep a share, so that neither's blind spots decide alone.
 _LEAST_SHARE = 1e-4
 
@@ -69,16 +72,18 @@ class ClusterNormals(NamedTuple):
         scale = np.sqrt(self.noise[features])
         axes = self.axes[features] / scale[:, None]
         constant = len(scale) * np.log(2.0 * np.pi) + 2.0 * np.log(scale).sum()
+        # BLAS rounds a row's product differently in a matrix of another shape.
+        blocks = pad_rows(Y, -(-len(Y) // _BLOCK) * _BLOCK).reshape(-1, _BLOCK, Y.shape[1])
         used = np.flatnonzero(self.weights > 0)
         terms = np.empty((len(used), len(Y)))
         for place, m in enumerate(used):
             B = axes @ self.roots[m]
             factor = np.linalg.cholesky(np.eye(B.shape[1]) + B.T @ B)
-            deviation = (Y - self.means[m, features]) / scale
-            explained = solve_triangular(factor, (deviation @ B).T, lower=True)
+            loadings = solve_triangular(factor, B.T, lower=True).T
+            deviation = (blocks - self.means[m, features]) / scale
+            squares = np.sum(deviation**2, axis=2) - np.sum((deviation @ loadings) ** 2, axis=2)
             log_det = constant + 2.0 * np.log(np.diagonal(factor)).sum()
-            squares = np.sum(deviation**2, axis=1) - np.sum(explained**2, axis=0)
-            terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares)
+            terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares.ravel()[: len(Y)])
         return logsumexp(terms, axis=0)
 
 

@@ -163,62 +163,62 @@ class Predictor:
         )
         cells = self._cells(Y)
         found, S = projection.project(self._model, self._sample, search, cells, fitted)
-        return found, self._of_parts(Y, S[:, : self._n_clusters])
+        if cells.observed is not None:
+            S = self._of_parts(cells, S)
+        return found, S[:, : self._n_clusters]
 
-    def _of_parts(self, Y: Floats, memberships: Floats) -> Floats:
-        """Return memberships, with rows of few cells as uncertain as they are.
+    def _of_parts(self, Y: projection.Cells, S: Floats) -> Floats:
+        """Return memberships of rows with gaps, as uncertain as they are.
 
         The latent point that suits a row best says little where any other would do as well: such
         a row is averaged over all of them.
         """
-        rows = np.flatnonzero(np.isnan(Y).any(axis=1))
-        if not len(rows):
-            return memberships
         reference = self.reference
         spread = np.linspace(0, len(reference.rows) - 1, _POINTS).astype(np.int64)
-        S = self._reference_S[spread]
-        if len(self.A_inverse) == 1:
-            S = pad(S, (_POINTS, len(self._model.posterior.mixture.weights)))
+        theirs = pad(self._reference_S[spread], (_POINTS, S.shape[1]))
         broad, n_points = projection.broad_memberships(
-            self._model, reference.points[spread], S, self._cells(Y[rows])
+            self._model, reference.points[spread], theirs, Y
         )
         n_points *= min(1.0, len(reference.rows) / _POINTS)  # some are there several times
         share = (n_points**2 / (n_points**2 + _MANY_POINTS**2))[:, None]
-        memberships[rows] += share * (broad[:, : self._n_clusters] - memberships[rows])
-        return memberships
+        return S + share * (broad - S)
 
-    def _in_parts(self, Y: Floats) -> Iterator[tuple[slice, Floats]]:
-        """Yield some rows at a time, so that what is computed of them stays small."""
+    def _in_parts(self, Y: Floats) -> Iterator[tuple[Ints, Floats]]:
+        """Yield the numbers of some rows at a time, and the rows.
+
+        So what is computed of them stays small. Complete rows are not mixed with others, for which
+        other programs compute.
+        """
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
-        for first in range(0, len(Y), step):
-            part = slice(first, first + step)
-            yield part, Y[part]
+        gaps = np.isnan(Y).any(axis=1)
+        for rows in (np.flatnonzero(~gaps), np.flatnonzero(gaps)):
+            for first in range(0, len(rows), step):
+                part = rows[first : first + step]
+                yield part, Y[part]
 
     @with_numerics
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
-        X, S = np.empty((len(Y), self.X.shape[1])), np.empty((len(Y), self._n_clusters))
-        for part, rows in self._in_parts(Y):
-            known = self.reference.lookup(rows)
-            X[part], S[part] = self.X[known], self.S[known]
-            new = np.flatnonzero(known < 0)
-            if len(new):
-                found, S[part][new] = self._project(rows[new])
-                X[part][new] = found.X
+        known = self.reference.lookup(Y)
+        X, S = self.X[known], self.S[known]
+        new = np.flatnonzero(known < 0)
+        for part, rows in self._in_parts(Y[new]):
+            found, S[new[part]] = self._project(rows)
+            X[new[part]] = found.X
         return X, S
 
     @with_numerics
     def assess(self, Y: Floats) -> Assessment:
         """Return everything there is to say about rows, with every row projected once."""
-        X, S = np.empty((len(Y), self.X.shape[1])), np.empty((len(Y), self._n_clusters))
-        log_density = np.empty(len(Y))
+        known = self.reference.lookup(Y)
+        X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
+        new = known < 0
         for part, rows in self._in_parts(Y):
-            known = self.reference.lookup(rows)[:, None]
             found, memberships = self._project(rows)
             # Also of training rows: their fitted points maximize the bound, not this density.
             log_density[part] = self._log_density_at(rows, found)
-            X[part] = np.where(known >= 0, self.X[known[:, 0]], found.X)
-            S[part] = np.where(known >= 0, self.S[known[:, 0]], memberships)
+            own = new[part]
+            X[part[own]], S[part[own]] = found.X[own], memberships[own]
         return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
 
     def log_density(self, Y: Floats) -> Floats:

@@ -53,57 +53,60 @@ _BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
 _IN_FLIGHT = 16
 
 
+# Arrays are NumPy's outside of programs and JAX's inside.
+
+
 class Model(NamedTuple):
     """What answers are made of, padded."""
 
     posterior: Posterior
-    strength: Array  # of votes
-    A_inverse: Array  # to leave rows out
+    strength: Any  # of votes
+    A_inverse: Any  # to leave rows out
 
 
 class Cells(NamedTuple):
     """Rows (B, P), centered and scaled as a posterior's, and which cells they have."""
 
-    values: Array  # 0 for missing cells
-    observed: Array | None = None  # 1 for the cells that rows have; None where they have all
+    values: Any  # 0 for missing cells
+    observed: Any = None  # 1 for the cells that rows have; None where they have all
 
 
 class Sample(NamedTuple):
     """Training rows that new ones are compared with, padded: scaled, without gaps."""
 
-    rows: Array  # (R, P)
-    points: Array  # (R, Q) their latent points
-    votes: Array  # (R, M) what is said of their clusters
-    count: Array  # how many there are without padding
+    rows: Any  # (R, P)
+    points: Any  # (R, Q) their latent points
+    votes: Any  # (R, M) what is said of their clusters
+    count: Any  # how many there are without padding
 
 
 class Search(NamedTuple):
     """What rows (B, P) look for in a sample: their neighbors, without themselves."""
 
-    whole: Array  # (B, P) the rows, with expectations of missing cells
-    own: Array  # (B,) their numbers in the sample, or -1
+    whole: Any  # (B, P) the rows, with expectations of missing cells
+    own: Any  # (B,) their numbers in the sample, or -1
 
 
 class Fitted(NamedTuple):
     """How rows were fitted, to leave them out."""
 
-    X: Array  # (B, Q)
-    S: Array  # (B, G) their weights in every mapping
+    X: Any  # (B, Q)
+    S: Any  # (B, G) their weights in every mapping
     Y: Cells
 
 
 class Course(NamedTuple):
     """Where rows are on their way, what is there, and where they go next."""
 
-    X: Array  # (B, Q)
-    log_joints: Array  # (B, M): the logarithms of the summands of p(y, x)
-    value: Array  # (B,): −log p(y, x), and its derivatives
-    gradient: Array  # (B, Q)
-    curvature: Array  # (B, Q, Q)
-    radius: Array  # (B,) of the trust region
-    step: Array  # (B, Q)
-    promised: Array  # (B,) by how much the value falls
-    settled: Array  # (B,)
+    X: Any  # (B, Q)
+    log_joints: Any  # (B, M): the logarithms of the summands of p(y, x)
+    value: Any  # (B,): −log p(y, x), and its derivatives
+    gradient: Any  # (B, Q)
+    curvature: Any  # (B, Q, Q)
+    radius: Any  # (B,) of the trust region
+    step: Any  # (B, Q)
+    promised: Any  # (B,) by how much the value falls
+    settled: Any  # (B,)
 
 
 def padded_count(n_rows: int) -> int:

@@ -38,8 +38,10 @@ NEIGHBORS = 5
 #: The reference is searched in groups of rows that are this many apart; with padding it has a
 #: multiple of so many rows.
 SEARCH_WIDTH = 1024
+#: Into so many parts is a row of numbers divided to find the smallest.
+_PARTS = 32
 #: Steps until settled rows leave, and how often that happens at most.
-STEPS, MOST_PASSES = 3, 20
+STEPS, MOST_PASSES = 2, 15
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
@@ -136,7 +138,7 @@ def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
     depth = R // SEARCH_WIDTH
     farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
     least, _ = lax.scan(nearer, farthest, right.reshape(depth, SEARCH_WIDTH, P + 1))
-    groups = lax.top_k(-least, k)[1]
+    groups = _smallest(least, k)
     numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
     numbers = numbers.reshape(len(whole), -1)
     squares = jnp.sum((search.whole[:, None] - sample.rows[numbers]) ** 2, axis=2)
@@ -149,6 +151,16 @@ def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
         jnp.take_along_axis(numbers, places, axis=1),
         jnp.take_along_axis(squares, places, axis=1),
     )
+
+
+def _smallest(values: Array, k: int) -> Array:
+    """Return the places of the k smallest of every row's values, found among the best of parts."""
+    n_rows = len(values)
+    parts = values.reshape(n_rows, -1, _PARTS)
+    chosen = lax.top_k(-jnp.min(parts, axis=1), k)[1]
+    some = jnp.take_along_axis(parts, chosen[:, None, :], axis=2).reshape(n_rows, -1)
+    places = lax.top_k(-some, k)[1]
+    return places // k * _PARTS + jnp.take_along_axis(chosen, places % k, axis=1)
 
 
 @compiled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Return labels, memberships, latent points and log densities of rows at once.
 
         The same as ``predict``, ``predict_proba``, ``transform``, ``score_samples`` and
-        ``unusual``, for the cost of the last.
+        ``is_outlier``, for the cost of the last.
 
         Parameters
         ----------
@@ -158,7 +159,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Y = self._check_rows(X)
         return self._predictor.log_density(Y)
 
-    def unusual(self, X: ArrayLike) -> Bools:
+    def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.
 
         Those whose log density is below :attr:`unusual_below_`.
@@ -169,16 +170,25 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Returns
         -------
-        unusual : ndarray of bool, shape (n_samples,)
+        is_outlier : ndarray of bool, shape (n_samples,)
         """
         return self.score_samples(X) < self.unusual_below_
+
+    def unusual(self, X: ArrayLike) -> Bools:
+        """Return :meth:`is_outlier`, its name since version 1.0; this one will go."""
+        warnings.warn(
+            "SGPMIC.unusual is called is_outlier now; the old name goes with the next release.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.is_outlier(X)
 
     @property
     def unusual_below_(self) -> float:
         """The log density under which a row counts as unusual; computed when first asked for.
 
-        It is that of the half per cent of the training rows that fit worst, each under the model
-        of all the others.
+        A new row of the same kind falls below it with a probability of half a percent, as far as
+        training rows tell, each under the model of all the others.
         """
         check_is_fitted(self)
         with on_device(self.computation.device):
@@ -247,9 +257,23 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         imputation : Imputation
             A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
             deviation of every value, 0 for those that were there. Of a feature that no row had in
-            ``fit`` nothing is known: both are NaN.
+            ``fit`` nothing is known: both are NaN. Of a model with an encoder both are dicts of
+            the user's columns: ``values`` as :meth:`sgpmic.TableEncoder.inverse_transform` returns
+            them, ``std`` of those that are numbers.
+
+        Raises
+        ------
+        ValueError
+            If the model was fitted to a sparse matrix of many features.
         """
-        return self._predictor.impute(self._check_rows(X))
+        check_is_fitted(self)
+        if self._reduction is not None:
+            raise ValueError(
+                "This model was fitted to a sparse matrix, whose cells without an entry are zeros "
+                "and not missing: there is nothing to impute."
+            )
+        found = self._predictor.impute(self._check_rows(X))
+        return found if self.encoder_ is None else _decoded(found, self.encoder_)
 
     @property
     def _n_features_out(self) -> int:
@@ -270,3 +294,11 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             values = self._check_rows(X)
             embedding, memberships = self._predictor.place(values)
         return DrawnRows(values, embedding, memberships)
+
+
+def _decoded(encoded: Imputation, encoder: TableEncoder) -> Imputation:
+    """Return an imputation of encoded rows for the columns of the table they were made of."""
+    values, std = encoded
+    low, high = (encoder.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
+    deviations = {name: (high[name] - low[name]) / 2.0 for name in low if low[name].dtype == float}
+    return Imputation(encoder.inverse_transform(values), deviations)

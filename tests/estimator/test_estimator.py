@@ -112,13 +112,46 @@ def test_training_rows_keep_their_place(fitted: SGPMIC, table: Floats) -> None:
     np.testing.assert_array_equal(fitted.predict(table[::-1]), fitted.labels_[::-1])
 
 
-def test_an_answer_does_not_depend_on_the_batch(fitted: SGPMIC, table: Floats) -> None:
-    new = np.random.default_rng(1).normal(table.mean(axis=0), 3.0, size=(150, 4))
-    for method in (fitted.transform, fitted.predict_proba, fitted.score_samples):
+@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+def test_an_answer_does_not_depend_on_the_batch(
+    table: Floats, quick_fit: Fit, mapping: str
+) -> None:
+    """One by one, in another order, in batches of other sizes, with and without gaps beside it."""
+    model = quick_fit(table, mapping=mapping)
+    rng = np.random.default_rng(1)
+    new = rng.normal(table.mean(axis=0), 3.0, size=(600, 4))
+    new[::5, 1] = np.nan
+    order = rng.permutation(len(new))
+    for method in (model.transform, model.predict_proba, model.score_samples):
         together = method(new)
-        np.testing.assert_array_equal(method(new[::-1])[::-1], together)
-        np.testing.assert_array_equal(method(new[:1])[0], together[0])
+        np.testing.assert_array_equal(method(new[order]), together[order])
+        for batch in (slice(0, 1), slice(5, 6), slice(1, 5), slice(40, 77), slice(80, 595)):
+            np.testing.assert_array_equal(method(new[batch]), together[batch])
         np.testing.assert_array_equal(method(np.concatenate([table, new[-3:]]))[-3:], together[-3:])
+
+
+def test_new_rows_lie_where_they_are_most_likely(fitted: SGPMIC, table: Floats) -> None:
+    """No point of a grid around it has a higher density, for rows near and between clusters."""
+    from sgpmic._runtime import numerics
+    from sgpmic.model.mixture import factor_mixture
+    from sgpmic.model.prediction import log_joints
+
+    predictor = fitted._predictor
+    posterior = predictor.posterior
+
+    @jax.jit
+    def of_points(points: Any, row: Any) -> Any:
+        joints = log_joints(posterior, factor_mixture(posterior.mixture), points, row)
+        return jax.nn.logsumexp(joints, axis=1)
+
+    new = np.concatenate([table[::6] + 0.3, (table[:10] + table[20:30]) / 2.0])
+    side = np.linspace(-0.5, 0.5, 101)  # with 0, the point itself
+    grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    for y, x in zip(new, fitted.transform(new), strict=True):
+        row = np.broadcast_to(predictor.units.transform(y), (len(grid), 4))
+        with numerics():
+            found = np.asarray(of_points(x + grid, row))
+        assert found[len(grid) // 2] >= found.max() - 1e-9
 
 
 def test_new_rows_near_a_cluster_join_it(fitted: SGPMIC, table: Floats) -> None:
@@ -151,7 +184,7 @@ def test_density_of_one_gaussian_is_honest() -> None:
 def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Floats) -> None:
     # Laplace's approximation against brute force: p(y) = ∫ p(y, x) dx on a fine grid.
     from sgpmic._runtime import numerics
-    from sgpmic.learning.prediction.projection import log_evidence
+    from sgpmic.learning.prediction.projection import laplace
     from sgpmic.model.mixture import factor_mixture
     from sgpmic.model.prediction import log_joints
 
@@ -169,10 +202,8 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
         with numerics():
             joint = of_grid(posterior, grid, row)
         integral = np.log(np.exp(np.asarray(joint)).sum() * (side[1] - side[0]) ** 2)
-        reduced = predictor._reduced(y[None])
         with numerics():
-            point = predictor._project(y[None], reduced).X
-            found = log_evidence(predictor._padded, point, reduced)
+            found = laplace(posterior, predictor._project(y[None])[0])
         assert found[0] == pytest.approx(integral, abs=0.5)
 
 

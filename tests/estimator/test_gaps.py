@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from tests.estimator.conftest import QUICK
 from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
-from sgpmic import SGPMIC, Committee, jobs
+from sgpmic import SGPMIC, Committee, TableEncoder, jobs
 from sgpmic.exceptions import EmptyFeatureWarning
 from sgpmic.learning.preparation import gaps
 
@@ -200,3 +200,44 @@ def test_a_warm_start_from_a_table_with_gaps(
     model = quick_fit(holes, start__warm_start=True)
     before = model.lower_bound_
     assert model.fit(holes).lower_bound_ >= before - 1e-6
+
+
+def test_rows_of_few_cells_are_not_certain() -> None:
+    """Their labels are right as often as their memberships say, about."""
+    rng = np.random.default_rng(3)
+    centers = 2.0 * rng.normal(size=(4, 8))
+    labels = rng.integers(4, size=1200)
+    rows = centers[labels] + rng.normal(size=(1200, 8))
+    model = SGPMIC(4, committee=None, random_state=0).fit(rows[:400])
+    names = [np.bincount(labels[:400][model.labels_ == m]).argmax() for m in range(4)]
+    for n_cells in (1, 2, 8):
+        hidden = rng.permuted(np.tile(np.arange(8), (800, 1)), axis=1) >= n_cells
+        found = model.predict_proba(np.where(hidden, np.nan, rows[400:]))
+        right = np.mean(np.asarray(names)[found.argmax(axis=1)] == labels[400:])
+        assert found.max(axis=1).mean() == pytest.approx(right, abs=0.1)
+    # Of a cell that says nothing, what is left are the clusters' weights.
+    nothing = np.full((1, 8), np.nan)
+    nothing[0, 0] = 0.0
+    assert model.predict_proba(nothing).max() < 0.9
+
+
+def test_imputed_cells_are_in_the_columns_of_the_table() -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], 30)
+    table: dict[str, list[Any]] = {
+        "size": list(10.0 * group + rng.normal(size=60)),
+        "color": [["red", "blue"][g] for g in group],
+        "weight": list(5.0 * group + rng.normal(size=60)),
+    }
+    table["size"][3], table["color"][40] = None, None
+    encoder = TableEncoder().fit(table)
+    model = SGPMIC(2, **QUICK).fit(encoder.transform(table))
+    model.encoder_ = encoder
+    values, std = model.impute(table)
+    assert list(values) == ["size", "color", "weight"]
+    assert values["color"].tolist() == [["red", "blue"][g] for g in group]
+    assert values["size"][3] == pytest.approx(0.0, abs=3.0)
+    np.testing.assert_allclose(values["weight"], table["weight"])
+    assert list(std) == ["size", "weight"]
+    assert 0.1 < std["size"][3] < 6.0
+    np.testing.assert_allclose(np.delete(std["size"], 3), 0.0, atol=1e-12)

@@ -45,13 +45,15 @@ def test_few_programs_for_many_shapes() -> None:
         assert model.memberships_.shape == (n_rows, n_clusters)
         assert model.covariances_.shape == (n_clusters, 2, 2)
     assert len(em_iteration) <= 4
-    projection._project_block.clear_cache()
-    projection._peaks.clear_cache()
-    for n_rows in (1, 7, 128, 300):
+    programs = (projection._start_block, projection._newton_block)
+    # Fitted rows that are left out have programs of their own.
+    assert np.isfinite(model.unusual_below_)
+    for program in programs:
+        program.clear_cache()
+    for n_rows in (1, 7, 128, 600):
         model.score_samples(digits(n_rows) + 0.5)
-    SGPMIC(4, **QUICK).fit(digits(120)).score_samples(digits(20) + 0.5)
-    assert len(projection._project_block) == 1
-    assert len(projection._peaks) == 1
+    SGPMIC(4, **QUICK).fit(digits(120)).predict(digits(20) + 0.5)
+    assert [len(program) for program in programs] == [1, 1]
 
 
 @pytest.mark.filterwarnings("ignore")

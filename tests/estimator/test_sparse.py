@@ -174,3 +174,8 @@ def test_components_have_no_name_of_a_column() -> None:
     page = model.plot_interactive(table).page
     assert "component 1" in page
     assert "word 1" not in page
+
+
+def test_there_is_nothing_to_impute(fitted: SGPMIC) -> None:
+    with pytest.raises(ValueError, match="sparse matrix"):
+        fitted.impute(np.zeros((2, fitted.n_features_in_)))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.stats import chi2, multivariate_normal
 
+from sgpmic.learning.prediction import cluster_normals
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
     best_share,
     fit_normals,
     left_out_log_density,
+    lower_limit,
     mixed,
 )
 from sgpmic.learning.preparation.completion import fit_factors
@@ -23,9 +27,20 @@ def two_clouds(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(n_rows, 3)) @ root.T + 8.0 * labels[:, None], np.eye(2)[labels]
 
 
-def test_densities_are_those_of_scipy_also_of_parts_of_rows() -> None:
+def covariances(normals: ClusterNormals) -> np.ndarray:
+    loadings = normals.axes @ normals.roots
+    found: np.ndarray = loadings @ loadings.swapaxes(1, 2) + np.diag(normals.noise)
+    return found
+
+
+@pytest.mark.parametrize("most_axes", [100, 2])
+def test_densities_are_those_of_scipy_also_of_parts_of_rows(
+    most_axes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_normals, "_MOST_AXES", most_axes)
     Y, S = two_clouds(50)
     normals = fit_normals(Y, S, None)
+    assert normals.roots.shape == (2, min(most_axes, 3), min(most_axes, 3))
     rows = Y[:9].copy()
     rows[3:6, 1] = np.nan
     rows[6:, [0, 2]] = np.nan
@@ -33,9 +48,11 @@ def test_densities_are_those_of_scipy_also_of_parts_of_rows() -> None:
         has = ~np.isnan(row)
         terms = [
             weight * multivariate_normal.pdf(row[has], mean[has], covariance[np.ix_(has, has)])
-            for weight, mean, covariance in zip(*normals, strict=True)
+            for weight, mean, covariance in zip(
+                normals.weights, normals.means, covariances(normals), strict=True
+            )
         ]
-        assert found == pytest.approx(np.log(sum(terms)), rel=1e-10)
+        assert found == pytest.approx(np.log(sum(terms)), rel=1e-9)
 
 
 def test_moments_are_found_with_and_without_gaps() -> None:
@@ -48,7 +65,7 @@ def test_moments_are_found_with_and_without_gaps() -> None:
         for m in range(2):
             own = Y[S[:, m] > 0]
             np.testing.assert_allclose(normals.means[m], own.mean(axis=0), atol=0.3)
-            np.testing.assert_allclose(normals.covariances[m], np.cov(own.T), atol=0.6)
+            np.testing.assert_allclose(covariances(normals)[m], np.cov(own.T), atol=0.6)
 
 
 def test_rows_that_are_left_out_are_less_likely() -> None:
@@ -85,3 +102,26 @@ def test_the_share_is_the_one_that_fits_best() -> None:
     assert share == pytest.approx(grid[int(np.argmax(fits))], abs=0.01)
     assert best_share(first, first - 900.0) > 0.99
     assert best_share(first - 900.0, first) < 0.01
+
+
+def test_many_features_cost_no_matrix_of_features_by_features() -> None:
+    """A matrix of 20 000 by 20 000 would take 3.2 GB, and minutes to factorize."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2
+    Y = rng.normal(size=(60, 20_000)) + 2.0 * labels[:, None]
+    began = time.process_time()
+    normals = fit_normals(Y, np.eye(2)[labels], None)
+    densities = normals.log_density(np.concatenate([Y, Y + 5.0]))
+    assert time.process_time() - began < 20.0
+    assert max(array.size for array in normals) <= 20_000 * 15
+    assert densities[60:].max() < densities[:60].min()
+
+
+@pytest.mark.parametrize("n", [60, 250, 1000])
+def test_new_values_are_below_the_limit_as_often_as_it_says(n: int) -> None:
+    """Chi-squared values have known probabilities; the mean over tables is unbiased."""
+    rng = np.random.default_rng(0)
+    found = [chi2.sf(-lower_limit(-rng.chisquare(5, size=n), 0.005), 5) for _ in range(400)]
+    # Of n values with a share p below, the number below has the variance np(1 − p) ≈ np.
+    error = np.sqrt(0.005 / n / 400)
+    assert np.mean(found) == pytest.approx(0.005, abs=3.0 * error + (0.0005 if n < 200 else 0.0))

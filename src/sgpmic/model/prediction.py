@@ -24,10 +24,8 @@ A row that was fitted has shaped the mapping and is described better than a new 
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -74,81 +72,88 @@ def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture, rows:
     return Posterior(mappings, weights, losses, mixture, rows.n_features, rows.groups.features)
 
 
-def left_out(
-    posterior: Posterior,
-    A_inverse: Array,
-    x: Array,
-    s: Array,
-    y: Array,
-    observed: Array | None = None,
-) -> Posterior:
-    """Return the posterior of all fitted rows but one, for the same parameters.
+class LeftOut(NamedTuple):
+    """What rows have told the mappings when they were fitted; C = 1 without groups."""
 
-    The row had the latent point x and the weights s (G,) when it was fitted; ``observed`` (P,) is 1
-    for the features that it has, None for all.
+    directions: Array  # (G, C, B, U): a
+    shares: Array  # (G, C, B): βs/(1 − h)
+    residuals: Array  # (G, B, P): y − f̄(x), 0 for missing cells
+
+
+def left_out(
+    posterior: Posterior, A_inverse: Array, X: Array, S: Array, Y: Array, observed: Array | None
+) -> LeftOut:
+    """Return what leaves each row out of the posterior, for the same parameters.
+
+    The rows had the latent points X (B, Q) and the weights S (B, G) when they were fitted;
+    ``observed`` (B, P) is 1 for the cells that they have, None for all.
     """
     kernels, Z, beta = posterior.mappings
+    inverses = A_inverse if posterior.groups is not None else A_inverse[:, None]
+    # A row has all features of a group or none.
+    has = jnp.ones((len(X), inverses.shape[1]))
+    if posterior.groups is not None and observed is not None:
+        has = jnp.max(posterior.groups * observed[:, None, :], axis=2)
 
-    def of_one(kernel: Kernel, weights: Array, inverse: Array, s_m: Array) -> tuple[Array, Array]:
-        """Return what the weights and the precision lose, of features in the same rows."""
-        k = cross(kernel, x[None], Z)[0]
-        a = inverse @ k
-        h = jnp.minimum(beta * s_m * (k @ a), MOST_LEVERAGE)
-        share = beta * s_m / (1.0 - h)
-        residual = y - k @ weights
+    def one(component: tuple[Kernel, Array, Array, Array]) -> LeftOut:
+        kernel, weights, inverse, s = component
+        K = cross(kernel, X, Z)
+        directions = K @ inverse  # (C, B, U)
+        s_by_group = beta * s * has.T
+        leverage = jnp.minimum(s_by_group * jnp.sum(directions * K, axis=2), MOST_LEVERAGE)
+        residuals = Y - K @ weights
         if observed is not None:
-            residual = residual * observed
-        return share * jnp.outer(a, residual), share * jnp.outer(a, a)
+            residuals = residuals * observed
+        return LeftOut(directions, s_by_group / (1.0 - leverage), residuals)
 
-    def one(component: tuple[Kernel, Array, Array, Array, Array]) -> tuple[Array, Array]:
-        kernel, weights, precision_loss, inverse, s_m = component
-        if posterior.groups is None:
-            by_weights, by_loss = of_one(kernel, weights, inverse, s_m)
-        else:
-            # A row has all features of a group or none.
-            has = jnp.ones(len(inverse))
-            if observed is not None:
-                has = jnp.max(posterior.groups * observed, axis=1)
-            parts, by_loss = jax.vmap(partial(of_one, kernel, weights))(inverse, s_m * has)
-            by_weights = jnp.einsum("cup,cp->up", parts, posterior.groups)
-        return weights - by_weights, precision_loss - by_loss
-
-    components = (kernels, posterior.mean_weights, posterior.precision_loss, A_inverse, s)
-    weights, precision_loss = loop_components(one, components)
-    return posterior._replace(mean_weights=weights, precision_loss=precision_loss)
+    return loop_components(one, (kernels, posterior.mean_weights, inverses, S.T))
 
 
-def mapping_moments(posterior: Posterior, X: Array) -> tuple[Array, Array]:
+def mapping_moments(
+    posterior: Posterior, X: Array, without: LeftOut | None = None
+) -> tuple[Array, Array]:
     """Return mean (G, B, P) and variance (G, B) of every mapping at the points X (B, Q).
 
-    Where features are observed in groups of rows, variances are (G, B, P), of every feature.
+    Where features are observed in groups of rows, variances are (G, B, P), of every feature. With
+    ``without``, each point is that of a row that is left out.
     """
-    kernels, Z, _ = posterior.mappings
+    (kernels, Z, _), groups = posterior.mappings, posterior.groups
 
-    def one(component: tuple[Kernel, Array, Array]) -> tuple[Array, Array]:
-        kernel, weights, precision_loss = component
+    def one(component: tuple[Kernel, Array, Array, LeftOut | None]) -> tuple[Array, Array]:
+        kernel, weights, precision_loss, out = component
         K = cross(kernel, X, Z)  # (B, U)
-        if posterior.groups is not None:
-            by_group = jnp.einsum("bu,cuv,bv->bc", K, precision_loss, K)
-            explained = by_group @ posterior.groups  # (B, P)
-            unknown = jnp.maximum(kernel.diagonal(X)[:, None] - explained, 0.0)
-            return K @ weights, unknown
-        explained = jnp.sum((K @ precision_loss) * K, axis=1)
+        mean, prior = K @ weights, kernel.diagonal(X)
+        if groups is None:
+            explained = jnp.sum((K @ precision_loss) * K, axis=1)
+        else:
+            explained = jnp.einsum("bu,cuv,bv->bc", K, precision_loss, K)
+        if out is not None:
+            overlap = jnp.sum(out.directions * K, axis=2)  # (C, B): kᵀa
+            told, squares = (out.shares * overlap).T, (out.shares * overlap**2).T
+            mean = mean - (told if groups is None else told @ groups) * out.residuals
+            explained = explained - (squares[:, 0] if groups is None else squares)
+        if groups is not None:
+            explained, prior = explained @ groups, prior[:, None]
         # A difference of nearly equal numbers: rounding must not make it negative.
-        return K @ weights, jnp.maximum(kernel.diagonal(X) - explained, 0.0)
+        return mean, jnp.maximum(prior - explained, 0.0)
 
-    components = (kernels, posterior.mean_weights, posterior.precision_loss)
+    components = (kernels, posterior.mean_weights, posterior.precision_loss, without)
     return loop_components(one, components)
 
 
 def log_joints(
-    posterior: Posterior, prior: LatentPrior, X: Array, Y: Array, observed: Array | None = None
+    posterior: Posterior,
+    prior: LatentPrior,
+    X: Array,
+    Y: Array,
+    observed: Array | None = None,
+    without: LeftOut | None = None,
 ) -> Array:
     """Return the logarithms of the summands of p(y, x), shape (B, M).
 
     ``observed`` (B, P) is 1 for the cells that rows have, None where they have all.
     """
-    mean, variance = mapping_moments(posterior, X)
+    mean, variance = mapping_moments(posterior, X, without)
     total = variance + 1.0 / posterior.mappings.beta
     if observed is None and posterior.groups is None:
         P = posterior.n_features

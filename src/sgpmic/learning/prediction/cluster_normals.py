@@ -10,6 +10,9 @@ are those of a much wider cloud. So the density of a row is a mixture of two,
 with the moments of every cluster's training rows, weighted by their memberships. Covariances are
 drawn towards what clusters have in common, and that towards a sphere (Ledoit and Wolf, 2004). The
 share :math:`\omega` is the one that makes training rows most likely, each left out of both.
+
+Of many features, only the principal axes V of rows within their clusters have covariances of their
+own, :math:`\Sigma_m = V S_m V^\top + \mathrm{diag}(\psi)`; no matrix is of features by features.
 """
 
 from __future__ import annotations
@@ -20,47 +23,67 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.utils.extmath import randomized_svd
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preparation.completion import FactorModel
+from sgpmic.model.rows import pad_rows
 
 #: Parts that rows are divided into to be left out.
 _FOLDS = 5
 #: Added to variances, relative to those of the table: features may be copies of each other, and all
 #: rows of a cluster equal.
 _RIDGE = 1e-6
+#: Features with a covariance of their own, at most; beyond, as many axes, one for so many rows.
+_MOST_AXES, _ROWS_PER_AXIS = 100, 4
+#: Rows that are multiplied together.
+_BLOCK = 128
 #: Both densities keep a share, so that neither's blind spots decide alone.
 _LEAST_SHARE = 1e-4
 
 
 class ClusterNormals(NamedTuple):
-    """A normal distribution for every cluster, of scaled rows."""
+    """A normal distribution for every cluster, of scaled rows: Σ_m = V L_m L_mᵀ Vᵀ + diag(ψ)."""
 
     weights: Floats  # (M,)
     means: Floats  # (M, P)
-    covariances: Floats  # (M, P, P)
+    axes: Floats  # (P, r) V, the identity for few features
+    roots: Floats  # (M, r, r) L, with S = L Lᵀ
+    noise: Floats  # (P,) ψ
 
     def log_density(self, Y: Floats) -> Floats:
         """Return log Σ_m π_m N(y | μ_m, Σ_m) of rows, over the cells that they have (not NaN)."""
         has = ~np.isnan(Y)
+        if has.all():
+            return self._of_complete(Y, has[0])
         patterns, number = np.unique(has, axis=0, return_inverse=True)
-        number = number.reshape(-1)
-        density = np.empty(len(Y))
-        for i, pattern in enumerate(patterns):
-            rows = np.flatnonzero(number == i)
+        density, order = np.empty(len(Y)), np.argsort(number.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(number.ravel()))[:-1]
+        for pattern, rows in zip(patterns, np.split(order, ends), strict=True):
             density[rows] = self._of_complete(Y[np.ix_(rows, pattern)], pattern)
         return density
 
     def _of_complete(self, Y: Floats, features: Bools) -> Floats:
-        """Return the same of rows that have just these features."""
+        """Return the same of rows that have just these features.
+
+        By Woodbury's identity, with B = ψ^(-½)VL: ψ^½ Σ⁻¹ ψ^½ = I − B (I + BᵀB)⁻¹ Bᵀ, and
+        |Σ| = |ψ| |I + BᵀB|.
+        """
+        scale = np.sqrt(self.noise[features])
+        axes = self.axes[features] / scale[:, None]
+        constant = len(scale) * np.log(2.0 * np.pi) + 2.0 * np.log(scale).sum()
+        # BLAS rounds a row's product differently in a matrix of another shape.
+        blocks = pad_rows(Y, -(-len(Y) // _BLOCK) * _BLOCK).reshape(-1, _BLOCK, Y.shape[1])
         used = np.flatnonzero(self.weights > 0)
         terms = np.empty((len(used), len(Y)))
         for place, m in enumerate(used):
-            factor = np.linalg.cholesky(self.covariances[m][np.ix_(features, features)])
-            deviation = solve_triangular(factor, (Y - self.means[m, features]).T, lower=True)
-            log_det = np.log(2.0 * np.pi) * len(factor) + 2.0 * np.log(np.diagonal(factor)).sum()
-            squares = np.sum(deviation**2, axis=0)
-            terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares)
+            B = axes @ self.roots[m]
+            factor = np.linalg.cholesky(np.eye(B.shape[1]) + B.T @ B)
+            loadings = solve_triangular(factor, B.T, lower=True).T
+            deviation = (blocks - self.means[m, features]) / scale
+            squares = np.sum(deviation**2, axis=2) - np.sum((deviation @ loadings) ** 2, axis=2)
+            log_det = constant + 2.0 * np.log(np.diagonal(factor)).sum()
+            terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares.ravel()[: len(Y)])
         return logsumexp(terms, axis=0)
 
 
@@ -78,17 +101,29 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     N, P = Y.shape
     counts = S.sum(axis=0)
     means = (S.T @ Y) / np.maximum(counts, 1e-12)[:, None]
-    deviations = [Y - mean for mean in means]
-    scatters = np.stack([(s[:, None] * d).T @ d for s, d in zip(S.T, deviations, strict=True)])
+    within = Y - S @ means
+    noise = unknown + _RIDGE * (float(Y.var(axis=0).mean()) or 1.0)
+    axes, reduced, centers = np.eye(P), Y, means
+    if P > _MOST_AXES:
+        rank = max(1, min(_MOST_AXES, N // _ROWS_PER_AXIS))
+        axes = randomized_svd(within, rank, random_state=0)[2].T
+        reduced, centers = Y @ axes, means @ axes
+        noise += np.mean((within - within @ axes @ axes.T) ** 2, axis=0)
+        within = within @ axes
+    scatters = np.stack(
+        [(s[:, None] * d).T @ d for s, d in zip(S.T, reduced - centers[:, None], strict=True)]
+    )
+    r = axes.shape[1]
     common = scatters.sum(axis=0) / N
-    sphere = np.trace(common) / P
-    shrinkage = ledoit_wolf_shrinkage(Y - S @ means, assume_centered=True)
-    common = (1.0 - shrinkage) * common + shrinkage * sphere * np.eye(P)
-    # As if P + 1 more rows had been seen in every cluster, of what clusters have in common.
-    strength = P + 1.0
-    covariances = (scatters + strength * common) / (counts + strength)[:, None, None]
-    covariances += np.diag(unknown + _RIDGE * (float(Y.var(axis=0).mean()) or 1.0))
-    return ClusterNormals(counts / counts.sum(), means, covariances)
+    sphere = np.trace(common) / r
+    shrinkage = ledoit_wolf_shrinkage(within, assume_centered=True)
+    common = (1.0 - shrinkage) * common + shrinkage * sphere * np.eye(r)
+    # As if r + 1 more rows had been seen in every cluster, of what clusters have in common.
+    strength = r + 1.0
+    cores = (scatters + strength * common) / (counts + strength)[:, None, None]
+    values, vectors = np.linalg.eigh(cores)
+    roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    return ClusterNormals(counts / counts.sum(), means, axes, roots, noise)
 
 
 def left_out_log_density(Y: Floats, S: Floats, factors: FactorModel | None) -> Floats:
@@ -117,3 +152,19 @@ def best_share(mapping: Floats, normals: Floats, rounds: int = 100) -> float:
 def mixed(mapping: Floats, normals: Floats, share: float) -> Floats:
     """Return log(ω exp(mapping) + (1 − ω) exp(normals))."""
     return np.logaddexp(np.log(share) + mapping, np.log1p(-share) + normals)
+
+
+def lower_limit(values: Floats, share: float) -> float:
+    """Return what a new value is below with this probability, given others of its kind.
+
+    Each of n values leaves the same probability between it and the next, 1/(n + 1) below the least.
+    Where that is too much, the tail goes on as the lowest tenth of the values falls off,
+    exponentially.
+    """
+    values = np.sort(values)
+    n = len(values)
+    if (n + 1) * share >= 1.0:
+        return float(np.quantile(values, share, method="weibull"))
+    tenth = max(n // 10, min(5, n - 1))
+    fall = float(values[tenth] - values[:tenth].mean()) if tenth else 0.0
+    return float(values[0] + fall * np.log((n + 1) * share))

@@ -37,14 +37,14 @@ class Imputation(NamedTuple):
 
     Attributes
     ----------
-    values : ndarray of shape (n_samples, n_features)
+    values : ndarray of shape (n_samples, n_features), or dict of columns
         The rows, with the expectations of missing values in their places.
-    std : ndarray of shape (n_samples, n_features)
+    std : ndarray of shape (n_samples, n_features), or dict of columns
         The standard deviations of those, 0 for values that were there.
     """
 
-    values: Floats
-    std: Floats
+    values: Any
+    std: Any
 
 
 @dataclass

@@ -5,6 +5,7 @@ This is what an estimator keeps and a model file holds. It knows arrays only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from sgpmic.learning.prediction.cluster_normals import (
     best_share,
     fit_normals,
     left_out_log_density,
+    lower_limit,
     mixed,
 )
 from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
@@ -30,17 +32,22 @@ from sgpmic.learning.preparation.completion import fit_factors
 from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
-from sgpmic.model.rows import pad, padded_clusters, padded_features
+from sgpmic.model.rows import pad, pad_rows, padded_clusters, padded_features
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
-UNUSUAL_SHARE = 0.005
+OUTLIER_SHARE = 0.005
 #: So many of those rows are looked at for that, at most.
 _MOST_ASSESSED = 5_000
-#: Rows are looked at no farther away than this many spreads of the data: the optimiser takes fourth
+#: Rows are looked at no farther away than this many spreads of the data: the optimizer takes fourth
 #: powers.
 _FARTHEST = 1e20
-#: A row is drawn between a training row and one of this many of its neighbours.
+#: Cells of the rows that are answered for at a time.
+_PART = 1 << 22
+#: Latent points that stand for all where few cells of a row are known, and how many it may lie at
+#: until they count as much as the one that suits it best.
+_POINTS, _MANY_POINTS = 1024, 20.0
+#: A row is drawn between a training row and one of this many of its neighbors.
 _DRAWN_BETWEEN = 5
 
 
@@ -104,19 +111,37 @@ class Predictor:
         return self.known_features(self.units.inverse_transform(Y))
 
     @cached_property
-    def _padded(self) -> Posterior:
+    def _model(self) -> projection.Model:
         """The posterior in a shape that it shares with other models, compiled programs too."""
-        return pad_posterior(self.posterior)
+        strength = np.asarray(self.strength, np.float64)
+        return projection.Model(pad_posterior(self.posterior), strength, self.A_inverse)
+
+    @cached_property
+    def _sample(self) -> projection.Sample:
+        """The reference in such a shape."""
+        reference, posterior = self.reference, self._model.posterior
+        R = projection.padded_count(len(reference.rows))
+        return projection.Sample(
+            pad(reference.complete(reference.rows), (R, posterior.mean_weights.shape[2])),
+            pad_rows(reference.points, R),
+            pad(reference.votes, (R, len(posterior.mixture.weights))),
+            np.asarray(len(reference.rows)),
+        )
+
+    @cached_property
+    def _reference_S(self) -> Floats:
+        """The memberships of the reference's rows."""
+        return self.S[self.reference.lookup(self.reference.rows)]
 
     def _scaled(self, Y: Floats) -> Floats:
         """Return scaled rows, NaN for missing cells, so near that squares do not overflow."""
         with np.errstate(over="ignore"):
             return np.clip(self.units.transform(Y), -_FARTHEST, _FARTHEST)
 
-    def _reduced(self, Y: Floats) -> projection.Cells:
+    def _cells(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
         values = self._scaled(Y)
-        shape = (len(Y), self._padded.mean_weights.shape[2])
+        shape = (len(Y), self._model.posterior.mean_weights.shape[2])
         observed = ~np.isnan(values)
         if observed.all():
             return projection.Cells(pad(values, shape))
@@ -127,43 +152,81 @@ class Predictor:
     def _n_clusters(self) -> int:
         return self.S.shape[1]
 
+    def _project(
+        self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
+    ) -> tuple[projection.Course, Floats]:
+        """Return where rows lie, and memberships; rows ``own`` of the reference without it."""
+        whole = self.reference.complete(Y)
+        search = projection.Search(
+            pad(whole, (len(Y), self._sample.rows.shape[1])),
+            np.full(len(Y), -1) if own is None else own,
+        )
+        cells = self._cells(Y)
+        found, S = projection.project(self._model, self._sample, search, cells, fitted)
+        if cells.observed is not None:
+            S = self._of_parts(cells, S)
+        return found, S[:, : self._n_clusters]
+
+    def _of_parts(self, Y: projection.Cells, S: Floats) -> Floats:
+        """Return memberships of rows with gaps, as uncertain as they are.
+
+        The latent point that suits a row best says little where any other would do as well: such
+        a row is averaged over all of them.
+        """
+        reference = self.reference
+        spread = np.linspace(0, len(reference.rows) - 1, _POINTS).astype(np.int64)
+        theirs = pad(self._reference_S[spread], (_POINTS, S.shape[1]))
+        broad, n_points = projection.broad_memberships(
+            self._model, reference.points[spread], theirs, Y
+        )
+        n_points *= min(1.0, len(reference.rows) / _POINTS)  # some are there several times
+        share = (n_points**2 / (n_points**2 + _MANY_POINTS**2))[:, None]
+        return S + share * (broad - S)
+
+    def _in_parts(self, Y: Floats) -> Iterator[tuple[Ints, Floats]]:
+        """Yield the numbers of some rows at a time, and the rows.
+
+        So what is computed of them stays small. Complete rows are not mixed with others, for which
+        other programs compute.
+        """
+        step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
+        gaps = np.isnan(Y).any(axis=1)
+        for rows in (np.flatnonzero(~gaps), np.flatnonzero(gaps)):
+            for first in range(0, len(rows), step):
+                part = rows[first : first + step]
+                yield part, Y[part]
+
     @with_numerics
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
         known = self.reference.lookup(Y)
         X, S = self.X[known], self.S[known]
         new = np.flatnonzero(known < 0)
-        if len(new):
-            found = self._project(Y[new], self._reduced(Y[new]))
-            X[new], S[new] = found.X, found.memberships[:, : self._n_clusters]
+        for part, rows in self._in_parts(Y[new]):
+            found, S[new[part]] = self._project(rows)
+            X[new[part]] = found.X
         return X, S
-
-    def _project(self, Y: Floats, reduced: projection.Cells) -> projection.Projection:
-        starts, votes = self.reference.neighbours(Y)
-        votes = pad(votes, (len(Y), len(self._padded.mixture.weights)))
-        return projection.project(self._padded, self.strength, starts, votes, reduced)
 
     @with_numerics
     def assess(self, Y: Floats) -> Assessment:
         """Return everything there is to say about rows, with every row projected once."""
-        reduced = self._reduced(Y)
-        found = self._project(Y, reduced)
-        log_density = self._log_density_at(Y, found.X, reduced)
         known = self.reference.lookup(Y)
-        seen = known >= 0
-        X, S = found.X.copy(), found.memberships[:, : self._n_clusters].copy()
-        X[seen], S[seen] = self.X[known[seen]], self.S[known[seen]]
+        X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
+        new = known < 0
+        for part, rows in self._in_parts(Y):
+            found, memberships = self._project(rows)
+            # Also of training rows: their fitted points maximize the bound, not this density.
+            log_density[part] = self._log_density_at(rows, found)
+            own = new[part]
+            X[part[own]], S[part[own]] = found.X[own], memberships[own]
         return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
 
-    @with_numerics
     def log_density(self, Y: Floats) -> Floats:
         """Return log p(y) of rows in the units of the data, latent points integrated out."""
-        reduced = self._reduced(Y)
-        # Also for training rows: their fitted points maximise the bound, not this density.
-        return self._log_density_at(Y, self._project(Y, reduced).X, reduced)
+        return self.assess(Y).log_density
 
-    def _log_density_at(self, Y: Floats, X: Floats, reduced: projection.Cells) -> Floats:
-        mapping = projection.log_evidence(self._padded, X, reduced)
+    def _log_density_at(self, Y: Floats, found: projection.Course) -> Floats:
+        mapping = projection.laplace(self.posterior, found)
         normals = self._densities.normals.log_density(self._scaled(Y))
         density = mixed(mapping, normals, self._densities.mapping_share)
         return density + self.units.log_volumes(Y)
@@ -174,33 +237,33 @@ class Predictor:
 
         Of training rows, each left out of both: with it in, it looks too ordinary.
         """
-        rows = self.reference.rows
-        S, reduced = self.S[self.reference.lookup(rows)], self.units.transform(rows)
+        rows, S = self.reference.rows, self._reference_S
+        reduced = self.units.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = np.arange(len(rows))
         if len(rows) > _MOST_ASSESSED:
             chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
             chosen.sort()
-        mapping = self._left_out_by_mapping(rows[chosen])
+        mapping = self._left_out_by_mapping(chosen)
         normals = left_out_log_density(reduced[chosen], S[chosen], factors)
         share = best_share(mapping, normals)
         left_out = mixed(mapping, normals, share) + self.units.log_volumes(rows[chosen])
         return _Densities(fit_normals(reduced, S, factors), share, left_out)
 
-    def _left_out_by_mapping(self, Y: Floats) -> Floats:
-        """Return log p(y) of training rows by the mapping of all the others, scaled.
+    def _left_out_by_mapping(self, numbers: Ints) -> Floats:
+        """Return log p(y) of the reference's rows by the mapping of all the others, scaled.
 
         For the same parameters: only what the row itself has told the mapping is taken out.
         """
-        reduced = self._reduced(Y)
-        return projection.log_evidence_left_out(self._padded, *self._fitted(Y, Y), reduced)
+        rows = self.reference.rows[numbers]
+        found, _ = self._project(rows, numbers, self._fitted(numbers))
+        return projection.laplace(self.posterior, found)
 
-    def _fitted(self, Y: Floats, shown: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return what takes training rows out of the mapping, and where to start without them."""
-        known = self.reference.lookup(Y)
-        T = self.S[known] if len(self.A_inverse) > 1 else np.ones((len(Y), 1))
-        starts = self.reference.neighbours(shown, skip=1).starts  # the nearest is the row itself
-        return self.A_inverse, self.X[known], T, starts
+    def _fitted(self, numbers: Ints) -> projection.Fitted:
+        """Return how rows of the reference were fitted."""
+        T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
+        points, rows = self.reference.points[numbers], self.reference.rows[numbers]
+        return projection.Fitted(points, T, self._cells(rows))
 
     @property
     @with_numerics
@@ -216,20 +279,20 @@ class Predictor:
     @property
     def unusual_below(self) -> float:
         """The log density under which a row is unlike anything seen in fit."""
-        return float(np.quantile(self.left_out_log_density, UNUSUAL_SHARE))
+        return lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
     @with_numerics
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows, in the units of the data, at latent points."""
         return self._restored(self._mapped(X))
 
-    def _mapped(self, X: Floats) -> Floats:
+    def _mapped(self, X: Floats, fitted: projection.Fitted | None = None) -> Floats:
         """Return what the mappings say at latent points, scaled."""
-        mean, _, shares = projection.moments_at(self._padded, X)
-        P = len(self.units.offset)
-        if len(mean) == 1:
-            return np.asarray(mean[0, :, :P])
-        return np.einsum("nm,mnp->np", shares[:, : self._n_clusters], mean[:, :, :P])
+        mean, _, shares = projection.moments_at(self._model, X, fitted)
+        mean = mean[:, :, : len(self.units.offset)]
+        if mean.shape[1] == 1:
+            return mean[:, 0]
+        return np.einsum("nm,nmp->np", shares, mean)
 
     @with_numerics
     def impute(self, Y: Floats) -> Imputation:
@@ -251,19 +314,11 @@ class Predictor:
         rows = self.reference.rows
 
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
-            return self._left_out_means(rows[numbers], self.units.inverse_transform(shown))
+            fitted = self._fitted(numbers)
+            found, _ = self._project(self.units.inverse_transform(shown), numbers, fitted)
+            return self._mapped(found.X, fitted)
 
         return learn_imputer(self.units.transform(rows), left_out_means)
-
-    def _left_out_means(self, Y: Floats, shown: Floats) -> Floats:
-        """Return what the mapping without them says of training rows, scaled.
-
-        They are placed by ``shown``, the rows with or without some of their cells.
-        """
-        mean: Floats = projection.means_left_out(
-            self._padded, *self._fitted(Y, shown), self._reduced(Y), self._reduced(shown)
-        )
-        return mean[:, : len(self.units.offset)]
 
     @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
@@ -277,10 +332,10 @@ class Predictor:
         counts = rng.multinomial(n_samples, mixture.weights / np.sum(mixture.weights))
         labels = np.repeat(np.arange(len(counts)), counts)
         X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
-        mean, _, _ = projection.moments_at(self._padded, X)
-        mapping = np.zeros_like(labels) if len(mean) == 1 else labels
+        mean, _, _ = projection.moments_at(self._model, X)
+        mapping = np.zeros_like(labels) if mean.shape[1] == 1 else labels
         noise = rng.standard_normal((n_samples, len(self.units.offset)))
-        drawn = mean[mapping, np.arange(n_samples), : noise.shape[1]]
+        drawn = mean[np.arange(n_samples), mapping, : noise.shape[1]]
         drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
         return self._restored(drawn), labels
 

@@ -1,10 +1,12 @@
-r"""Latent points of new rows, each found by itself.
+r"""Latent points of new rows, all rows of a block at once.
 
-A new row y gets the x that maximises log p(y, x) (:mod:`sgpmic.model.prediction`), from a start
-that depends on y alone: the best of the latent points of its nearest training rows. Rows go
-through in blocks of one fixed size, filled up where necessary, every row makes the same number of
-steps and takes its own course: the answer for a row does not depend on which others are asked
-about.
+A new row y gets the x that maximizes log p(y, x) (:mod:`sgpmic.model.prediction`). It starts from
+the best of the latent points of its nearest training rows and takes Newton steps in a trust region
+of its own; rows that have settled leave, the others are put together into blocks again.
+
+Blocks have one size for a model and a kind of device, filled up where necessary, and rows are
+looked at after the same numbers of steps: the answer for a row does not depend on which others are
+asked about.
 
 The density of y with x integrated out is approximated after Laplace,
 
@@ -22,210 +24,396 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
+from sgpmic._runtime import default_device
 from sgpmic._types import Floats
-from sgpmic.compile_cache import compiled
-from sgpmic.learning.optimizers import scg
+from sgpmic.compile_cache import compiled, keepable
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
-from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
-from sgpmic.model.rows import pad_rows
+from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
+from sgpmic.model.rows import pad_rows, round_up
 
-#: Rows that are projected together.
-BLOCK = 128
-#: Steps of the optimiser for every row.
-STEPS = 40
+#: How many neighbors' latent points are considered as starts, and how many votes are averaged.
+NEIGHBORS = 5
+#: The reference is searched in groups of rows that are this many apart; with padding it has a
+#: multiple of so many rows.
+SEARCH_WIDTH = 1024
+#: Into so many parts is a row of numbers divided to find the smallest.
+_PARTS = 32
+#: Steps until settled rows leave, and how often that happens at most.
+STEPS, MOST_PASSES = 2, 15
+#: A row has settled when a Newton step promises less than this much log density, absolutely and
+#: relative to what there is.
+_SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
+#: The first trust region's radius; latent points have variance 1.
+_RADIUS = 0.5
+#: Squares of what is compared in single precision must not overflow.
+_FARTHEST = 1e15
+#: By kind of device: cells in a block of rows, and the least and the most rows.
+_BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
+#: Blocks that are computed before the first of them is waited for.
+_IN_FLIGHT = 16
 
 
-class Projection(NamedTuple):
-    """Latent points of rows and what the model thinks of them."""
+# Arrays are NumPy's outside of programs and JAX's inside.
 
-    X: Floats  # (B, Q)
-    memberships: Floats  # (B, M)
+
+class Model(NamedTuple):
+    """What answers are made of, padded."""
+
+    posterior: Posterior
+    strength: Any  # of votes
+    A_inverse: Any  # to leave rows out
 
 
 class Cells(NamedTuple):
-    """Rows (B, P), or one (P,), centred and scaled as a posterior's, and which cells they have."""
+    """Rows (B, P), centered and scaled as a posterior's, and which cells they have."""
 
-    values: Array  # 0 for missing cells
-    observed: Array | None = None  # 1 for the cells that rows have; None where they have all
-
-
-def _log_joint(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
-    row: Cells = jax.tree.map(lambda leaf: leaf[None], y)
-    return jax.nn.logsumexp(log_joints(posterior, prior, x[None], *row)[0])
+    values: Any  # 0 for missing cells
+    observed: Any = None  # 1 for the cells that rows have; None where they have all
 
 
-def _find(posterior: Posterior, prior: LatentPrior, starts: Array, y: Cells) -> Array:
-    """Return the latent point of one row, from the best of its starts (k, Q)."""
-    k = starts.shape[0]
-    repeated: Cells = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, leaf.shape[0])), y)
-    values = jax.nn.logsumexp(log_joints(posterior, prior, starts, *repeated), axis=1)
-    best = starts[jnp.argmax(values)]
-    loss = partial(_negative_log_joint, posterior, prior, y)
-    result = scg.minimize(jax.value_and_grad(loss), best, max_steps=STEPS)
-    return result.point
+class Sample(NamedTuple):
+    """Training rows that new ones are compared with, padded: scaled, without gaps."""
+
+    rows: Any  # (R, P)
+    points: Any  # (R, Q) their latent points
+    votes: Any  # (R, M) what is said of their clusters
+    count: Any  # how many there are without padding
+
+
+class Search(NamedTuple):
+    """What rows (B, P) look for in a sample: their neighbors, without themselves."""
+
+    whole: Any  # (B, P) the rows, with expectations of missing cells
+    own: Any  # (B,) their numbers in the sample, or -1
+
+
+class Fitted(NamedTuple):
+    """How rows were fitted, to leave them out."""
+
+    X: Any  # (B, Q)
+    S: Any  # (B, G) their weights in every mapping
+    Y: Cells
+
+
+@keepable
+class Course(NamedTuple):
+    """Where rows are on their way, what is there, and where they go next."""
+
+    X: Any  # (B, Q)
+    log_joints: Any  # (B, M): the logarithms of the summands of p(y, x)
+    value: Any  # (B,): −log p(y, x), and its derivatives
+    gradient: Any  # (B, Q)
+    curvature: Any  # (B, Q, Q)
+    radius: Any  # (B,) of the trust region
+    step: Any  # (B, Q)
+    promised: Any  # (B,) by how much the value falls
+    settled: Any  # (B,)
+
+
+def padded_count(n_rows: int) -> int:
+    """Return the number of rows of a sample with padding."""
+    return SEARCH_WIDTH * round_up(-(-n_rows // SEARCH_WIDTH), 8)
+
+
+def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
+    """Return the numbers of the nearest rows (B, k) and their squared distances.
+
+    Single precision finds groups of rows that have the nearest among them, double precision
+    decides.
+    """
+    R, P = sample.rows.shape
+    k = NEIGHBORS + 1  # one of them may be the row itself
+    rows = jnp.clip(sample.rows, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    whole = jnp.clip(search.whole, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    norms = jnp.where(jnp.arange(R) < sample.count, jnp.sum(rows * rows, axis=1), jnp.inf)
+    # |y − r|² − |y|² = (y, 1)ᵀ(−2r, |r|²) as one product.
+    left = jnp.concatenate([whole, jnp.ones_like(whole[:, :1])], axis=1)
+    right = jnp.concatenate([-2.0 * rows, norms[:, None]], axis=1)
+
+    def nearer(least: Array, part: Array) -> tuple[Array, None]:
+        squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
+        return jnp.minimum(least, squares), None
+
+    depth = R // SEARCH_WIDTH
+    farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
+    least, _ = lax.scan(nearer, farthest, right.reshape(depth, SEARCH_WIDTH, P + 1))
+    groups = _smallest(least, k)
+    numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
+    numbers = numbers.reshape(len(whole), -1)
+    squares = jnp.sum((search.whole[:, None] - sample.rows[numbers]) ** 2, axis=2)
+    itself = (numbers == search.own[:, None]) & (sample.count > 1)
+    squares = jnp.where(itself | (numbers >= sample.count), jnp.inf, squares)
+    scale = jnp.min(squares, axis=1, keepdims=True)  # within reach of single precision
+    relative = jnp.where(squares > scale, squares / jnp.where(scale > 0, scale, 1.0), 0.0)
+    places = lax.top_k(-relative.astype(jnp.float32), NEIGHBORS)[1]
+    return (
+        jnp.take_along_axis(numbers, places, axis=1),
+        jnp.take_along_axis(squares, places, axis=1),
+    )
+
+
+def _smallest(values: Array, k: int) -> Array:
+    """Return the places of the k smallest of every row's values, found among the best of parts."""
+    n_rows = len(values)
+    parts = values.reshape(n_rows, -1, _PARTS)
+    chosen = lax.top_k(-jnp.min(parts, axis=1), k)[1]
+    some = jnp.take_along_axis(parts, chosen[:, None, :], axis=2).reshape(n_rows, -1)
+    places = lax.top_k(-some, k)[1]
+    return places // k * _PARTS + jnp.take_along_axis(chosen, places % k, axis=1)
 
 
 @compiled
-def _project_block(
-    posterior: Posterior, strength: Array, candidates: Array, votes: Array, Y: Cells
+def _start_block(
+    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None
 ) -> tuple[Array, Array]:
-    """Project a block: candidates (B, k, Q), votes (B, M), rows Y."""
-    prior = factor_mixture(posterior.mixture)
-    X = jax.vmap(partial(_find, posterior, prior))(candidates, Y)
-    # The E-step of a row with votes; equal votes of strength 1 are none.
-    log_p = jnp.log(votes) + log_joints(posterior, prior, X, *Y) / strength
-    return X, jax.nn.softmax(log_p, axis=1)
+    """Return the most likely of the nearest rows' latent points (B, Q), and votes (B, M)."""
+    numbers, squares = _nearest(sample, search)
+    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
+    without = _without(model, fitted)
+
+    def value(x: Array) -> Array:
+        return _log_joint(posterior, prior, x, Y, without)
+
+    candidates = jnp.swapaxes(sample.points[numbers], 0, 1)  # (k, B, Q)
+    values = lax.map(value, candidates)
+    values = jnp.where(jnp.isfinite(squares.T), values, -jnp.inf)
+    best = jnp.argmax(values, axis=0)
+    X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
+    distances = jnp.sqrt(squares)
+    least = jnp.min(distances, axis=1, keepdims=True)
+    closeness = jnp.where(distances > 0.0, least / distances, 1.0)
+    weights = closeness / jnp.sum(closeness, axis=1, keepdims=True)
+    return X, jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
 
 
-def _negative_log_joint(posterior: Posterior, prior: LatentPrior, y: Cells, x: Array) -> Array:
-    return -_log_joint(posterior, prior, x, y)
+def _log_joint(
+    posterior: Posterior, prior: LatentPrior, X: Array, Y: Cells, without: LeftOut | None
+) -> Array:
+    """Return log p(y, x) of every row."""
+    return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
 
 
-def _curvature(posterior: Posterior, prior: LatentPrior, x: Array, y: Cells) -> Array:
-    """Return −∇² log p(y, x) at a row's point, (Q, Q)."""
+def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
+    """Return log joints (B, M), and value, gradient and curvature of −log p(y, x), for each row."""
+
+    # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
     # Reverse over reverse: the kernels' hand-written rules are reverse rules.
-    loss = partial(_negative_log_joint, posterior, prior, y)
-    return jax.jacrev(jax.grad(loss))(x)
+    def total(X: Array) -> tuple[Array, tuple[Array, Array]]:
+        joints = log_joints_at(X)
+        values = -jax.nn.logsumexp(joints, axis=1)
+        return jnp.sum(values), (joints, values)
+
+    gradient, pull_back, (joints, values) = jax.vjp(jax.grad(total, has_aux=True), X, has_aux=True)
+    basis = jnp.broadcast_to(jnp.eye(X.shape[1])[:, None, :], (X.shape[1], *X.shape))
+    (curvature,) = jax.vmap(pull_back)(basis)
+    return joints, values, gradient, jnp.swapaxes(curvature, 0, 1)
+
+
+def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
+    """Return the solutions (Q, B) for symmetric matrices (Q, Q, B), and whether they are positive.
+
+    Elimination without pivoting, all rows of a block together.
+    """
+    Q = len(right)
+    table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
+    positive = jnp.ones(right.shape[1:], bool)
+    for j in range(Q):
+        pivot = table[j, j]
+        positive &= pivot > 0.0
+        line = table[j] / jnp.where(pivot > 0.0, pivot, 1.0)
+        table = (table - table[:, j, None] * line).at[j].set(line)
+    return table[:, Q], positive
+
+
+def _plan_step(course: Course) -> Course:
+    """Return rows with a Newton step no longer than the radius, and what it promises."""
+    # Rows last: that is how vector registers are filled.
+    gradient, H = course.gradient.T, jnp.transpose(course.curvature, (1, 2, 0))
+    step, positive = _solve(H, -gradient)
+    # After Gershgorin, no eigenvalue is less than what a diagonal exceeds the rest of its row by.
+    diagonal = jnp.diagonal(H).T
+    beyond = jnp.sum(jnp.abs(H), axis=1) - jnp.abs(diagonal)
+    shift = jnp.max(beyond - diagonal, axis=0) + 1e-3 * jnp.max(jnp.abs(H), axis=(0, 1)) + 1e-9
+    shifted = H + shift * jnp.eye(len(H))[:, :, None]
+    step = jnp.where(positive, step, _solve(shifted, -gradient)[0])
+    length = jnp.sqrt(jnp.sum(step * step, axis=0))
+    step = step * jnp.minimum(1.0, course.radius / jnp.where(length > 0.0, length, 1.0))
+    linear = -jnp.sum(step * gradient, axis=0)
+    curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
+    promised = jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
+    settled = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(course.value)
+    return course._replace(step=step.T, promised=promised, settled=settled)
 
 
 @compiled
-def _peaks(posterior: Posterior, X: Array, Y: Cells) -> tuple[Array, Array]:
-    """Return log p(y, x) and its curvature at every row's point."""
-    prior = factor_mixture(posterior.mixture)
-    joints = jax.nn.logsumexp(log_joints(posterior, prior, X, *Y), axis=1)
-    return joints, jax.vmap(partial(_curvature, posterior, prior))(X, Y)
+def _newton_block(
+    model: Model, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
+) -> tuple[Course, Array]:
+    """Take :data:`STEPS` steps with every row of a block; return memberships (B, M) as well."""
+    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
+    without = _without(model, fitted)
+
+    def log_joints_at(X: Array) -> Array:
+        return log_joints(posterior, prior, X, *Y, without)
+
+    def go_on(carry: tuple[Array, Course]) -> Array:
+        return (carry[0] < STEPS) & ~jnp.all(carry[1].settled)
+
+    def one_step(carry: tuple[Array, Course]) -> tuple[Array, Course]:
+        number, here = carry
+        X = here.X + here.step
+        there = Course(X, *_expand(log_joints_at, X), *here[5:])
+        gained = here.value - there.value
+        accepted = gained >= 1e-4 * here.promised  # not where it is NaN
+        length = jnp.sqrt(jnp.sum(here.step**2, axis=1))
+        wider = jnp.where(gained > 0.75 * here.promised, 2.0 * length, 0.0)
+        radius = jnp.where(accepted, jnp.maximum(here.radius, wider), 0.25 * length)
+        best = _plan_step(_where(accepted, there, here)._replace(radius=radius))
+        return number + 1, _where(here.settled, here, best)
+
+    _, course = lax.while_loop(go_on, one_step, (jnp.zeros((), jnp.int32), course))
+    # The E-step of a row with votes; equal votes of strength 1 are none.
+    memberships = jax.nn.softmax(jnp.log(votes) + course.log_joints / model.strength, axis=1)
+    return course, memberships
+
+
+def _where(which: Array, first: Course, second: Course) -> Course:
+    """Return rows of the first where ``which`` (B,) says so, else of the second."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, second
+    )
+
+
+def _begin(X: Floats, n_clusters: int) -> Course:
+    """Return rows at X of which nothing is known: the first step finds out, and has length 0."""
+    n, Q = X.shape
+    return Course(
+        X,
+        np.zeros((n, n_clusters)),
+        np.full(n, np.inf),
+        np.zeros((n, Q)),
+        np.zeros((n, Q, Q)),
+        np.full(n, _RADIUS),
+        np.zeros((n, Q)),
+        np.zeros(n),
+        np.zeros(n, bool),
+    )
+
+
+def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
+    if fitted is None:
+        return None
+    return left_out(model.posterior, model.A_inverse, fitted.X, fitted.S, *fitted.Y)
 
 
 @compiled
-def _peaks_left_out(
-    posterior: Posterior, A_inverse: Array, fitted: Array, T: Array, candidates: Array, Y: Cells
-) -> tuple[Array, Array]:
-    """Return the same for rows that were fitted, each projected as if it had not been."""
-    prior = factor_mixture(posterior.mixture)
-
-    def one(x: Array, s: Array, starts: Array, y: Cells) -> tuple[Array, Array]:
-        without = left_out(posterior, A_inverse, x, s, *y)
-        found = _find(without, prior, starts, y)
-        return _log_joint(without, prior, found, y), _curvature(without, prior, found, y)
-
-    return jax.vmap(one)(fitted, T, candidates, Y)
-
-
-@compiled
-def _means_left_out(
-    posterior: Posterior,
-    A_inverse: Array,
-    fitted: Array,
-    T: Array,
-    candidates: Array,
-    Y: Cells,
-    shown: Cells,
-) -> tuple[Array]:
-    """Return what the mapping without a row says of it, placed by the cells that are shown."""
-    prior = factor_mixture(posterior.mixture)
-
-    def one(x: Array, s: Array, starts: Array, y: Cells, part: Cells) -> Array:
-        without = left_out(posterior, A_inverse, x, s, *y)
-        found = _find(without, prior, starts, part)[None]
-        shares = jax.nn.softmax(log_densities(prior, found) + prior.log_weights, axis=1)[0]
-        mean = mapping_moments(without, found)[0][:, 0]  # (G, P)
-        return mean[0] if len(mean) == 1 else shares @ mean
-
-    return (jax.vmap(one)(fitted, T, candidates, Y, shown),)
-
-
-@compiled
-def _moments(posterior: Posterior, X: Array) -> tuple[Array, Array, Array]:
+def _moments_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array, Array]:
     """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
-    prior = factor_mixture(posterior.mixture)
+    prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
-    return *mapping_moments(posterior, X), shares
+    mean, variance = mapping_moments(model.posterior, X, _without(model, fitted))
+    return jnp.swapaxes(mean, 0, 1), jnp.swapaxes(variance, 0, 1), shares
 
 
-def _in_blocks(function: Callable[..., Any], *by_row: Any) -> Any:
+@compiled
+def _broad_block(model: Model, points: Array, S: Array, Y: Cells) -> tuple[Array, Array]:
+    """Return memberships of rows that may lie anywhere, and at how many points they may.
+
+    The latent points (K, Q) of training rows and their memberships S (K, M) stand for the prior.
+    """
+    mean, variance = mapping_moments(model.posterior, points)
+    total = variance + 1.0 / model.posterior.mappings.beta
+    total = total if total.ndim == 3 else total[:, :, None]
+    precision = jnp.broadcast_to(1.0 / total, mean.shape)  # (G, K, P)
+    assert Y.observed is not None
+    squares = jnp.einsum("bp,gkp->gbk", Y.values**2, precision)
+    squares -= 2.0 * jnp.einsum("bp,gkp->gbk", Y.values, mean * precision)
+    squares += jnp.einsum("bp,gkp->gbk", Y.observed, mean**2 * precision - jnp.log(precision))
+    likelihood = jnp.exp(-0.5 * (squares - jnp.min(squares, axis=(0, 2), keepdims=True)))
+    if len(likelihood) == 1:
+        weights, memberships = likelihood[0], likelihood[0] @ S
+    else:
+        weights = jnp.einsum("gbk,kg->bk", likelihood, S)
+        memberships = jnp.einsum("gbk,kg->bg", likelihood, S)
+    total_weight = jnp.sum(weights, axis=1, keepdims=True)
+    n_points = total_weight[:, 0] ** 2 / jnp.sum(weights**2, axis=1)
+    return memberships / total_weight, n_points
+
+
+def block_rows(n_features: int) -> int:
+    """Return how many rows are computed together on the device that JAX computes on."""
+    cells, least, most = _BLOCKS["cpu" if default_device().platform == "cpu" else "gpu"]
+    return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
+
+
+def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
     """Return a function's results for all rows, which it gets in blocks of one size.
 
     The arrays in ``by_row`` and those that the function returns have one entry for each row.
     """
     n_rows = len(jax.tree.leaves(by_row)[0])
-    found = []
-    for first in range(0, n_rows, BLOCK):
-        block = slice(first, min(first + BLOCK, n_rows))
-        part = jax.tree.map(lambda array, block=block: pad_rows(array[block], BLOCK), by_row)
-        results = function(*part)
-        found.append([np.asarray(result)[: block.stop - first] for result in results])
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    found: list[Any] = []
+    for number, first in enumerate(range(0, n_rows, block)):
+        part = jax.tree.map(lambda a, i=first: pad_rows(a[i : i + block], block), by_row)
+        found.append(function(*part))
+        if number >= _IN_FLIGHT:
+            found[number - _IN_FLIGHT] = jax.tree.map(np.asarray, found[number - _IN_FLIGHT])
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
 
 
 def project(
-    posterior: Posterior, strength: float, candidates: Floats, votes: Floats, Y: Cells
-) -> Projection:
+    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None = None
+) -> tuple[Course, Floats]:
     """Find the latent points and memberships of rows.
 
-    Candidates (N, k, Q) are points to start from, of which the most likely one is taken; votes
-    (N, M) are what the rows' neighbours say of their clusters.
+    With ``fitted`` each is left out of the model, as if it had not been fitted.
     """
-    project_block = partial(_project_block, posterior, np.float64(strength))
-    return Projection(*_in_blocks(project_block, candidates, votes, Y))
+    model, sample = jax.device_put((model, sample))
+    block = block_rows(Y.values.shape[1])
+    X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
+    found = _begin(X, votes.shape[1]), np.empty_like(votes)
+    rows = np.arange(len(X))
+    for _ in range(MOST_PASSES):
+        asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
+        part = _in_blocks(partial(_newton_block, model), block, *asked)
+        for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
+            of_all[rows] = of_some
+        rows = rows[~part[0].settled]
+        if not len(rows):
+            break
+    return found
 
 
-def log_evidence(posterior: Posterior, X: Floats, Y: Cells) -> Floats:
-    """Return the Laplace approximation of log p(y) around the rows' latent points X."""
-    return _laplace(posterior, *_in_blocks(partial(_peaks, posterior), X, Y))
+def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
+    """Return memberships of rows that may lie at any of the points, and at how many they may."""
+    block = block_rows(Y.values.shape[1])
+    found: tuple[Floats, Floats] = _in_blocks(partial(_broad_block, model, points, S), block, Y)
+    return found
 
 
-def log_evidence_left_out(
-    posterior: Posterior, A_inverse: Floats, X: Floats, T: Floats, candidates: Floats, Y: Cells
-) -> Floats:
-    """Return the same for training rows, of the model without the row.
+def moments_at(
+    model: Model, X: Floats, fitted: Fitted | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Return mean (N, G, P), variance (N, G) and p(m | x) (N, M) at latent points.
 
-    X are the latent points when the model was learned, T (N, G) the weights in every mapping.
+    Where features are observed in groups of rows, the variance is (N, G, P).
     """
-    peaks = _in_blocks(partial(_peaks_left_out, posterior, A_inverse), X, T, candidates, Y)
-    return _laplace(posterior, *peaks)
+    block = block_rows(model.posterior.mean_weights.shape[2])
+    found: tuple[Floats, Floats, Floats] = _in_blocks(
+        partial(_moments_block, model), block, X, fitted
+    )
+    return found
 
 
-def means_left_out(
-    posterior: Posterior,
-    A_inverse: Floats,
-    X: Floats,
-    T: Floats,
-    candidates: Floats,
-    Y: Cells,
-    shown: Cells,
-) -> Floats:
-    """Return the expected cells (N, P) of training rows, by the mapping without the row.
-
-    Rows are placed by what is ``shown`` of them.
-    """
-    function = partial(_means_left_out, posterior, A_inverse)
-    return _in_blocks(function, X, T, candidates, Y, shown)[0]
-
-
-def moments_at(posterior: Posterior, X: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return mean (G, N, P), variance (G, N) and p(m | x) (N, M) at latent points.
-
-    Where features are observed in groups of rows, the variance is (G, N, P).
-    """
-
-    def rows_first(x: Floats) -> tuple[Floats, Floats, Floats]:
-        mean, variance, shares = map(np.asarray, _moments(posterior, x))
-        return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
-
-    mean, variance, shares = _in_blocks(rows_first, X)
-    return mean.swapaxes(0, 1), variance.swapaxes(0, 1), shares
-
-
-def _laplace(posterior: Posterior, joints: Floats, curvatures: Floats) -> Floats:
+def laplace(posterior: Posterior, course: Course) -> Floats:
     """Return log p(y) from log p(y, x) and its curvature at the peak."""
-    covariances = np.asarray(posterior.mixture.covariances)[
-        np.asarray(posterior.mixture.weights) > 0
-    ]
+    mixture = posterior.mixture
+    covariances = np.asarray(mixture.covariances)[np.asarray(mixture.weights) > 0]
     # A row adds information to the prior; where x is not quite at its maximum the curvature may
     # say otherwise, and then the prior's own is the least there is.
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
-    eigenvalues = np.maximum(np.linalg.eigvalsh(curvatures), least)
+    eigenvalues = np.maximum(np.linalg.eigvalsh(course.curvature), least)
     log_det = np.log(eigenvalues).sum(axis=1)
-    return joints + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)
+    return -course.value + 0.5 * (eigenvalues.shape[1] * math.log(2.0 * math.pi) - log_det)

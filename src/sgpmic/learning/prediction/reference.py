@@ -1,49 +1,60 @@
 """What is remembered of the training rows to answer for others: where they lie, and which they are.
 
-A row that was trained on has its place already: it is recognised by a fingerprint of its values
+A row that was trained on has its place already: it is recognized by a fingerprint of its values
 and gets its fitted coordinates and memberships. Any other row starts from the latent points of
-its nearest neighbours among (a sample of) the training rows. Where there are gaps, neighbours are
+its nearest neighbors among (a sample of) the training rows. Where there are gaps, neighbors are
 found with the expectations of missing cells (:mod:`sgpmic.learning.preparation.completion`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.points import falling_weights
 from sgpmic.learning.preparation.completion import FactorModel, fit_factors
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
-#: How many neighbours' latent points are considered as starts, and how many votes are averaged.
-NEIGHBOURS = 5
 
 #: Squares of distances must not overflow.
 _FARTHEST = 1e120
+#: Rows that are looked up at a time: what is computed of them stays in the cache.
+_PART = 8192
 
 
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     """Return 64 bits that identify every row's values."""
-    # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
-    # All missing cells are one NaN.
-    rows = np.ascontiguousarray(np.where(np.isnan(Y), np.nan, Y), dtype=np.float64) + 0.0
-    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    keys = np.empty(len(Y), np.uint64)
+    for first in range(0, len(Y), _PART):
+        key = keys[first : first + _PART]
+        key[:] = Y.shape[1]
+        for bits in np.ascontiguousarray(_canonical(Y[first : first + _PART]).T).view(np.uint64):
+            # An odd factor carries bits upwards, the shift carries them down again.
+            key ^= bits
+            key *= np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+        key *= np.uint64(0xBF58476D1CE4E5B9)
+        key ^= key >> np.uint64(32)
+    return keys
+
+
+def _digests(Y: Floats) -> NDArray[np.uint64]:
+    """Return the fingerprints of models of version 1.4 and earlier."""
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in _canonical(Y))
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-class Neighbours(NamedTuple):
-    """What the nearest training rows say of rows."""
-
-    starts: Floats  # (n_samples, n_neighbours, n_components) latent points to start from
-    votes: Floats  # (n_samples, n_clusters)
+def _canonical(Y: Floats) -> Floats:
+    """Return rows in which equal values have equal bits."""
+    # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+    # All missing cells are one NaN.
+    return np.ascontiguousarray(np.where(np.isnan(Y), np.nan, Y), dtype=np.float64) + 0.0
 
 
 @dataclass
@@ -56,37 +67,34 @@ class Reference:
     keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
     order: Ints  # (N,) the training row each belongs to
     scale: Floats  # (P,) what features are divided by to be compared
-    _tree: KDTree | None = None
 
     @cached_property
     def _factors(self) -> FactorModel:
         return fit_factors(self.rows / self.scale)
 
-    def complete(self, Y: Floats) -> Floats:
-        """Return rows as they are compared: scaled, and with expectations of missing cells."""
+    @cached_property
+    def _center(self) -> Floats:
+        return np.median(self._completed(self.rows), axis=0)
+
+    @cached_property
+    def _identify(self) -> Callable[[Floats], NDArray[np.uint64]]:
+        """What made the keys; rows of the reference are among those that have one."""
+        mine = fingerprints(self.rows[:1])[0]
+        place = min(int(np.searchsorted(self.keys, mine)), len(self.keys) - 1)
+        return fingerprints if self.keys[place] == mine else _digests
+
+    def _completed(self, Y: Floats) -> Floats:
         scaled = Y / self.scale
         return self._factors.complete(scaled) if np.isnan(scaled).any() else scaled
 
-    def neighbours(self, Y: Floats, skip: int = 0) -> Neighbours:
-        """Return what the nearest training rows say of rows.
-
-        The nearest ``skip`` are left out, if there are others.
-        """
-        if self._tree is None:
-            self._tree = KDTree(self.complete(self.rows))
-        last = min(skip + NEIGHBOURS, len(self.rows))
-        first = min(skip, last - 1)
+    def complete(self, Y: Floats) -> Floats:
+        """Return rows as they are compared: scaled, with expectations of missing cells."""
         with np.errstate(over="ignore"):
-            places = np.clip(self.complete(Y), -_FARTHEST, _FARTHEST)
-        distances, nearest = self._tree.query(places, k=np.arange(first + 1, last + 1))
-        weights = falling_weights(distances, 1.0)
-        return Neighbours(
-            self.points[nearest], np.einsum("nk,nkm->nm", weights, self.votes[nearest])
-        )
+            return np.clip(self._completed(Y) - self._center, -_FARTHEST, _FARTHEST)
 
     def lookup(self, Y: Floats) -> Ints:
         """Return the index of the training row that each row is, −1 for rows not seen."""
-        keys = fingerprints(Y)
+        keys = self._identify(Y)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, self.order[places], -1)
 

@@ -59,12 +59,14 @@ class FactorModel(NamedTuple):
             deviation = np.where(has, Y[part] - self.mean, 0.0) / self.noise
             # Rows with the same gaps know the factors equally well.
             patterns, number = np.unique(has, axis=0, return_inverse=True)
-            covariances = _inverses(patterns @ products + np.eye(r).ravel())
+            # Sums by einsum: BLAS rounds a row's product differently in a matrix of another shape.
+            precisions = np.einsum("np,pk->nk", patterns.astype(np.float64), products)
+            covariances = _inverses(precisions + np.eye(r).ravel())
             unknown = covariances @ _squared(self.loadings).T
             number = number.reshape(-1)
             of_rows = covariances.reshape(-1, r, r)[number]
-            z = np.einsum("nij,nj->ni", of_rows, deviation @ self.loadings)
-            mean[part] = self.mean + z @ self.loadings.T
+            z = np.einsum("nij,nj->ni", of_rows, np.einsum("np,pj->nj", deviation, self.loadings))
+            mean[part] = self.mean + np.einsum("nr,pr->np", z, self.loadings)
             variance[part] = self.noise + unknown[number]
         return mean, variance
 

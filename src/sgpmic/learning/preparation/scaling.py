@@ -62,7 +62,7 @@ class Scaler(NamedTuple):
         observed = ~np.isnan(Y)
         if observed.all():
             return np.full(len(Y), self.log_volume)
-        return -(observed @ np.log(self.scale))
+        return -np.where(observed, np.log(self.scale), 0.0).sum(axis=1)
 
     @property
     def kernel_factor(self) -> float:

@@ -133,7 +133,7 @@ class Geometry:
             float(np.log(len(self))),
             float(np.log(self.Y.shape[1])),
             float(np.log(self.components.shape[1])),
-            float(np.log(effective)),
+            float(np.log(max(effective, 1.0))),
             float(np.log(min(max(self.intrinsic_dimension, 0.1), 100.0))),
             float(np.mean(np.array(n_values) <= _FEW_VALUES)),
             float(self.log_spacing.std()),

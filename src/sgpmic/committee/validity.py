@@ -157,10 +157,10 @@ def _silhouettes(
     inside = np.take_along_axis(sums, own, axis=2) / np.maximum(own_size - 1.0, 1.0)
     means = np.where(sizes[:, None, :] > 0, sums / np.maximum(sizes[:, None, :], 1.0), np.inf)
     np.put_along_axis(means, own, np.inf, axis=2)
-    outside = means.min(axis=2)
-    inside = inside[:, :, 0]
+    outside, inside = means.min(axis=2), inside[:, :, 0]
+    defined = (own_size[:, :, 0] > 1) & np.isfinite(outside)
+    outside = np.where(defined, outside, inside)
     width = (outside - inside) / np.maximum(np.maximum(inside, outside), _TINY)
-    width = np.where((own_size[:, :, 0] > 1) & np.isfinite(outside), width, 0.0)
     here = members[:, rows]
     counts = here.sum(axis=1)
     least = np.where(counts > 0, _by_cluster(width, here, counts), np.inf).min(axis=1)

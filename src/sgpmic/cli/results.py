@@ -217,7 +217,7 @@ def row_names(
         return {"row": np.arange(first + 1, first + n_rows + 1)}
     ours = {"cluster", "cluster_name", "certainty", "log_density", "unusual"}
     clash = id_name in ours or str(id_name).startswith(("membership_", "latent_"))
-    return {"id" if clash else str(id_name): ids}
+    return {"id" if clash or not id_name else id_name: ids}
 
 
 def model_columns(

@@ -137,9 +137,36 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert record["scaling"] == "each"
     np.testing.assert_array_equal([int(row["cluster"]) for row in rows], model.labels_)
     assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").n_features_in_ == 3
+    found = record["result"]["profiles"]
+    assert [row["cluster_name"] for row in rows] == [found[m]["name"] for m in model.labels_]
+    assert len({one["name"] for one in found}) == 3
     page = (tmp_path / "run" / "report.html").read_text()
     assert "id 17" in page
     assert "</html>" in page
+    for m, one in enumerate(found):
+        assert f"{m}: {one['sentence']} Rule: " in said(done)
+        assert one["sentence"] in page
+    assert "weight" not in said(done)
+
+
+@pytest.mark.parametrize("column", ["state", "cluster_name"])
+def test_a_column_of_names_names_the_rows(tmp_path: Path, column: str) -> None:
+    states = [f"New {a}{b}" for a in "ABCDEF" for b in "uvwxyzabcd"]
+    others = {"number": [str(i) for i in range(60)], "kind": ["a", "b", "c"] * 20}
+    table = write_csv(tmp_path / "t.csv", values(), **others, **{column: states})
+    done = here("fit", table, *QUICK, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    rows = read_csv(tmp_path / "run" / "labels.csv")
+    first = "state" if column == "state" else "id"  # a name of ours is not taken twice
+    assert next(iter(rows[0])) == first
+    assert [row[first] for row in rows] == states
+    assert rows[0]["cluster_name"] != states[0]
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["data"]["id"] == column
+    assert column not in record["data"]["features"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert all(f"<bdi>row {i}</bdi>" not in page for i in range(1, 61))
+    assert "<bdi>New " in page
 
 
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:

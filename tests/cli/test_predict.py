@@ -44,6 +44,8 @@ def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> Non
     record = json.loads((run / "run.json").read_text())
     model = SGPMIC.load(run / "model.sgpmic")
     np.testing.assert_array_equal([int(r["cluster"]) for r in found], model.predict(rows))
+    names = [profile["name"] for profile in record["result"]["profiles"]]
+    assert [r["cluster_name"] for r in found] == [names[int(r["cluster"])] for r in found]
     shares = [[float(r[f"membership_{m}"]) for m in range(3)] for r in found]
     np.testing.assert_allclose(shares, model.predict_proba(rows), rtol=1e-8, atol=1e-12)
     densities = [float(r["log_density"]) for r in found]

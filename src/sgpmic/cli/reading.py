@@ -162,7 +162,7 @@ def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> tuple[TableEn
     """
     head = next(reader.raw_blocks(choice.features, SAMPLE_ROWS))
     encoder = _fit_encoder(reader.path, head, choice)
-    name = choice.id_column or _find_names(head, encoder)
+    name = _find_names(head, encoder) if choice.id_column is None else choice.id_column
     if is_alone or len(head) < SAMPLE_ROWS:
         return encoder, name
     # Whether a column numbers the rows is seen in rows that follow each other; everything else,
@@ -248,7 +248,7 @@ def _encode(
     if job.is_alone and len(raw.columns) > SAMPLE_ROWS:
         encoder = _fit_encoder(path, raw.columns, choice)
     values, notes = encode_rows(encoder, raw.columns, path)
-    ids = column_words(raw.columns.column(found_names)) if found_names else raw.ids
+    ids = raw.ids if found_names is None else column_words(raw.columns.column(found_names))
     return EncodedTable(
         values,
         tuple(used_names(encoder.columns_)),

@@ -82,7 +82,7 @@ def write_results(fit: Fit) -> None:
         model.feature_names_in_ = np.array(data.names, dtype=object)
     model.encoder_ = data.encoder
     model.save(folder.new.model)
-    write_report(folder.new.report, model, data, record)
+    write_report(folder.new.report, model, data, record, fit.explanations)
     folder.finish(record)
 
 
@@ -176,8 +176,14 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
     }
 
 
-def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any]) -> None:
-    """Write the report to ``path``."""
+def write_report(
+    path: Path,
+    model: SGPMIC,
+    data: Table,
+    record: dict[str, Any],
+    explanations: list[Explanation] | None = None,
+) -> None:
+    """Write the report to ``path``; ``explanations`` are those of the clusters, if known."""
     from sgpmic.report import render_report
 
     content = _content(
@@ -193,7 +199,7 @@ def write_report(path: Path, model: SGPMIC, data: Table, record: dict[str, Any])
         times=record["seconds"],
         versions=record["versions"],
     )
-    write_bytes(path, render_report(content).encode())
+    write_bytes(path, render_report(content, explanations=explanations).encode())
 
 
 def _content(model: SGPMIC, data: Table, **more: Any) -> RunContent:
@@ -217,7 +223,7 @@ def row_names(
         return {"row": np.arange(first + 1, first + n_rows + 1)}
     ours = {"cluster", "cluster_name", "certainty", "log_density", "unusual"}
     clash = id_name in ours or str(id_name).startswith(("membership_", "latent_"))
-    return {"id" if clash else str(id_name): ids}
+    return {"id" if clash or not id_name else id_name: ids}
 
 
 def model_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,47 +51,37 @@ def find_differences(content: RunContent, profiles: Profiles) -> list[list[Diffe
     found: list[list[Difference]] = [[] for _ in range(M)]
     sizes = np.maximum(np.bincount(content.labels, minlength=M), 1)[:, None]
     effects = profiles.certain * profiles.known / sizes
-    for j, name in enumerate(content.feature_names):
-        subject = Subject(name, name, "number", j)
-        for m in range(M):
-            means = float(profiles.means[m, j]), float(profiles.outside[m, j])
-            inside, outside = (_value(content, name, mean) for mean in means)
-            effect, known = float(effects[m, j]), int(profiles.known[m, j])
-            found[m].append(Difference(subject, effect, means, inside, outside, known))
+    for m, j in np.argwhere(abs(effects) >= SMALL_EFFECT):
+        name = content.feature_names[j]
+        means = float(profiles.means[m, j]), float(profiles.outside[m, j])
+        inside, outside = (_value(content, name, mean) for mean in means)
+        subject, known = Subject(name, name, "number", int(j)), int(profiles.known[m, j])
+        found[m].append(Difference(subject, float(effects[m, j]), means, inside, outside, known))
     for source, column in enumerate(content.categories, start=p):
         shares = level_shares(column.codes, len(column.levels), content.labels, M)
-        shares = shares._replace(certain=shares.certain * shares.known / sizes)
-        for k, level in enumerate(column.levels):
-            subject = Subject(f"{column.name}: {level}", column.name, "level", source, k)
-            # Of two levels only the one that is over-represented: the other says the same.
-            _add_share(found, subject, shares, k, only_more=len(column.levels) == 2)
+        certain = shares.certain * shares.known / sizes
+        if len(column.levels) == 2:  # the one that is under-represented says the same
+            certain = np.maximum(certain, 0.0)
+        names = [f"{column.name}: {level}" for level in column.levels]
+        subjects = [Subject(n, column.name, "level", source, k) for k, n in enumerate(names)]
+        _add_shares(found, subjects, shares._replace(certain=certain))
     missing = [np.isnan(content.values), *(c.codes[:, None] < 0 for c in content.categories)]
     names = [*content.feature_names, *(column.name for column in content.categories)]
     shares = missing_shares(np.concatenate(missing, axis=1), content.labels, M)
-    for source, name in enumerate(names):
-        _add_share(found, Subject(f"{name} is missing", name, "gap", source), shares, source)
+    subjects = [Subject(f"{n} is missing", n, "gap", source) for source, n in enumerate(names)]
+    _add_shares(found, subjects, shares)
     for differences in found:
-        differences[:] = [one for one in differences if abs(one.effect) >= SMALL_EFFECT]
         differences.sort(key=lambda one: -abs(one.effect))
     return found
 
 
-def _add_share(
-    found: list[list[Difference]],
-    subject: Subject,
-    shares: Shares,
-    k: int,
-    only_more: bool = False,
-) -> None:
-    """Add one of the shares, the one in place ``k``."""
-    for m, differences in enumerate(found):
-        effect = float(shares.certain[m, k])
-        if effect < 0 and only_more:
-            continue
+def _add_shares(found: list[list[Difference]], subjects: Sequence[Subject], shares: Shares) -> None:
+    """Add shares that set a cluster apart."""
+    for m, k in np.argwhere(abs(shares.certain) >= SMALL_EFFECT):
         means = float(shares.inside[m, k]), float(shares.outside[m, k])
         inside, outside = map(percent, means)
-        known = int(shares.known[m, k])
-        differences.append(Difference(subject, effect, means, inside, outside, known))
+        effect, known = float(shares.certain[m, k]), int(shares.known[m, k])
+        found[m].append(Difference(subjects[k], effect, means, inside, outside, known))
 
 
 def _value(content: RunContent, name: str, value: float) -> str:

@@ -83,6 +83,8 @@ class Explanation(NamedTuple):
     @property
     def sentence(self) -> str:
         """The name and the facts."""
+        if not self.facts and self.rule:  # the name begins with that of a column
+            return f"{self.name}."
         return f"{self.name[:1].upper()}{self.name[1:]}{f': {self.facts}' if self.facts else ''}."
 
     def as_dict(self) -> dict[str, Any]:

@@ -79,13 +79,18 @@ _SCRIPT_PARTS = (
 
 
 def render_report(
-    content: RunContent, *, max_rows: int = MAX_ROWS, only_picture: bool = False
+    content: RunContent,
+    *,
+    max_rows: int = MAX_ROWS,
+    only_picture: bool = False,
+    explanations: list[Explanation] | None = None,
 ) -> str:
     """Return the report of a run as the text of one HTML file.
 
     More than ``max_rows`` rows are drawn as a random sample; all numbers are of all rows. With
-    ``only_picture`` it shows the latent space alone, as in a notebook's cell. The same content
-    gives the same page, byte for byte. Write it as UTF-8.
+    ``only_picture`` it shows the latent space alone, as in a notebook's cell. ``explanations`` are
+    what :func:`~sgpmic.report.explanations.explain` says of the content, where that is known
+    already. The same content gives the same page, byte for byte. Write it as UTF-8.
     """
     sizes = cluster_sizes(content.memberships)
     profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
@@ -122,7 +127,7 @@ def render_report(
             picture_words=_picture_words(content, sizes),
             notes=_picture_notes(content, shown),
             most_columns=_MOST_COLUMNS,
-            cards=_cards(content, sizes, explain(content, profiles), typical),
+            cards=_cards(content, sizes, explanations or explain(content, profiles), typical),
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
             certain_words=together(_certain_words(content)),

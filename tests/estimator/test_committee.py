@@ -52,6 +52,7 @@ def test_who_cannot_vote_says_why(table: Floats, quick_fit: Fit) -> None:
     assert "features" in silent["reason"]
 
 
+@pytest.mark.slow
 def test_bound_rises_with_votes(table: Floats, quick_fit: Fit) -> None:
     for mapping in ("shared", "per_cluster"):
         model = quick_fit(table, mapping=mapping, committee=Committee(), max_iter=4, tol=0.0)
@@ -148,6 +149,7 @@ def test_noise_in_the_last_digits_and_another_seed(wine: SGPMIC) -> None:
         assert adjusted_rand_score(wine.labels_, again.labels_) > 0.98
 
 
+@pytest.mark.slow
 def test_batches_hear_the_votes(quick_fit: Fit) -> None:
     rng = np.random.RandomState(0)
     labels = rng.randint(3, size=250)

@@ -21,6 +21,8 @@ from sgpmic.model.bound import factorize_all, sums
 from sgpmic.model.prediction import left_out, make_posterior
 from sgpmic.model.rows import Rows, make_rows
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 

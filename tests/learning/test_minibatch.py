@@ -155,6 +155,7 @@ def in_batches() -> SGPMIC:
     return SGPMIC().set_params(**settings()).fit(toy()[0])
 
 
+@pytest.mark.slow
 def test_batches_end_where_full_em_does(in_batches: SGPMIC) -> None:
     """For the same number of passes over the rows: an epoch makes about as many as a round."""
     Y, labels = toy()
@@ -187,6 +188,7 @@ def test_an_interrupted_fit_ends_the_same(in_batches: SGPMIC, tmp_path: Path) ->
     assert in_batches.history_["bound"] == again.history_["bound"]
 
 
+@pytest.mark.slow
 def test_the_bound_in_the_history_is_that_of_all_rows() -> None:
     """And the paper's model, with a mapping of its own for every cluster, finds the clusters."""
     Y, labels = toy()

@@ -30,6 +30,7 @@ def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
     assert not np.array_equal(first.X, other.X)
 
 
+@pytest.mark.slow
 def test_every_problem_is_in_range(problems: list[Problem]) -> None:
     for X, y, _, _ in problems:
         assert X.dtype == np.float64

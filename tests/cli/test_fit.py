@@ -278,6 +278,7 @@ def test_bad_options_get_one_sentence(
     assert words in refused(sgpmic("fit", table, *first, *given))
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     """/dev/full cannot stand for a folder; a limit on file sizes fails the same writes."""
     table = write_csv(tmp_path / "t.csv", values())

@@ -119,7 +119,7 @@ def all_finite(model: SGPMIC, Y: Floats) -> bool:
         pytest.param(lambda Y: Y.tolist(), id="lists"),
     ],
 )
-@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+@pytest.mark.parametrize("mapping", ["shared", pytest.param("per_cluster", marks=pytest.mark.slow)])
 def test_odd_tables_work(
     table: Floats, quick_fit: Fit, change: Callable[[Floats], Any], mapping: str
 ) -> None:

@@ -84,6 +84,7 @@ def test_an_interrupted_fit_ends_the_same(
     assert len(seen) == 8 - kept, "a finished fit has nothing left to learn"
 
 
+@pytest.mark.slow
 def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows lie in other blocks there, with other padding."""
     place: dict[str, Any] = {"em__optimizer": "lbfgs", "em__m_steps": 4, "mapping": "per_cluster"}

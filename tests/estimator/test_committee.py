@@ -52,6 +52,7 @@ def test_who_cannot_vote_says_why(table: Floats, quick_fit: Fit) -> None:
     assert "features" in silent["reason"]
 
 
+@pytest.mark.slow
 def test_bound_rises_with_votes(table: Floats, quick_fit: Fit) -> None:
     for mapping in ("shared", "per_cluster"):
         model = quick_fit(table, mapping=mapping, committee=Committee(), max_iter=4, tol=0.0)

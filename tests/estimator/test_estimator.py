@@ -164,6 +164,7 @@ def test_inverse_transform_comes_back(fitted: SGPMIC, table: Floats) -> None:
     assert (error**2).mean() < 0.5 * table.var(axis=0).mean()
 
 
+@pytest.mark.slow
 def test_density_of_one_gaussian_is_honest() -> None:
     # One cluster, a linear kernel and one latent dimension: probabilistic PCA with a point
     # estimate of the latent rows. No density beats the true one on new rows (Gibbs' inequality);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ Floats = np.ndarray
 TRUTH = np.repeat([0, 1, 2], 20)
 
 #: Few groups of features, or posteriors of cells.
+slow = partial(pytest.param, marks=pytest.mark.slow)
 both_ways = pytest.mark.parametrize("most_groups", [100, 0], ids=["exact", "posteriors"])
 
 
@@ -38,10 +40,10 @@ def holes() -> Floats:
     ("settings", "most_groups"),
     [
         ({}, 100),
-        ({"mapping": "per_cluster"}, 100),
-        ({"latent": "variational", "n_components": 1}, 100),
+        slow({"mapping": "per_cluster"}, 100),
+        slow({"latent": "variational", "n_components": 1}, 100),
         ({"mapping": "per_cluster"}, 0),
-        ({"latent": "variational", "n_components": 1}, 0),
+        slow({"latent": "variational", "n_components": 1}, 0),
     ],
 )
 def test_clusters_are_found_and_the_bound_rises(
@@ -94,6 +96,7 @@ def test_a_density_of_part_of_a_row_is_its_own(fitted: SGPMIC, table: Floats) ->
     assert fitted.score_samples(part[None])[0] == pytest.approx(np.log(integral), abs=0.5)
 
 
+@pytest.mark.slow
 @both_ways
 def test_imputed_values_and_their_uncertainty(
     holes: Floats, most_groups: int, quick_fit: Callable[..., SGPMIC], monkeypatch: Any
@@ -152,6 +155,7 @@ def test_an_interrupted_fit_resumes_to_the_same(
     same(straight, SGPMIC().set_params(**settings).fit(holes))
 
 
+@pytest.mark.slow
 @both_ways
 def test_two_devices_find_what_one_does(
     holes: Floats, most_groups: int, quick_fit: Callable[..., SGPMIC], monkeypatch: Any

@@ -22,6 +22,8 @@ from sgpmic.model.bound import factorize_all, sums
 from sgpmic.model.prediction import left_out, make_posterior, mapping_moments
 from sgpmic.model.rows import Rows, make_rows
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 
 

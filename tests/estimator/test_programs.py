@@ -34,6 +34,7 @@ def digits(n_rows: int) -> np.ndarray:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_few_programs_for_many_shapes() -> None:
     """For k = 2…10 and N = 100…1000 on one table; predictions of any number of rows."""
@@ -56,6 +57,7 @@ def test_few_programs_for_many_shapes() -> None:
     assert [len(program) for program in programs] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_padding_changes_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same fit without padded features and clusters, and with the rows in one exact block."""
@@ -112,6 +114,7 @@ def run(cache: str) -> tuple[int, int, int, str]:
     return int(found), int(compiled), int(traced), bound
 
 
+@pytest.mark.slow
 def test_a_second_process_traces_and_compiles_nothing(tmp_path: Path) -> None:
     found, compiled, traced, bound = run(str(tmp_path))
     assert (found, compiled > 3, traced) == (0, True, 1)

@@ -42,6 +42,7 @@ def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -
             model.set_params(computation__device="gpu").transform(table)
 
 
+@pytest.mark.slow
 def test_many_shapes_do_not_use_up_the_memory_maps(
     table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_importing_needs_no_table_or_plotting_library(in_a_new_process: dict[str
     assert in_a_new_process["ours"] == in_a_new_process["theirs"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's CPU affinity")
 def test_fits_on_two_cores_end() -> None:
     # Some versions of jaxlib hang for good in batched LAPACK calls on machines with two cores.

@@ -84,6 +84,7 @@ def test_a_model_file_keeps_it(model: SGPMIC, table: Floats, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_it_resumes_from_a_checkpoint_and_from_itself(
     table: Floats, quick_fit: Fit, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_it_resumes_from_a_checkpoint_and_from_itself(
         straight.set_params(latent="point").fit(table)
 
 
+@pytest.mark.slow
 def test_two_devices_find_what_one_does(table: Floats, quick_fit: Fit) -> None:
     settings: dict[str, Any] = {
         "latent": "variational",

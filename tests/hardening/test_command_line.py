@@ -31,6 +31,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer", "rich.progress", "pyarrow", "sklearn", "jax"])
 def test_ctrl_c_while_modules_are_imported(table: Path, tmp_path: Path, module: str) -> None:
     words = cheaply(("fit", table, *QUICK, "--out", tmp_path / "run"))
@@ -46,6 +47,7 @@ def test_ctrl_c_while_modules_are_imported(table: Path, tmp_path: Path, module: 
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
 def test_a_full_screen_does_not_end_a_fit(table: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:

@@ -69,6 +69,7 @@ def test_those_who_read_are_not_kept_out(run: Path, table: Path, tmp_path: Path)
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_program_keeps_nobody_out(run: Path) -> None:
     process = holder(run)
     process.send_signal(signal.SIGKILL)
@@ -122,6 +123,7 @@ def test_of_many_that_come_and_go_one_has_it(tmp_path: Path) -> None:
     assert refused > 0, "they must meet, or this tests nothing"
 
 
+@pytest.mark.slow
 def test_two_fits_at_once_leave_one_fit_s_results(table: Path, tmp_path: Path) -> None:
     """Of two that begin together one is refused, or comes after the other."""
     run = RunFolder(tmp_path / "run")

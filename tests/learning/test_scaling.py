@@ -56,6 +56,7 @@ def test_scaling_is_undone(scale: str) -> None:
     assert scaler.log_volume == pytest.approx(-np.log(scaler.scale).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_each_is_what_a_standard_scaler_in_front_would_do(tmp_path: Path) -> None:
     """Labels and places are the same, densities differ by the change of units; in files too."""

@@ -123,6 +123,7 @@ def test_make_has_what_workflows_and_pages_call() -> None:
         assert set(called) <= targets, page.name
 
 
+@pytest.mark.slow
 def test_the_estimator_runs_without_what_only_tables_and_commands_need() -> None:
     """docs/howto/install.md says so, for small containers."""
     code = """

@@ -192,6 +192,7 @@ def test_bytes_appended_are_refused(written: Path) -> None:
     assert_refused(written, "damaged", "1 bytes follow")
 
 
+@pytest.mark.slow
 def test_every_single_bit_flip_is_noticed(written: Path) -> None:
     content = written.read_bytes()
     for position in range(len(content)):

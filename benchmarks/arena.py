@@ -7,7 +7,7 @@
     python benchmarks/arena.py --folder DIR --out x.csv    # data of your own (arena_data.py)
 
 Every method gets scaled rows, the number of classes and a seed; those that find the number
-themselves (HDBSCAN) do. One line of the CSV is one fit, and fits that are there already are not
+themselves (HDBSCAN, PLSCAN) do. One line of the CSV is one fit, and fits that are there already are not
 repeated. Methods whose packages are not installed are named and left out.
 
 - ARI and NMI are scikit-learn's. ACC is accuracy under the best one-to-one match of clusters to
@@ -127,6 +127,18 @@ def genie(Y: Floats, k: int, seed: int) -> Found:
     return Found(Genie(n_clusters=k).fit_predict(Y))
 
 
+def lumbermark(Y: Floats, k: int, seed: int) -> Found:
+    from lumbermark import Lumbermark
+
+    return Found(Lumbermark(n_clusters=k).fit_predict(Y))
+
+
+def plscan(Y: Floats, k: int, seed: int) -> Found:
+    from fast_plscan import PLSCAN
+
+    return Found(PLSCAN(num_threads=1).fit_predict(Y))
+
+
 def hdbscan(Y: Floats, k: int, seed: int) -> Found:
     from sklearn.cluster import HDBSCAN
 
@@ -195,7 +207,9 @@ METHODS = {
     "Ward": Method(ward, seeded=False),
     "spectral": Method(spectral),
     "Genie": Method(genie, ("genieclust",), seeded=False),
+    "Lumbermark": Method(lumbermark, ("lumbermark",), seeded=False),
     "HDBSCAN": Method(hdbscan, seeded=False),
+    "PLSCAN": Method(plscan, ("fast_plscan",), seeded=False),
     "UMAP + HDBSCAN": Method(umap_hdbscan, ("umap",)),
     "UMAP + mixture": Method(umap_mixture, ("umap",)),
     "DEEPC": Method(deepc, ("paper", "equinox", "optax")),

@@ -16,6 +16,7 @@ def purity(classes: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
     return 100.0 * float(hits) / len(classes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_clusters", "published"), [("Iris", 3, 92.33), ("WDBC", 2, 88.40), ("BC", 2, 97.12)]
 )

@@ -119,6 +119,7 @@ def large_gzip(path: Path) -> Path:
 LARGE = (large_archive, large_names, large_parquet, large_gzip)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", LARGE, ids=lambda make: make.__name__)
 def test_what_does_not_fit_into_memory_is_not_read(
     tmp_path: Path, make: Callable[[Path], Path]

@@ -322,6 +322,7 @@ def bound(tmp_path_factory: pytest.TempPathFactory) -> str:
     return bound
 
 
+@pytest.mark.slow
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, bound: str) -> None:
     tmp_path.chmod(0o777)
     said, same, words = fit(tmp_path)
@@ -331,6 +332,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, bound: str
     assert not list(tmp_path.rglob("*_*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives folders away")
 @pytest.mark.parametrize("which", ["base", "programs"])
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, bound: str, which: str) -> None:
@@ -345,12 +347,14 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, bound: str, which: 
     assert not list(tmp_path.rglob("*_*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs a folder that nobody can write to")
 def test_a_read_only_folder_is_done_without(bound: str) -> None:
     """Of the kernel's, where even root can make no folder."""
     assert fit(Path("/proc/self")) == (0, bound, "")
 
 
+@pytest.mark.slow
 def test_a_file_in_the_place_of_the_folder_is_done_without(tmp_path: Path, bound: str) -> None:
     (tmp_path / "cache").write_text("")
     assert fit(tmp_path / "cache") == (0, bound, "")

@@ -41,12 +41,12 @@ SEARCH_WIDTH = 1024
 #: Into so many parts is a row of numbers divided to find the smallest.
 _PARTS = 32
 #: Steps until settled rows leave, and how often that happens at most.
-STEPS, MOST_PASSES = 2, 15
+STEPS, MOST_PASSES = 2, 20
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: The first trust region's radius; latent points have variance 1.
-_RADIUS = 0.5
+_RADIUS = 0.3
 #: Squares of what is compared in single precision must not overflow.
 _FARTHEST = 1e15
 #: By kind of device: cells in a block of rows, and the least and the most rows.

@@ -45,7 +45,7 @@ def fingerprints(Y: Floats) -> NDArray[np.uint64]:
 
 
 def _digests(Y: Floats) -> NDArray[np.uint64]:
-    """Return the fingerprints of models of version 1.4 and earlier."""
+    """Return the fingerprints in model files from before version 1.0."""
     digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in _canonical(Y))
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 

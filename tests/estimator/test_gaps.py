@@ -235,7 +235,7 @@ def test_imputed_cells_are_in_the_columns_of_the_table() -> None:
     }
     table["size"][3], table["color"][40] = None, None
     encoder = TableEncoder().fit(table)
-    model = SGPMIC(2, **QUICK).fit(encoder.transform(table))
+    model = SGPMIC(2).set_params(**QUICK).fit(encoder.transform(table))
     model.encoder_ = encoder
     values, std = model.impute(table)
     assert list(values) == ["size", "color", "weight"]

@@ -22,7 +22,7 @@ def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
         path.touch()
 
     snapshot: Any = SimpleNamespace(
-        outcomes=[SimpleNamespace(history=[1.0], bound=1.0, ended=False, state=None)], seeds=[0]
+        fits=[SimpleNamespace(history=[1.0], bound=1.0, ended=False, state=None)], seeds=[0]
     )
     (tmp_path / "round-000000").mkdir()
     with (

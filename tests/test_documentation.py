@@ -207,7 +207,7 @@ def test_what_is_read_aloud_stands_in_the_report(anywhere: Path) -> None:
     said = plain(html.unescape(re.sub(r"<[^>]+>", " ", report)))
 
     quotes = re.findall(r"(?:^> .*\n)+", page, flags=re.M)
-    assert len(quotes) == 6
+    assert len(quotes) == 8
     for quote in map(plain, (re.sub(r"^> ", "", quote, flags=re.M) for quote in quotes)):
         pattern = f"({NUMBER})".join(re.escape(words) for words in re.split(NUMBER, quote))
         found = [[*map(float, match.groups())] for match in re.finditer(pattern, said)]

@@ -45,8 +45,10 @@ test: $(VENV)/installed-test lint
 	$(PYTEST) -m 'not slow'
 
 # All that `make test` leaves out, with programs compiled as users have them.
+# SLOW names some of them, by file or folder.
+SLOW ?=
 test-all: $(VENV)/installed-test
-	JAX_DISABLE_MOST_OPTIMIZATIONS=false $(PYTEST) -m slow
+	JAX_DISABLE_MOST_OPTIMIZATIONS=false $(PYTEST) -m slow $(SLOW)
 
 # The core tests on another Python: make test-python PY=3.13 (python3.13 must be on the path).
 test-python:

@@ -219,8 +219,6 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
 
 def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
     """Write networks as the library reads them."""
-    import json
-
     from safetensors.numpy import save_file
 
     from sgpmic.committee.judge import digest
@@ -231,5 +229,5 @@ def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
         for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             arrays[f"{name}.weight{i}"], arrays[f"{name}.bias{i}"] = weight, bias[:, 0]
     arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
-    layers = {name: json.dumps(len(network.weights)) for name, network in networks.items()}
-    save_file(arrays, path, metadata={**layers, "digest": digest(arrays)})
+    # One entry only: safetensors writes several in an order that changes from call to call.
+    save_file(arrays, path, metadata={"digest": digest(arrays)})

@@ -74,15 +74,16 @@ def parse_networks(content: bytes) -> dict[str, Perceptrons]:
         arrays = load(content)
         if metadata["digest"] != digest(arrays):
             raise ValueError("its digest is another")
-        shapes = {name: json.loads(value) for name, value in metadata.items() if name != "digest"}
-        return {name: _network(arrays, name, layers) for name, layers in shapes.items()}
+        names = sorted({name.partition(".")[0] for name in arrays})
+        return {name: _network(arrays, name) for name in names}
     except Exception as error:
         raise ValueError(
             f"The weights of the judge ({WEIGHTS_FILE}) are damaged ({error}): reinstall sgpmic."
         ) from error
 
 
-def _network(arrays: Mapping[str, Floats], name: str, n_layers: int) -> Perceptrons:
+def _network(arrays: Mapping[str, Floats], name: str) -> Perceptrons:
+    n_layers = sum(key.startswith(f"{name}.weight") for key in arrays)
     layers = range(n_layers)
     network = Perceptrons(
         arrays[f"{name}.mean"].astype(np.float64),

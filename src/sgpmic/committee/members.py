@@ -12,12 +12,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import coo_matrix, csgraph
+from scipy.sparse.linalg import eigsh
 from sklearn.cluster import KMeans
 from sklearn.manifold import spectral_embedding
 from sklearn.mixture import GaussianMixture
@@ -52,7 +53,7 @@ def _ward(geometry: Geometry, k: int) -> Ints:
     merged = np.arange(n, 2 * n - k)
     edges = np.ones(2 * len(pairs)), (pairs.ravel(), np.repeat(merged, 2))
     graph = coo_matrix(edges, (2 * n, 2 * n))
-    parts = connected_components(graph, directed=False)[1][:n]
+    parts = csgraph.connected_components(graph, directed=False)[1][:n]
     return np.unique(parts, return_inverse=True)[1]
 
 
@@ -128,13 +129,26 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
 
 
 def _leading_eigenvectors(graph: Any, number: int, solver: str) -> Floats:
+    graph = 0.5 * (graph + graph.T)
+    if solver == "arpack":
+        return _smallest_of_laplacian(graph, number)
     embedding: Floats = spectral_embedding(
-        0.5 * (graph + graph.T),
-        n_components=number,
-        eigen_solver=solver,
-        random_state=0,
-        drop_first=False,
+        graph, n_components=number, eigen_solver=solver, random_state=0, drop_first=False
     )
+    return embedding
+
+
+def _smallest_of_laplacian(graph: Any, number: int) -> Floats:
+    """Return scikit-learn's ``spectral_embedding``, but for signs, the same in every run.
+
+    From SciPy 1.17 on, ARPACK restarts in a graph of several components from a vector drawn with
+    the operating system's entropy, unless it is given a generator; scikit-learn gives it none.
+    """
+    laplacian, degrees = csgraph.laplacian(graph, normed=True, return_diag=True)
+    start = np.random.RandomState(0).uniform(-1, 1, len(degrees))
+    seeded = {"rng": 0} if "rng" in signature(eigsh).parameters else {}
+    _, vectors = eigsh(laplacian.tocsc(), number, sigma=-1e-5, v0=start, tol=0, **seeded)
+    embedding: Floats = vectors / degrees[:, None]
     return embedding
 
 

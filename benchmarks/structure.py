@@ -28,7 +28,10 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
 from sgpmic.committee.separation import dip
-from sgpmic.committee.support import structure_support
+from sgpmic.committee.support import Support, structure_support
+from sgpmic.learning.preparation.categories import committee_view
+from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.process_group import ProcessGroup
 
 Generator = np.random.Generator
 Maker = Callable[[Generator], Floats]
@@ -51,6 +54,13 @@ NOISE: dict[str, Callable[[Generator, int, int], Floats]] = {
     "exponential": lambda rng, n, p: rng.exponential(size=(n, p)),
     "Laplace": lambda rng, n, p: rng.laplace(size=(n, p)),
     "beta(2, 2)": lambda rng, n, p: rng.beta(2, 2, (n, p)),
+    "Poisson counts": lambda rng, n, p: rng.poisson(3.0, (n, p)).astype(float),
+    "categories, one-hot": lambda rng, n, p: np.hstack(
+        [np.eye(3)[rng.integers(3, size=n)] for _ in range(p)]
+    ),
+    "Gaussian, with two categories": lambda rng, n, p: np.hstack(
+        [rng.normal(size=(n, p)), *(np.eye(3)[rng.integers(3, size=n)] for _ in range(2))]
+    ),
 }
 SHARES = (0.5, 0.8)
 DISTANCES = (2.0, 2.5, 3.0, 3.5, 4.0, 5.0)
@@ -110,6 +120,12 @@ def gap_finds(Y: Floats, rng: Generator, references: int = 50) -> bool:
     return bool(gaps[0] < gaps[1] - drawn[:, 1].std() * np.sqrt(1 + 1 / references))
 
 
+def _support(Y: Floats, seed: int) -> Support:
+    group = ProcessGroup(len(Y))
+    view = committee_view(Y, Y, fit_scaler(Y, group, "none"), group)
+    return structure_support(view.scaler.transform(view.rows), seed, mixed=view.mixed)
+
+
 def compare(make: Maker, seeds: range, peers: bool) -> tuple[Floats, float]:
     """Return the share of tables that each test calls clustered, and our seconds a table."""
     found, seconds = [], 0.0
@@ -117,7 +133,7 @@ def compare(make: Maker, seeds: range, peers: bool) -> tuple[Floats, float]:
         rng = np.random.default_rng(seed)
         Y = make(rng)
         start = time.perf_counter()
-        row = [structure_support(Y, seed).supported]
+        row = [_support(Y, seed).supported]
         seconds += time.perf_counter() - start
         if peers:
             row += [component_dip_finds(Y), dip_finds(pdist(Y[:500])), gap_finds(Y, rng)]

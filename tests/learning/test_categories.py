@@ -8,6 +8,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.support import Support, structure_support
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.preparation.categories import committee_view, find_categories
 from sgpmic.learning.preparation.scaling import fit_scaler
@@ -113,3 +114,38 @@ def test_the_picture_shows_clusters_not_combinations_of_levels() -> None:
     model = SGPMIC(2, max_iter=3, scale="one", random_state=0).fit(Y)
     of_chance = silhouette_score(model.embedding_, chance)
     assert silhouette_score(model.embedding_, labels) > of_chance + 0.1
+
+
+def tendency(Y: np.ndarray) -> Support:
+    group = ProcessGroup(len(Y))
+    view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
+    return structure_support(view.scaler.transform(view.rows), mixed=view.mixed)
+
+
+def noise_with_categories(kind: str, seed: int) -> np.ndarray:
+    """Return 120 rows without clusters."""
+    rng = np.random.default_rng(seed)
+    categories = [indicators(rng.integers(3, size=120)) for _ in range(4)]
+    if kind == "categories":
+        return np.hstack(categories)
+    if kind == "one category":
+        return np.hstack([rng.normal(size=(120, 6)), categories[0]])
+    score = rng.normal(size=120)  # a category that is a part of a continuous score
+    numbers = score[:, None] + rng.normal(size=(120, 3))
+    thirds = indicators(np.digitize(score, [-0.5, 0.5]))
+    return np.hstack([numbers / numbers.std(axis=0), thirds, categories[0]])
+
+
+@pytest.mark.parametrize("kind", ["categories", "one category", "thirds of a score"])
+def test_noise_with_categories_has_no_clusters(kind: str) -> None:
+    # At a level of 5 %, more than 2 of 8 have a chance of 1 in 170.
+    found = [tendency(noise_with_categories(kind, seed)).supported for seed in range(8)]
+    assert sum(found) <= 2
+
+
+def test_clusters_that_categories_share_are_found() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=150)
+    blocks = [np.where(rng.random(150) < 0.8, labels, rng.integers(3, size=150)) for _ in range(5)]
+    assert tendency(np.hstack([indicators(block) for block in blocks])).supported
+    assert tendency(mixed_table()[0]).supported

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.committee.how_many import NumberOfClusters, choose_number
+from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.committee.support import Support, structure_support
 from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.learning.progress import announce
@@ -85,6 +86,7 @@ def examine(
     support: bool,
     clusters: bool,
     dimensions: bool,
+    mixed: MixedTable | None = None,
 ) -> Structure:
     """Return what the table of all processes supports.
 
@@ -96,6 +98,8 @@ def examine(
     scaler : Scaler
     support, clusters, dimensions : bool
         What to find out. The number of clusters needs the support.
+    mixed : MixedTable or None
+        A sample of the table with its categories, if ``Y`` has their factors.
     """
     if not (support or clusters or dimensions):
         return Structure(None, None, None)
@@ -105,7 +109,7 @@ def examine(
     found = number = None
     if support or clusters:
         announce("looking for clusters at all")
-        found = _once(structure_support, sample)
+        found = _once(structure_support, sample, mixed=mixed)
     if clusters and found is not None:
         number = _once(choose_number, sample, support=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
@@ -114,7 +118,9 @@ def examine(
 def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     """Return what there is to find out about a table; what was found out lately is remembered."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
-    key = (find.__name__, sample.shape, digest, *options.items())
+    # Factors tell the table with categories that they were made of.
+    known = {name: value for name, value in options.items() if name != "mixed"}
+    key = (find.__name__, sample.shape, digest, *known.items())
     with _remembering:
         found: _R | None = _found.get(key)
     if found is None:

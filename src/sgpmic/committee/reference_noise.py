@@ -8,7 +8,8 @@ So there are several kinds, each fitted to the table, and structure has to stand
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
@@ -140,6 +141,63 @@ def with_marginals(Y: Floats, axes: Floats) -> Draw:
         return rows @ axes
 
     return draw
+
+
+class MixedTable(NamedTuple):
+    """Scaled rows of a table with categories.
+
+    ``columns`` are where each of the user's columns begins and ends among the features: several
+    indicators are one category.
+    """
+
+    rows: Floats
+    columns: Sequence[tuple[int, int]]
+
+
+def mixed(table: MixedTable, kept: int) -> Draw:
+    """Rows with each column's distribution and their rank correlations, categories included.
+
+    The levels of a category are ranked along the first principal component, and are drawn as
+    thresholds of a Gaussian copula would give them. Returned are the first ``kept`` principal
+    components of what was drawn.
+    """
+    Y = table.rows - table.rows.mean(axis=0)
+    n = len(Y)
+    leading = np.linalg.svd(Y, full_matrices=False)[0][:, 0]
+    ranks, samplers = [], []
+    for first, last in table.columns:
+        values, value = np.unique(Y[:, first:last], axis=0, return_inverse=True)
+        if last - first == 1 and len(values) > FEW_VALUES:
+            ranks.append(stats.rankdata(Y[:, first]))
+            samplers.append(_interpolated(quantiles(Y[:, first])))
+            continue
+        value = value.ravel()
+        along = np.bincount(value, leading) / np.bincount(value)
+        if last - first == 1:
+            along = values[:, 0]
+        ranks.append(stats.rankdata(along[value]))
+        samplers.append(_picked(Y[np.argsort(along[value], kind="stable"), first:last]))
+    scores = special.ndtri((np.column_stack(ranks) - 0.5) / n)
+    spreads = np.maximum(scores.std(axis=0), 1e-12)
+    values, vectors = np.linalg.eigh(np.cov((scores / spreads).T).reshape(len(ranks), -1))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+
+    def draw(rng: np.random.Generator) -> Floats:
+        u = special.ndtr(rng.normal(size=scores.shape) @ root.T)
+        rows = np.column_stack([sample(u[:, i]) for i, sample in enumerate(samplers)])
+        left, singular, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+        components: Floats = left[:, :kept] * singular[:kept]
+        return components
+
+    return draw
+
+
+def _interpolated(table: Floats) -> Callable[[Floats], Floats]:
+    return lambda u: np.interp(u, GRID, table)
+
+
+def _picked(rows: Floats) -> Callable[[Floats], Floats]:
+    return lambda u: rows[np.minimum((u * len(rows)).astype(np.int64), len(rows) - 1)]
 
 
 def independent(Z: Floats, kept: int) -> Draw:

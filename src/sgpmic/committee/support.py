@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,7 +102,13 @@ def _compare(figures: Floats) -> tuple[float, float, int]:
     return float(lead), p_value, int(np.argmax(standard[0]))
 
 
-def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000) -> Support:
+def structure_support(
+    Y: Floats,
+    random_state: int = 0,
+    *,
+    max_rows: int = 1000,
+    mixed: noise.MixedTable | None = None,
+) -> Support:
     """Test whether a table has clusters, against several kinds of noise fitted to it.
 
     The figures of ``separation.py`` are compared with those of noise of each kind in
@@ -114,6 +121,8 @@ def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000)
     random_state : int
     max_rows : int
         More rows than this are represented by a sample.
+    mixed : MixedTable or None
+        The table with its categories, of which ``Y`` has the factors.
     """
     Y = np.asarray(Y, np.float64)
     if len(Y) < FEWEST_ROWS:
@@ -129,13 +138,22 @@ def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000)
     axes = all_axes[:, :kept]
     Z = Y @ axes
     # Fitted only where the kinds before leave the question open.
-    kinds = {
-        "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
-        "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
-        "an elliptical cloud": lambda: noise.elliptical(Z),
-        "a mix of independent components": lambda: noise.independent(Y @ all_axes, kept),
-    }
     scales = noise.axis_scales(Z, rng)
+
+    def scaled(draw: noise.Draw) -> noise.Draw:
+        return lambda rng: draw(rng) * scales
+
+    kinds: dict[str, Callable[[], noise.Draw]] = {
+        "rows with the same features and correlations": lambda: scaled(
+            noise.with_marginals(Y, axes)
+        ),
+        "Gaussian rows with the same covariance": lambda: scaled(noise.gaussian(Z)),
+        "an elliptical cloud": lambda: scaled(noise.elliptical(Z)),
+        "a mix of independent components": lambda: scaled(noise.independent(Y @ all_axes, kept)),
+    }
+    if mixed is not None:
+        like_columns = "rows with the same columns, categories among them"
+        kinds = {like_columns: lambda: noise.mixed(mixed, kept), **kinds}
     draws: dict[str, noise.Draw] = {}
     figures = dict.fromkeys(kinds, separations([_turned(Z)]) - _margin(*Z.shape))
     outcomes: dict[str, Support] = {}
@@ -146,7 +164,7 @@ def structure_support(Y: Floats, random_state: int = 0, *, max_rows: int = 1000)
             if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
                 continue  # clear after the first look
             missing = total + 1 - len(figures[kind])
-            drawn = separations([_turned(draws[kind](rng) * scales) for _ in range(missing)])
+            drawn = separations([_turned(draws[kind](rng)) for _ in range(missing)])
             figures[kind] = np.vstack([figures[kind], drawn])
             lead, p_value, part = _compare(figures[kind])
             if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:

@@ -163,6 +163,7 @@ def _examine(settings: FitSettings, view: View, group: ProcessGroup) -> Structur
         support=settings.committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
         dimensions=settings.n_components == "auto",
+        mixed=view.mixed,
     )
 
 

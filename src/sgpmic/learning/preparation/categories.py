@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
+from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.preparation.scaling import Scaler
 from sgpmic.process_group import ProcessGroup
 
@@ -89,6 +90,7 @@ class View(NamedTuple):
     rows: Floats  # (n_own, r) this process's
     scaler: Scaler
     has_categories: bool = False
+    mixed: MixedTable | None = None  # a sample of all processes, with its categories
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
@@ -100,18 +102,21 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     numbers = rows_to_look_at(group.n_rows)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     others = Y.shape[1] - sum(category.n_features for category in categories)
+    if not categories:
+        return View(Y_imputed, scaler)
+    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    mixed = MixedTable(sample, _columns(categories, Y.shape[1]))
     # Features that are all of two values, such as bits, are not columns of a user's table.
     bits = len(categories) == Y.shape[1]
     few = len(categories) < _MANY * (len(categories) + others)
     if few or bits or Y.shape[1] <= _LEAST_FACTORS:
-        return View(Y_imputed, scaler)
-    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+        return View(Y_imputed, scaler, mixed=mixed)
     center = sample.mean(axis=0)
     _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
-    count = max(choose_dimensions(sample, _columns(categories, Y.shape[1])).chosen, _LEAST_FACTORS)
+    count = max(choose_dimensions(sample, mixed.columns).chosen, _LEAST_FACTORS)
     scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
     unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
-    return View(scores, unscaled, has_categories=True)
+    return View(scores, unscaled, has_categories=True, mixed=mixed)
 
 
 def _columns(categories: list[Category], n_features: int) -> list[tuple[int, int]]:

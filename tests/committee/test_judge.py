@@ -91,6 +91,7 @@ def mean_index(problems: list[tuple[Geometry, np.ndarray, dict[str, np.ndarray],
     return float(np.mean(scores))
 
 
+@pytest.mark.slow
 def test_a_judge_with_shuffled_weights_does_worse(
     problems: list[tuple[Geometry, np.ndarray, dict[str, np.ndarray], int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -110,6 +111,7 @@ def test_a_judge_with_shuffled_weights_does_worse(
     assert mean_index(problems) < learned - 0.05
 
 
+@pytest.mark.slow
 def test_calibrated_shares_are_nearer_to_how_often_they_are_right(
     problems: list[tuple[Geometry, np.ndarray, dict[str, np.ndarray], int]],
 ) -> None:

@@ -26,7 +26,9 @@ CLEAR = Support(9.0, 1 / 80, "a gap", "Gaussian rows")
 NOISE = Support(0.0, 0.6, "a gap", "Gaussian rows")
 
 
-@pytest.mark.parametrize("n_clusters", [2, 4, 6])
+@pytest.mark.parametrize(
+    "n_clusters", [4, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 6))]
+)
 def test_number_of_blobs(n_clusters: int) -> None:
     found = choose_number(blobs(n_clusters), CLEAR)
     assert found.chosen == n_clusters
@@ -38,6 +40,7 @@ def test_number_of_blobs(n_clusters: int) -> None:
     assert found.modes == n_clusters
 
 
+@pytest.mark.slow
 def test_a_number_of_which_no_mixture_can_be_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ValueError("no mixture")
@@ -56,6 +59,7 @@ def test_one_cluster_where_the_test_of_tendency_finds_noise() -> None:
     assert sum(found.probability) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_more_modes_than_the_usual_candidates() -> None:
     corners = 12.0 * np.stack(np.meshgrid(*[np.arange(4)] * 2), axis=-1).reshape(-1, 2)
     rng = np.random.RandomState(0)

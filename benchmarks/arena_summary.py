@@ -162,12 +162,12 @@ def _cells(column: Column, ranked: Ranking | None, n_problems: int) -> list[str]
     if ranked and column.method in ranked.methods:
         at = ranked.methods.index(column.method)
         rank, wins = f"{ranked.ranks[at]:.1f}", str(ranked.wins[at])
-    values = [_share(column.mean(measure)) for measure in MEASURES]
+    values = [share(column.mean(measure)) for measure in MEASURES]
     seconds = f"{column.seconds:.2g}" if column.seconds < 10 else f"{column.seconds:.0f}"
-    return [name, *values, rank, wins, _share(column.spread), seconds, str(column.n_seeds)]
+    return [name, *values, rank, wins, share(column.spread), seconds, str(column.n_seeds)]
 
 
-def _share(value: float) -> str:
+def share(value: float) -> str:
     """Write a share as it stands in a table: .341."""
     return "–" if np.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
 
@@ -175,7 +175,7 @@ def _share(value: float) -> str:
 def _remarks(ranked: Ranking | None) -> str:
     if ranked is None:
         return "Too few methods ran on every problem to rank them."
-    p = "below .001" if ranked.p_value < 0.001 else _share(ranked.p_value)
+    p = "below .001" if ranked.p_value < 0.001 else share(ranked.p_value)
     return (
         f"{len(ranked.methods)} methods are ranked. Friedman's test that all are alike: p {p}. "
         f"Nemenyi's critical difference of mean ranks at 5 %: {ranked.critical_difference:.2f}."
@@ -192,7 +192,7 @@ def _extremes(found: list[Column], method: str, number: int) -> list[str]:
     for problem, values in mine.values.items():
         rivals = [(c.values[problem]["ari"], c.method) for c in others if problem in c.values]
         best, name = max(rivals)
-        text = f"{problem[0]} {_share(values['ari'])} ({name} {_share(best)})"
+        text = f"{problem[0]} {share(values['ari'])} ({name} {share(best)})"
         gaps.append((values["ari"] - best, text))
     gaps.sort()
     behind = [text for gap, text in gaps[:number] if gap < -_TIE]
@@ -216,16 +216,6 @@ def _plain(rows: list[list[str]]) -> str:
         "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))])
         for row in table
     )
-
-
-def write_into(page: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- from NAME -->`` and ``<!-- end -->`` on a page."""
-    begin, end = f"<!-- from {name} -->", "<!-- end -->"
-    before, mark, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, closing, after = rest.partition(end)
-    if not mark or not closing:
-        raise SystemExit(f"{page} has no {begin} … {end} to put the tables into.")
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 # ----------------------------------------------------------------------------------- as a picture

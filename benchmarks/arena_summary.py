@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MEASURES = ("ari", "nmi", "acc", "ece")
-HEADINGS = ("method", "ARI", "NMI", "ACC", "ECE", "rank", "wins", "spread", "seconds", "seeds")
+HEADINGS = ("method", "ARI", "NMI", "ACC", "ECE", "rank", "spread", "seconds")
 #: Scores that differ by less are the same.
 _TIE = 5e-4
 
@@ -36,7 +36,6 @@ class Column:
     values: dict[tuple[str, str], dict[str, float]]
     spread: float
     seconds: float
-    n_seeds: int
     n_failed: int
 
     def mean(self, measure: str) -> float:
@@ -50,7 +49,6 @@ class Ranking:
 
     methods: list[str]
     ranks: Floats
-    wins: list[int]
     n_problems: int
     p_value: float
     critical_difference: float
@@ -81,7 +79,6 @@ def _column(method: str, fits: dict[tuple[str, str], list[dict[str, Any]]], fixe
         {problem: {m: mean(lines, m) for m in MEASURES} for problem, lines in fits.items()},
         0.0 if fixed else float(np.median(spreads)) if n_seeds > 1 else float("nan"),
         float(np.median([float(line["seconds"]) for line in every])),
-        n_seeds,
         sum(bool(line["error"]) for line in every),
     )
 
@@ -96,11 +93,9 @@ def ranking(found: list[Column]) -> Ranking | None:
         return None
     ari = np.array([[c.values[problem]["ari"] for c in complete] for problem in all_problems])
     ari = np.round(ari, 3)
-    wins = (ari >= ari.max(axis=1, keepdims=True) - _TIE).sum(axis=0)
     return Ranking(
         [column.method for column in complete],
         rankdata(-ari, axis=1).mean(axis=0),
-        wins.tolist(),
         len(all_problems),
         float(friedmanchisquare(*ari.T).pvalue),
         critical_difference(len(complete), len(all_problems)),
@@ -158,13 +153,12 @@ def _cells(column: Column, ranked: Ranking | None, n_problems: int) -> list[str]
         name += f" ({len(column.values)} of {n_problems} problems)"
     if column.n_failed:
         name += f" ({column.n_failed} fits failed)"
-    rank, wins = "–", "–"
+    rank = "–"
     if ranked and column.method in ranked.methods:
-        at = ranked.methods.index(column.method)
-        rank, wins = f"{ranked.ranks[at]:.1f}", str(ranked.wins[at])
+        rank = f"{ranked.ranks[ranked.methods.index(column.method)]:.1f}"
     values = [share(column.mean(measure)) for measure in MEASURES]
     seconds = f"{column.seconds:.2g}" if column.seconds < 10 else f"{column.seconds:.0f}"
-    return [name, *values, rank, wins, share(column.spread), seconds, str(column.n_seeds)]
+    return [name, *values, rank, share(column.spread), seconds]
 
 
 def share(value: float) -> str:

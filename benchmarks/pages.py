@@ -283,19 +283,6 @@ def _paper_ranks(lines: list[dict[str, str]], metric: str, n_methods: int) -> di
     return {method: float(np.mean(places)) for method, places in ranks.items()}
 
 
-def paper_rows() -> str:
-    lines = [line for line in read(ROOT / "docs/paper/table.csv") if line["metric"] == "ACC"]
-    cells: dict[tuple[str, str], dict[str, dict[str, str]]] = defaultdict(dict)
-    for line in lines:
-        cells[line["dataset"], line["n_components"]][line["method"]] = line
-    rows = []
-    for (name, n_components), found in cells.items():
-        ours = found["SGP-MIC"]
-        values = (ours["paper_mean"], ours["mean"], found["defaults"]["mean"])
-        rows.append([f"{name} ({n_components})", *(f"{float(value):.1f}" for value in values)])
-    return table(("data (Q)", "paper", "as published", "defaults"), rows)
-
-
 #: What a page may ask for, by the name in its marks.
 BLOCKS: dict[str, Callable[[], str]] = {
     "arena.csv": arena,
@@ -311,7 +298,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu.jsonl: speedup": gpu_speedup,
     "processes.csv": processes,
     "paper/table.csv": paper_means,
-    "paper/table.csv: SGP-MIC": paper_rows,
 }
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-MEASURES = ("ari", "nmi", "acc", "ece")
-HEADINGS = ("method", "ARI", "NMI", "ACC", "ECE", "rank", "spread", "seconds")
+MEASURES = ("ari", "ece")
+HEADINGS = ("method", "ARI", "ECE", "rank", "spread", "seconds")
 #: Scores that differ by less are the same.
 _TIE = 5e-4
 

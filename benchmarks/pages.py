@@ -86,9 +86,7 @@ def collection() -> str:
     parts = []
     for group in ("tables", "shapes"):
         mine = [line for line in lines if line["group"] == group]
-        rows = [
-            [line["method"], *(measured(line[m]) for m in ("ari", "ece"))] for line in mine
-        ]
+        rows = [[line["method"], *(measured(line[m]) for m in ("ari", "ece"))] for line in mine]
         parts.append(f"**{group.capitalize()}: {mine[0]['problems']} problems**")
         parts.append(table(("method", "ARI", "ECE"), rows))
     return "\n\n".join(parts)

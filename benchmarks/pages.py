@@ -139,7 +139,7 @@ def how_many_probabilities() -> str:
 
 
 def missing() -> str:
-    """Return mean ranks over tables and kinds of gaps, as ``missing.py`` has them."""
+    """Return mean ranks over tables and kinds of gaps, and what is left with 30 % missing."""
     names = {
         "sgpmic": "gaps left",
         "mean": "means",
@@ -148,7 +148,8 @@ def missing() -> str:
         "complete rows": "complete rows",
     }
     values: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    for line in read(RESULTS / "missing.csv"):
+    lines = read(RESULTS / "missing.csv")
+    for line in lines:
         key = (line["set"], line["hole"], line["method"])
         values[key].append((float(line["ari"]), -float(line["error"] or "nan")))
     problems = sorted({key[:2] for key in values if key[1] != "0"})
@@ -160,7 +161,18 @@ def missing() -> str:
         ]
         ranks = rankdata(-np.round(np.nan_to_num(scores, nan=-1e9), 3), axis=1).mean(axis=0)
         rows.append([title, *(f"{rank:.2f}" for rank in ranks)])
-    return table(("mean rank", *names.values()), rows)
+    ari = {key: np.mean(found, axis=0)[0] for key, found in values.items()}
+    kept = {
+        s: ari[s, "0.3", "sgpmic"] / ari[s, "0", "sgpmic"] for s, hole in problems if hole == "0.3"
+    }
+    shares = (f"{s} {100 * v:.0f} %" for s, v in sorted(kept.items(), key=lambda pair: -pair[1]))
+    covered = [float(line["coverage"]) for line in lines if line["coverage"]]
+    return (
+        f"{table(('mean rank', *names.values()), rows)}\n\n"
+        "With 30 % of the cells missing at random, the clusters keep this share of the ARI of the "
+        f"complete table: {', '.join(shares)}. {100 * np.mean(covered):.0f} % of the imputed cells "
+        "lie within their 90 % intervals."
+    )
 
 
 def pictures() -> str:

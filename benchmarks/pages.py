@@ -207,7 +207,9 @@ def stability() -> str:
         mine = [line for line in lines if line["change"] == change]
         ari = [float(line["ari"]) for line in mine]
         same = sum(line["same"] == "1" for line in mine)
-        rows.append([names[change], share(np.mean(ari)), share(min(ari)), f"{same} of {len(mine)}"])
+        rows.append(
+            [names[change], share(float(np.mean(ari))), share(min(ari)), f"{same} of {len(mine)}"]
+        )
     return table(("change", "mean ARI", "lowest", "identical"), rows)
 
 

@@ -112,7 +112,8 @@ bench-arena: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/arena.py --export $(ARENA)
 	$(BIN)/python benchmarks/arena.py --folder $(ARENA)
 	$(PEERS)/bin/python benchmarks/arena.py --folder $(ARENA)
-	$(BIN)/python benchmarks/arena.py --page docs/quality.md --plot docs/images/ranks.svg
+	$(BIN)/python benchmarks/arena.py --plot docs/images/ranks.svg
+	$(BIN)/python benchmarks/pages.py
 
 # The paper's table and figures, hours; paper/README.md explains them. Both resume where they stopped.
 paper-table: $(VENV)/installed-paper

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arena_data import Floats, Ints, Problem, problems, public_data, read_folder, write_folder
-from arena_summary import draw_ranks, summarise, write_into
+from arena_summary import draw_ranks, summarise
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # --jobs says how many cores; for the workers as well
@@ -368,7 +368,6 @@ def options() -> argparse.Namespace:
     parser.add_argument("--summary", action="store_true", help="tables of what --out has; no fits")
     parser.add_argument("--markdown", action="store_true", help="of the summary")
     parser.add_argument("--extremes", type=int, default=6, help="best and worst problems to name")
-    parser.add_argument("--page", type=Path, help="put the Markdown between the page's marks")
     parser.add_argument("--plot", type=Path, help="draw mean ranks and the critical difference")
     return parser.parse_args()
 
@@ -377,17 +376,13 @@ def main() -> None:
     chosen = options()
     if chosen.export:
         print(write_folder(chosen.export, public_data()), "data sets written to", chosen.export)
-    elif chosen.summary or chosen.page or chosen.plot:
+    elif chosen.summary or chosen.plot:
         lines = read_lines(chosen.out)
         if not lines:
             raise SystemExit(f"{chosen.out} has no results yet.")
         fixed = {name for name, method in METHODS.items() if not method.seeded}
-        markdown = chosen.markdown or chosen.page is not None
-        text = summarise(lines, list(METHODS), fixed, markdown, chosen.extremes)
-        if chosen.page:
-            write_into(chosen.page, chosen.out.name, text)
-        elif chosen.summary:
-            print(text)
+        if chosen.summary:
+            print(summarise(lines, list(METHODS), fixed, chosen.markdown, chosen.extremes))
         if chosen.plot:
             draw_ranks(lines, list(METHODS), chosen.plot)
     else:

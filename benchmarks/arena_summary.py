@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-MEASURES = ("ari", "nmi", "acc", "ece")
-HEADINGS = ("method", "ARI", "NMI", "ACC", "ECE", "rank", "wins", "spread", "seconds", "seeds")
+MEASURES = ("ari", "ece")
+HEADINGS = ("method", "ARI", "ECE", "rank", "spread", "seconds")
 #: Scores that differ by less are the same.
 _TIE = 5e-4
 
@@ -36,7 +36,6 @@ class Column:
     values: dict[tuple[str, str], dict[str, float]]
     spread: float
     seconds: float
-    n_seeds: int
     n_failed: int
 
     def mean(self, measure: str) -> float:
@@ -50,7 +49,6 @@ class Ranking:
 
     methods: list[str]
     ranks: Floats
-    wins: list[int]
     n_problems: int
     p_value: float
     critical_difference: float
@@ -81,7 +79,6 @@ def _column(method: str, fits: dict[tuple[str, str], list[dict[str, Any]]], fixe
         {problem: {m: mean(lines, m) for m in MEASURES} for problem, lines in fits.items()},
         0.0 if fixed else float(np.median(spreads)) if n_seeds > 1 else float("nan"),
         float(np.median([float(line["seconds"]) for line in every])),
-        n_seeds,
         sum(bool(line["error"]) for line in every),
     )
 
@@ -96,11 +93,9 @@ def ranking(found: list[Column]) -> Ranking | None:
         return None
     ari = np.array([[c.values[problem]["ari"] for c in complete] for problem in all_problems])
     ari = np.round(ari, 3)
-    wins = (ari >= ari.max(axis=1, keepdims=True) - _TIE).sum(axis=0)
     return Ranking(
         [column.method for column in complete],
         rankdata(-ari, axis=1).mean(axis=0),
-        wins.tolist(),
         len(all_problems),
         float(friedmanchisquare(*ari.T).pvalue),
         critical_difference(len(complete), len(all_problems)),
@@ -158,16 +153,15 @@ def _cells(column: Column, ranked: Ranking | None, n_problems: int) -> list[str]
         name += f" ({len(column.values)} of {n_problems} problems)"
     if column.n_failed:
         name += f" ({column.n_failed} fits failed)"
-    rank, wins = "–", "–"
+    rank = "–"
     if ranked and column.method in ranked.methods:
-        at = ranked.methods.index(column.method)
-        rank, wins = f"{ranked.ranks[at]:.1f}", str(ranked.wins[at])
-    values = [_share(column.mean(measure)) for measure in MEASURES]
+        rank = f"{ranked.ranks[ranked.methods.index(column.method)]:.1f}"
+    values = [share(column.mean(measure)) for measure in MEASURES]
     seconds = f"{column.seconds:.2g}" if column.seconds < 10 else f"{column.seconds:.0f}"
-    return [name, *values, rank, wins, _share(column.spread), seconds, str(column.n_seeds)]
+    return [name, *values, rank, share(column.spread), seconds]
 
 
-def _share(value: float) -> str:
+def share(value: float) -> str:
     """Write a share as it stands in a table: .341."""
     return "–" if np.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
 
@@ -175,7 +169,7 @@ def _share(value: float) -> str:
 def _remarks(ranked: Ranking | None) -> str:
     if ranked is None:
         return "Too few methods ran on every problem to rank them."
-    p = "below .001" if ranked.p_value < 0.001 else _share(ranked.p_value)
+    p = "below .001" if ranked.p_value < 0.001 else share(ranked.p_value)
     return (
         f"{len(ranked.methods)} methods are ranked. Friedman's test that all are alike: p {p}. "
         f"Nemenyi's critical difference of mean ranks at 5 %: {ranked.critical_difference:.2f}."
@@ -192,7 +186,7 @@ def _extremes(found: list[Column], method: str, number: int) -> list[str]:
     for problem, values in mine.values.items():
         rivals = [(c.values[problem]["ari"], c.method) for c in others if problem in c.values]
         best, name = max(rivals)
-        text = f"{problem[0]} {_share(values['ari'])} ({name} {_share(best)})"
+        text = f"{problem[0]} {share(values['ari'])} ({name} {share(best)})"
         gaps.append((values["ari"] - best, text))
     gaps.sort()
     behind = [text for gap, text in gaps[:number] if gap < -_TIE]
@@ -216,16 +210,6 @@ def _plain(rows: list[list[str]]) -> str:
         "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))])
         for row in table
     )
-
-
-def write_into(page: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- from NAME -->`` and ``<!-- end -->`` on a page."""
-    begin, end = f"<!-- from {name} -->", "<!-- end -->"
-    before, mark, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, closing, after = rest.partition(end)
-    if not mark or not closing:
-        raise SystemExit(f"{page} has no {begin} … {end} to put the tables into.")
-    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 # ----------------------------------------------------------------------------------- as a picture

@@ -263,7 +263,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         random inducing points, scaled conjugate gradients, no prior, data centered but not
         scaled, a fixed number of rounds. What the paper leaves open (number of rounds and steps,
         how often the E-step is repeated, the shape of the covariances) is one setting for all
-        data sets; ``docs/as-published.md`` says how it was found.
+        data sets; ``docs/paper.md`` says how it was found.
 
         Parameters
         ----------

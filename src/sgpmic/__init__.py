@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ __all__ = [
 ]
 
 __version__ = "1.0.0rc1"
+
+# Loading a kept program makes XLA print pages of errors about tuning flags that no processor has
+# (jax-ml/jax#38445). JAX sets the same variable, to 1: where it was imported first they are shown.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {

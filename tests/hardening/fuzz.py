@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
-import os
 import resource
 import shutil
 import signal
@@ -233,7 +232,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", metavar="KIND:NUMBER", help="one case again")
     options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory(prefix="sgpmic-fuzz-") as place:
         (Path(place) / "origin").mkdir()
         prepare(Path(place) / "origin")

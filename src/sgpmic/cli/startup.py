@@ -32,11 +32,7 @@ def interruptible() -> Iterator[None]:
 
 
 def prepare_process() -> None:
-    """Keep XLA's chatter off the screen, and go on where the screen cannot be written to.
-
-    Loading a compiled program makes XLA print errors about tuning flags that no processor has.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    """Go on where the screen cannot be written to."""
     screens: Any = sys
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is not None:
@@ -44,7 +40,7 @@ def prepare_process() -> None:
 
 
 class Screen:
-    """A stream that is given up, instead of the work, where it cannot be written to.
+    """Stream wrapper that drops output on write errors.
 
     It may be a full disk, or a program that has stopped reading. Characters that it cannot show
     are shown by their numbers.

@@ -170,7 +170,7 @@ class LocalWorkers:
         extra = {**variables, LOG: str(log), LAUNCHER: "0"}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **extra},
+            env={**os.environ, **extra},
             stdin=subprocess.PIPE,
             stdout=None if shown else subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -22,7 +22,7 @@ from sgpmic.cli.display import FitDisplay, fitting
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.exceptions import DimensionsWarning
 from sgpmic.learning.progress import listening
-from sgpmic.learning.start.starts import explain_choice
+from sgpmic.learning.starts import explain_choice
 
 SOURCE = Path(sgpmic.__file__).parent
 

@@ -9,8 +9,8 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.voting import take_vote
-from sgpmic.learning.preparation.categories import committee_view, find_categories
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.categories import committee_view, find_categories
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 

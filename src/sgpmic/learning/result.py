@@ -1,7 +1,8 @@
-"""The result of a fit: the last E-step, and what predictions need."""
+"""The result of a fit: the last E-step, what predictions need, and warnings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +12,18 @@ import numpy as np
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import Structure
 from sgpmic.committee.voting import Vote
+from sgpmic.exceptions import (
+    ConvergenceWarning,
+    DeadClusterWarning,
+    DimensionsWarning,
+    EmptyFeatureWarning,
+    JitterWarning,
+    NoStructureWarning,
+    StartWarning,
+)
+from sgpmic.learning.canonical_order import Order
 from sgpmic.learning.em import last_e_step
+from sgpmic.learning.gaps import features_seen
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import (
     answer_alike,
@@ -19,12 +31,10 @@ from sgpmic.learning.prediction.reference import (
     make_reference,
     sample_numbers,
 )
-from sgpmic.learning.preparation.canonical_order import Order
-from sgpmic.learning.preparation.gaps import features_seen
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.progress import announce
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.start.starts import Selection
+from sgpmic.learning.starts import Selection
 from sgpmic.learning.state import State
 from sgpmic.model.mixture import Conjugate, Mixture
 from sgpmic.model.prediction import Posterior
@@ -172,3 +182,74 @@ def finish(
     )
     sizes = sort.clusters(last.sizes)
     return Result(predictor, points, S, sizes, selection, state, x_std, vote, structure)
+
+
+#: Relative jitter up to here changes nothing that anybody sees.
+_HARMLESS_JITTER = 1e-4
+
+
+def advice(
+    result: Result, settings: FitSettings, names: Any = None
+) -> Iterator[tuple[type[Warning], str]]:
+    """Yield the warnings that a fit deserves; ``names`` are those of the features, if any."""
+    fit = result.selection.fit
+    unseen = np.flatnonzero(~result.predictor.seen)
+    if len(unseen):
+        shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
+        more = ", …" if len(unseen) > 5 else ""
+        yield (
+            EmptyFeatureWarning,
+            f"{len(unseen)} of the features have no value in any row and were left out: {shown}"
+            f"{more}.",
+        )
+    n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
+    # Two of one feature are the default, and make a plot.
+    if n_components > max(n_seen, 2):
+        yield (
+            DimensionsWarning,
+            f"n_components={n_components} is more than the table's {n_seen} features: what is "
+            "beyond them holds nothing but noise. Use fewer, or n_components='auto'.",
+        )
+    support = result.structure.support
+    if support is not None and not support.supported and result.S.shape[1] > 1:
+        yield (
+            NoStructureWarning,
+            f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
+            "use n_clusters='auto' or n_clusters=1, or add features that tell groups apart.",
+        )
+    for note in fit.notes:
+        yield StartWarning, note
+    empty = int(np.sum(result.sizes == 0))
+    if empty and settings.options.variational:
+        yield (
+            DeadClusterWarning,
+            f"{empty} of {settings.n_clusters} clusters ended without rows: the data do not ask "
+            "for so many (latent='variational' lets clusters merge).",
+        )
+    elif empty:
+        yield (
+            DeadClusterWarning,
+            f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters "
+            "(n_clusters) or more starts (start__n_init) may suit the data, or a stronger prior "
+            "(em__prior_strength).",
+        )
+    if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
+        yield (
+            JitterWarning,
+            "A kernel matrix was close to singular: its jitter was raised from "
+            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points "
+            "(n_inducing) may help.",
+        )
+    rounds = len(fit.history)
+    if fit.broke_off:
+        yield (
+            ConvergenceWarning,
+            f"Round {rounds + 1} gave numbers that are not finite; the model is that of round "
+            f"{rounds}.",
+        )
+    elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
+        yield (
+            ConvergenceWarning,
+            f"The bound was still rising after {rounds} rounds: raise max_iter, or tol if that "
+            "is good enough.",
+        )

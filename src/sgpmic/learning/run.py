@@ -17,15 +17,22 @@ from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.em import run_em
-from sgpmic.learning.preparation.canonical_order import (
+from sgpmic.learning.canonical_order import (
     AS_GIVEN,
     ReorderedCheckpoint,
     canonical_order,
 )
-from sgpmic.learning.preparation.categories import View, committee_view
-from sgpmic.learning.preparation.gaps import first_cells, impute_rows, with_gaps
-from sgpmic.learning.preparation.scaling import (
+from sgpmic.learning.categories import View, committee_view
+from sgpmic.learning.em import run_em
+from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
+from sgpmic.learning.initialization import (
+    continued_state,
+    initial_state,
+    lay_out_memberships,
+    resume,
+    start_values,
+)
+from sgpmic.learning.preprocessing import (
     Scaler,
     all_rows_equal,
     fit_scaler,
@@ -35,14 +42,7 @@ from sgpmic.learning.preparation.scaling import (
 from sgpmic.learning.progress import announce
 from sgpmic.learning.result import Result, finish
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.start.initial_state import (
-    continued_state,
-    initial_state,
-    lay_out_memberships,
-    resume,
-    start_values,
-)
-from sgpmic.learning.start.starts import (
+from sgpmic.learning.starts import (
     PlannedStart,
     has_all_clusters,
     plan_starts,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.process_group import ProcessGroup
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.categories import find_categories
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.state import CheckpointWriter, Snapshot, State, by_row, with_rows
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup

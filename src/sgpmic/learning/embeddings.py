@@ -14,9 +14,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, weights_of_nearest
 
-METHODS = ("isomap", "pca", "ppca", "spectral", "random")
-PIECES = ("join", "largest")
-
 # Columns that a method cannot supply are filled with noise of this size, relative to the columns
 # it did supply: large enough to break symmetry, too small to look like structure.
 _FILL_SCALE = 1e-2

@@ -35,12 +35,12 @@ from sgpmic.learning.settings import (
     Constraint,
     CountOrShare,
     FitSettings,
-    InstanceOf,
     Number,
     OneOf,
     Settings,
     Start,
     WholeNumber,
+    instance_of,
 )
 from sgpmic.learning.state import LATENTS, State
 from sgpmic.model.mixture import COVARIANCE_TYPES
@@ -211,12 +211,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "latent": OneOf(LATENTS),
         "n_inducing": WholeNumber(1),
         "scale": OneOf(SCALES),
-        "committee": InstanceOf(Committee, or_none=True),
+        "committee": instance_of(Committee, or_none=True),
         "max_iter": WholeNumber(1),
         "tol": Number(0.0, word="auto"),
-        "start": InstanceOf(Start),
-        "em": InstanceOf(EM),
-        "computation": InstanceOf(Computation),
+        "start": instance_of(Start),
+        "em": instance_of(EM),
+        "computation": instance_of(Computation),
     }
 
     def __init__(

@@ -114,22 +114,10 @@ def run_em(
     log_volume: float,
     save: Callable[[], None],
 ) -> None:
-    """Iterate EM until the bound settles.
+    """Iterate EM until the bound settles, updating ``fit`` in place.
 
-    Parameters
-    ----------
-    fit : StartFit
-        The fit so far, at its beginning or after some iterations; updated in place.
-    rows : Rows
-    limits : EMLimits
-    settings : FitSettings
-    group : ProcessGroup
-    start, n_starts : int
-        Which start this is, from 0, and of how many.
-    log_volume : float
-        Added to the bound of the scaled data: it is then in the units of the data.
-    save : callable
-        Called after every iteration.
+    It is ``start`` (from 0) of ``n_starts``. ``log_volume`` is added to the bound of the scaled
+    data, which is then in the units of the data. ``save`` is called after every iteration.
     """
     max_iter, tol = int(settings.max_iter), float(settings.tol)
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
@@ -234,15 +222,9 @@ def run_e_steps(
 
     def once(carry: _Settling) -> _Settling:
         prior = prior_of(carry.mixture, state.conjugate, rows, options)
+        shared, jitter = options.shared, carry.jitter
         S, jitter = e_step(
-            mappings,
-            prior,
-            X,
-            carry.S,
-            rows,
-            shared=options.shared,
-            jitter=carry.jitter,
-            x_std=x_std,
+            mappings, prior, X, carry.S, rows, shared=shared, jitter=jitter, x_std=x_std
         )
         mixture = carry.mixture
         if options.settle_mixture:
@@ -333,7 +315,7 @@ def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _
 
 
 def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
-    """Return what the log densities of a mixture need, or their expectations."""
+    """Return the factorized mixture, or expectations under the posteriors of its parameters."""
     if not options.variational:
         return factor_mixture(mixture)
     return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
@@ -342,10 +324,7 @@ def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOpti
 def log_prior_of(
     mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
 ) -> Array:
-    """Return the log of the conjugate prior, 0 where there is none.
-
-    Of posteriors of the mixture's parameters, minus their divergence from it.
-    """
+    """Return the log density of the conjugate prior, or minus the divergence from it."""
     if options.variational:
         n_rows = jnp.sum(rows.weight)
         return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
@@ -363,7 +342,7 @@ def closed_forms(
     options: EMOptions,
     x_std: Array | None = None,
 ) -> Mixture:
-    """Return the mixture, or the posteriors of its parameters, that is best for X and S."""
+    """Return the optimal mixture, or posterior of its parameters, for X and S."""
     if x_std is not None:
         return update_posterior(X, x_std, S, conjugate, kind=options.covariance_type)
     return update_mixture(
@@ -385,7 +364,7 @@ def latent_term(
 
 
 def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state with the posterior of missing cells that is best for q(F)."""
+    """Return the state with the optimal posterior of missing cells for q(F)."""
     if state.cells is None:
         return state
     cells = expected_cells(
@@ -430,10 +409,9 @@ class StartArrays(NamedTuple):
 
 @compiled
 def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOptions) -> State:
-    """Return the state that EM starts from.
+    """Return the state that EM starts from; X is standardized, and Z with it.
 
-    X is standardized unless unit covariances fix its scale, and Z, which lives in the same space,
-    with it.
+    Not where unit covariances fix the scale of X.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
@@ -483,17 +461,9 @@ def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
     prior = prior_of(state.mixture, state.conjugate, rows, options)
-    S, jitter = e_step(
-        mappings,
-        prior,
-        X,
-        state.S,
-        rows,
-        shared=options.shared,
-        jitter=state.jitter,
-        x_std=x_std,
-    )
-    T = mapping_weights(S, rows, shared=options.shared)
+    shared, jitter = options.shared, state.jitter
+    S, jitter = e_step(mappings, prior, X, state.S, rows, shared=shared, jitter=jitter, x_std=x_std)
+    T = mapping_weights(S, rows, shared=shared)
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Protocol, Self, get_type_hints
@@ -125,28 +125,34 @@ class CountOrShare:
             raise ValueError(message)
 
 
-class Flag:
-    """True or False."""
+@dataclass(frozen=True)
+class Requirement:
+    """A predicate, and what it asks for in words."""
+
+    is_met: Callable[[Any], bool]
+    what: str
 
     def check(self, name: str, value: Any) -> None:
-        if not isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{name} must be True or False, got {value!r}.")
+        if not self.is_met(value):
+            raise TypeError(f"{name} must be {self.what}, got {value!r}.")
 
 
-class PathOrNone:
-    """The path of a folder, or None."""
+FLAG = Requirement(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
+PATH_OR_NONE = Requirement(
+    lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
+)
+CALLBACKS = Requirement(
+    lambda value: isinstance(value, (list, tuple)) and all(map(callable, value)),
+    "a list of functions that take a Progress object",
+)
 
-    def check(self, name: str, value: Any) -> None:
-        if value is not None and not isinstance(value, (str, os.PathLike)):
-            raise TypeError(f"{name} must be the path of a folder, got {value!r}.")
 
-
-class Functions:
-    """A list or tuple of functions."""
-
-    def check(self, name: str, value: Any) -> None:
-        if not (isinstance(value, (list, tuple)) and all(callable(item) for item in value)):
-            raise TypeError(f"{name} must be a list of functions that take a Progress object.")
+def instance_of(kind: type, *, or_none: bool = False) -> Requirement:
+    """Return the requirement to be one of our objects, or None where that is allowed."""
+    return Requirement(
+        lambda value: isinstance(value, kind) or (or_none and value is None),
+        f"a sgpmic.{kind.__name__}, such as {kind.__name__}(){' or None' if or_none else ''}",
+    )
 
 
 #: The default of a parameter that has no effect any more, as in scikit-learn.
@@ -165,22 +171,6 @@ class Deprecated:
                 f"{name} has no effect any more and will be removed: {self.reason}.",
                 FutureWarning,
                 stacklevel=4,  # past the settings' __post_init__ and __init__
-            )
-
-
-@dataclass(frozen=True)
-class InstanceOf:
-    """An object of a class, or None where that is allowed."""
-
-    kind: type
-    or_none: bool = False
-
-    def check(self, name: str, value: Any) -> None:
-        if not (isinstance(value, self.kind) or (self.or_none and value is None)):
-            kind = self.kind.__name__
-            choice = " or None" if self.or_none else ""
-            raise TypeError(
-                f"{name} must be a sgpmic.{kind}, such as {kind}(){choice}, got {value!r}."
             )
 
 
@@ -259,12 +249,12 @@ default='votes'
     n_init: Annotated[int, WholeNumber(1, most=MOST_STARTS)] = 1
     n_neighbors: Annotated[int, WholeNumber(1)] = 12
     pieces: Annotated[str, OneOf(PIECES)] = "join"
-    unit_variance: Annotated[bool, Flag()] = False
+    unit_variance: Annotated[bool, FLAG] = False
     inducing: Annotated[str, OneOf(INDUCING)] = "random"
     kernel_scale: Annotated[float | str, Number(0.0, above=True, word="data")] = 0.01
     n_retries: Annotated[int, WholeNumber(0, most=MOST_STARTS)] = 1
     selection: Annotated[str, OneOf(SELECTIONS)] = "consensus"
-    warm_start: Annotated[bool, Flag()] = False
+    warm_start: Annotated[bool, FLAG] = False
 
 
 @dataclass(frozen=True)
@@ -332,11 +322,11 @@ class EM(Settings):
     m_steps: Annotated[int, WholeNumber(0)] = 10
     e_steps: Annotated[int, WholeNumber(1)] = 20
     e_tol: Annotated[float, Number(0.0)] = 1e-3
-    settle_mixture: Annotated[bool, Flag()] = True
+    settle_mixture: Annotated[bool, FLAG] = True
     prior_strength: Annotated[float, Number(0.0)] = 0.3
     covariance_floor: Annotated[float, Number(0.0, above=True)] = 1e-4
     jitter: Annotated[float, Number(0.0)] = 1e-8
-    callbacks: Annotated[Sequence[Callback], Functions()] = ()
+    callbacks: Annotated[Sequence[Callback], CALLBACKS] = ()
 
 
 @dataclass(frozen=True)
@@ -366,7 +356,7 @@ class Computation(Settings):
     batch_size: Annotated[int | str | None, Deprecated("every iteration passes over all rows")] = (
         DEPRECATED
     )
-    checkpoint: Annotated[str | os.PathLike[str] | None, PathOrNone()] = None
+    checkpoint: Annotated[str | os.PathLike[str] | None, PATH_OR_NONE] = None
     checkpoint_every: Annotated[int, WholeNumber(1)] = 1
 
 

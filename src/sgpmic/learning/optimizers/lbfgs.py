@@ -227,8 +227,7 @@ def _turn(
 
 def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
     """Return the bracket at the beginning of a line search, without a far end."""
-    zero = jnp.zeros_like(value)
-    infinity = jnp.full_like(value, jnp.inf)
+    zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
 
 
@@ -275,13 +274,10 @@ def _interpolate(bracket: _Bracket) -> jax.Array:
 
 def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
     """Return a history without any pairs."""
-
-    def slots(leaf: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape))
-
-    return _History(
-        jax.tree.map(slots, start), jax.tree.map(slots, start), jnp.zeros(memory, dtype)
+    slots = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
     )
+    return _History(slots, slots, jnp.zeros(memory, dtype))
 
 
 def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTree) -> _History:
@@ -302,24 +298,27 @@ def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTr
 
 
 def _direction(history: _History, gradient: PyTree) -> PyTree:
-    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion."""
+    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion.
+
+    Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
+    """
 
     def backward(
         vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array]
     ) -> tuple[PyTree, jax.Array]:
         step, change, weight = pair
-        share = weight * base.vdot(step, vector)
-        return base.add_scaled(vector, -share, change), share
+        alpha = weight * base.vdot(step, vector)
+        return base.add_scaled(vector, -alpha, change), alpha
 
     def forward(
         vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array, jax.Array]
     ) -> tuple[PyTree, None]:
-        step, change, weight, share = pair
-        excess = share - weight * base.vdot(change, vector)
-        return base.add_scaled(vector, excess, step), None
+        step, change, weight, alpha = pair
+        beta = weight * base.vdot(change, vector)
+        return base.add_scaled(vector, alpha - beta, step), None
 
     pairs = (history.steps, history.changes, history.weights)
-    vector, shares = lax.scan(backward, base.negative(gradient), pairs, reverse=True)
+    vector, alphas = lax.scan(backward, base.negative(gradient), pairs, reverse=True)
 
     newest_change = jax.tree.map(lambda slots: slots[-1], history.changes)
     newest_weight = history.weights[-1]
@@ -327,7 +326,7 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
     vector = jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, vector)
 
-    vector, _ = lax.scan(forward, vector, (*pairs, shares))
+    vector, _ = lax.scan(forward, vector, (*pairs, alphas))
     return vector
 
 

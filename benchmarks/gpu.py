@@ -37,8 +37,7 @@ from jax import Array
 
 from sgpmic import EM, SGPMIC, Computation
 from sgpmic._runtime import numerics, on_device
-from sgpmic.compile_cache import compiled
-from sgpmic.compile_cache.programs import compiler_options
+from sgpmic.compile_cache import compiled, compiler_options
 from sgpmic.kernels import RBF, stack
 from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.e_step import e_step

@@ -29,8 +29,8 @@ from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make
 
 from sgpmic.committee.separation import dip
 from sgpmic.committee.support import Support, structure_support
-from sgpmic.learning.preparation.categories import committee_view
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.categories import committee_view
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 Generator = np.random.Generator

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 # Two virtual devices, so that code for several devices is exercised on every machine; loops fused
-# as our own programs have them (compile_cache/programs.py), also in programs that tests compile;
+# as our own programs have them (compile_cache.py), also in programs that tests compile;
 # programs compiled in one piece, which takes less time in all than in pieces side by side. XLA
 # reads the variable once, when JAX first starts a backend.
 _FLAGS = {
@@ -88,7 +88,7 @@ def as_shipped() -> Iterator[None]:
 def _clear_programs() -> None:
     import jax
 
-    from sgpmic.compile_cache.programs import clear_programs
+    from sgpmic.compile_cache import clear_programs
 
     clear_programs()
     jax.clear_caches()

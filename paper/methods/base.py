@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.start.memberships import fuzzy_c_means
+from sgpmic.learning.initialization import fuzzy_c_means
 
 #: The tuning grid of AML and UNCA.
 PENALTIES = tuple({"penalty": 10.0**power} for power in range(-3, 4))

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._input_rows import read_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.constraints import WholeNumber
+from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.prediction.imputation import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor
-from sgpmic.learning.preparation.gaps import refuse_empty_rows
-from sgpmic.learning.preparation.sparse import Reduction, dense_rows, restored_rows
+from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
+from sgpmic.learning.settings import WholeNumber
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder

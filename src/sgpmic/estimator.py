@@ -22,23 +22,26 @@ from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats
 from sgpmic.compile_cache import release_programs
 from sgpmic.kernels import Kernel, get_kernel
-from sgpmic.learning.advice import advice
-from sgpmic.learning.constraints import (
-    Constraint,
-    CountOrShare,
-    InstanceOf,
-    Number,
-    OneOf,
-    WholeNumber,
-)
+from sgpmic.learning.initialization import can_continue
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preparation.scaling import SCALES
-from sgpmic.learning.preparation.sparse import Reduction, dense_rows, fit_reduction
-from sgpmic.learning.result import Result
+from sgpmic.learning.preprocessing import SCALES, Reduction, dense_rows, fit_reduction
+from sgpmic.learning.result import Result, advice
 from sgpmic.learning.run import run
-from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
-from sgpmic.learning.start.initial_state import can_continue
+from sgpmic.learning.settings import (
+    EM,
+    Committee,
+    Computation,
+    Constraint,
+    CountOrShare,
+    FitSettings,
+    Number,
+    OneOf,
+    Settings,
+    Start,
+    WholeNumber,
+    instance_of,
+)
 from sgpmic.learning.state import LATENTS, State
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
@@ -94,7 +97,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         How features are brought to one unit, after they are centered: every feature is divided by
         its own standard deviation, all are divided by one number, or none is. 'auto' divides all
         by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.scaling`
+        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preprocessing`
         has the rule, ``scaler_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
@@ -208,12 +211,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         "latent": OneOf(LATENTS),
         "n_inducing": WholeNumber(1),
         "scale": OneOf(SCALES),
-        "committee": InstanceOf(Committee, or_none=True),
+        "committee": instance_of(Committee, or_none=True),
         "max_iter": WholeNumber(1),
         "tol": Number(0.0, word="auto"),
-        "start": InstanceOf(Start),
-        "em": InstanceOf(EM),
-        "computation": InstanceOf(Computation),
+        "start": instance_of(Start),
+        "em": instance_of(EM),
+        "computation": instance_of(Computation),
     }
 
     def __init__(
@@ -362,7 +365,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             integrated out. A row without any value is refused; a feature without any is left
             out, with a warning. A sparse matrix of more than 100 features is reduced to 100 by a
             truncated singular value decomposition first, which is part of the model
-            (:mod:`sgpmic.learning.preparation.sparse`); 'auto' then scales all by one number.
+            (:mod:`sgpmic.learning.preprocessing`); 'auto' then scales all by one number.
         y : Ignored
             Present for scikit-learn's conventions.
 

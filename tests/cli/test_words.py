@@ -22,7 +22,7 @@ from sgpmic.cli.display import FitDisplay, fitting
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.exceptions import DimensionsWarning
 from sgpmic.learning.progress import listening
-from sgpmic.learning.start.starts import explain_choice
+from sgpmic.learning.starts import explain_choice
 
 SOURCE = Path(sgpmic.__file__).parent
 
@@ -117,7 +117,7 @@ def test_no_sentence_names_what_the_command_line_does_not_have(path: Path) -> No
 
 
 def test_the_sentences_are_found() -> None:
-    found = sentences(SOURCE / "learning" / "advice.py")
+    found = sentences(SOURCE / "learning" / "result.py")
     assert any("raise max_iter" in sentence for sentence in found)
     assert len(found) >= 7
 

@@ -10,7 +10,7 @@ from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.how_many import choose_number, gather_evidence
 from sgpmic.committee.support import Support
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 Floats = NDArray[np.float64]

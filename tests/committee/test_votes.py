@@ -6,7 +6,7 @@ import numpy as np
 
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.members import MEMBERS
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.preparation.canonical_order import AS_GIVEN
+from sgpmic.learning.canonical_order import AS_GIVEN
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -87,7 +87,7 @@ def test_equal_votes_of_strength_one_are_no_votes(
     # A start that is given is in the order of the table, and so is the fit.
     monkeypatch.setattr("sgpmic.learning.run.canonical_order", lambda *_: AS_GIVEN)
     monkeypatch.setattr(
-        "sgpmic.learning.start.initial_state.initial_memberships", lambda X, k, method, rng: start
+        "sgpmic.learning.initialization.initial_memberships", lambda X, k, method, rng: start
     )
     voted = quick_fit(table, committee=Committee(strength=1.0))
     np.testing.assert_allclose(voted.memberships_, plain.memberships_, atol=1e-6)

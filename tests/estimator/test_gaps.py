@@ -15,7 +15,7 @@ from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
 from sgpmic import SGPMIC, Committee, TableEncoder, jobs
 from sgpmic.exceptions import EmptyFeatureWarning
-from sgpmic.learning.preparation import gaps
+from sgpmic.learning import gaps
 
 Floats = np.ndarray
 TRUTH = np.repeat([0, 1, 2], 20)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from sgpmic import EM, SGPMIC
-from sgpmic.compile_cache import disk
+from sgpmic import EM, SGPMIC, compile_cache
 from sgpmic.learning.em import em_iteration
 from sgpmic.learning.prediction import projection
 
@@ -130,15 +129,15 @@ def test_a_second_process_traces_and_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(disk.CACHE_VARIABLE, "")
-    assert disk._find_folder.__wrapped__() is None
+    monkeypatch.setenv(compile_cache.CACHE_VARIABLE, "")
+    assert compile_cache._find_folder.__wrapped__() is None
 
 
 def test_a_users_own_cache_is_left_alone(tmp_path: Path) -> None:
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     try:
-        with disk.compilation_cache(tmp_path / "ours"):
+        with compile_cache.compilation_cache(tmp_path / "ours"):
             assert jax.config.jax_compilation_cache_dir == str(tmp_path)
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
@@ -150,7 +149,7 @@ def test_the_folder_does_not_grow_without_end(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(100))
         os.utime(path, (number, number))
-    disk._prune(tmp_path, most=250)
+    compile_cache._prune(tmp_path, most=250)
     assert sorted(path.name for path in tmp_path.rglob("program-*")) == ["program-3", "program-4"]
 
 
@@ -158,15 +157,15 @@ def test_the_folder_does_not_grow_without_end(tmp_path: Path) -> None:
 def test_other_environments_have_other_programs(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = disk._environment.__wrapped__
+    environment = compile_cache._environment.__wrapped__
     before = environment()
     assert environment() == before
     if what == "python":  # 3.14 packs programs differently
-        monkeypatch.setattr(disk.sys, "version_info", (3, 14))
+        monkeypatch.setattr(compile_cache.sys, "version_info", (3, 14))
     elif what == "jax":
-        monkeypatch.setattr(disk.jax, "__version__", "0.0")
+        monkeypatch.setattr(compile_cache.jax, "__version__", "0.0")
     elif what == "flags":
         monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     else:
-        monkeypatch.setattr(disk, "__file__", str(tmp_path / "sgpmic" / "compile_cache" / "x.py"))
+        monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "sgpmic" / "x.py"))
     assert environment() != before

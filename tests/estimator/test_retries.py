@@ -11,7 +11,7 @@ from sklearn.preprocessing import scale
 
 from sgpmic import SGPMIC, Progress, Start
 from sgpmic.exceptions import DeadClusterWarning, StartWarning
-from sgpmic.learning.start.starts import choose
+from sgpmic.learning.starts import choose
 
 SETTINGS: dict[str, Any] = {
     "committee": None,

@@ -9,7 +9,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC
-from sgpmic.learning.preparation.sparse import N_KEPT, fit_reduction
+from sgpmic.learning.preprocessing import N_KEPT, fit_reduction
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
 

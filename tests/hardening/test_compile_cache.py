@@ -17,7 +17,8 @@ import pytest
 from jax import export
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sgpmic.compile_cache import compiled, disk, programs
+from sgpmic import compile_cache
+from sgpmic.compile_cache import compiled
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.kernels import RBF
 
@@ -25,17 +26,17 @@ from sgpmic.kernels import RBF
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder of our own, in which JAX keeps what it compiles as well."""
-    monkeypatch.setenv(disk.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(programs, "_programs", [])
-    monkeypatch.setattr(disk, "_given_up", False)
+    monkeypatch.setenv(compile_cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(compile_cache, "_programs", [])
+    monkeypatch.setattr(compile_cache, "_given_up", False)
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
-    disk._find_folder.cache_clear()
-    found = disk.cache_folder()
+    compile_cache._find_folder.cache_clear()
+    found = compile_cache.cache_folder()
     assert found is not None
     yield found
     jax.config.update("jax_compilation_cache_dir", before)
-    disk._find_folder.cache_clear()
+    compile_cache._find_folder.cache_clear()
 
 
 class Counted:
@@ -61,7 +62,7 @@ class Counted:
 @pytest.fixture
 def power(monkeypatch: pytest.MonkeyPatch) -> Counted:
     # It counts in a closure, which is not kept otherwise.
-    monkeypatch.setattr(programs, "_is_lasting", lambda *_: True)
+    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
     return Counted()
 
 
@@ -141,7 +142,7 @@ def test_traces_name_types_from_a_fixed_list_only(folder: Path) -> None:
         assert (type(scaled), nothing) == (RBF, None)
     traces = files(folder, "trace_scale_*")
     assert len(traces) == 2
-    trace = next(iter(traces.values()))[disk._DIGEST_BYTES :]
+    trace = next(iter(traces.values()))[compile_cache._DIGEST_BYTES :]
     name, planted = b"sgpmic.kernels.RBF", b"sgpmic.jobs.launch"
     assert name in trace
     export.deserialize(bytearray(trace))
@@ -165,7 +166,7 @@ def test_results_of_other_types_are_not_kept_as_traces(folder: Path) -> None:
         swap.clear_cache()
         assert swap(Pair(np.ones(2), np.zeros(2))).first.tolist() == [0.0, 0.0]
     (trace,) = files(folder, "trace_*").values()
-    assert len(trace) == disk._DIGEST_BYTES
+    assert len(trace) == compile_cache._DIGEST_BYTES
 
 
 def test_what_depends_on_more_than_its_arguments_is_not_kept(folder: Path) -> None:
@@ -190,7 +191,10 @@ def test_what_is_spread_over_devices_is_traced_by_jax(folder: Path) -> None:
         found = double(x)
         assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
     assert len(double) == 2
-    assert len([t for t in files(folder, "trace_*").values() if len(t) > disk._DIGEST_BYTES]) == 1
+    assert (
+        len([t for t in files(folder, "trace_*").values() if len(t) > compile_cache._DIGEST_BYTES])
+        == 1
+    )
 
 
 def test_equal_numbers_of_different_types_are_different_programs() -> None:
@@ -226,7 +230,7 @@ def test_an_exception_in_a_program_is_the_callers(
 def test_an_exception_while_tracing_is_the_callers(
     folder: Path, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "_is_lasting", lambda *_: True)
+    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
     calls = []
 
     def fail(x: jax.Array) -> jax.Array:
@@ -247,7 +251,7 @@ def test_of_many_threads_one_compiles(folder: Path, power: Counted) -> None:
         for round_ in range(20):
             results.append(power.program(np.full(3, 2.0), 2).tolist())
             if round_ % 5 == 4:
-                programs.clear_programs()
+                compile_cache.clear_programs()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -292,7 +296,7 @@ print(len(said), repr(model.lower_bound_), *said)
 
 def start_fit(cache: Path, **options: Any) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMP")}
-    environment |= {disk.CACHE_VARIABLE: str(cache)}
+    environment |= {compile_cache.CACHE_VARIABLE: str(cache)}
     return subprocess.Popen(
         [sys.executable, "-c", FIT],
         env=environment | options.pop("env", {}),
@@ -338,7 +342,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, bound: str
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, bound: str, which: str) -> None:
     given = tmp_path
     if which == "programs":
-        given = tmp_path / f"programs-{disk._environment()[:16]}"
+        given = tmp_path / f"programs-{compile_cache._environment()[:16]}"
         given.mkdir(mode=0o700)
     os.chown(given, 12345, -1)
     said, same, words = fit(tmp_path)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic.compile_cache import programs
+from sgpmic import compile_cache as programs
 
 
 @pytest.fixture

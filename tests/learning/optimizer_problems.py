@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic.learning.optimizers import lbfgs, scg
-from sgpmic.learning.optimizers.protocol import OptimizerResult
+from sgpmic.learning.optimizers import OptimizerResult, lbfgs, scg
 
 Objective = Callable[[Any], jax.Array]
 

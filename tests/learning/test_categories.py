@@ -10,8 +10,8 @@ from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.support import Support, structure_support
 from sgpmic.committee.voting import take_vote
-from sgpmic.learning.preparation.categories import committee_view, find_categories
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.categories import committee_view, find_categories
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, multivariate_normal
 
+from sgpmic.learning.gaps import fit_factors
 from sgpmic.learning.prediction import cluster_normals
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -17,7 +18,6 @@ from sgpmic.learning.prediction.cluster_normals import (
     lower_limit,
     mixed,
 )
-from sgpmic.learning.preparation.completion import fit_factors
 
 
 def two_clouds(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

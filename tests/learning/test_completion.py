@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_moons
 
+from sgpmic.learning import gaps
+from sgpmic.learning.gaps import FactorModel, fill_from_nearest, fit_factors
 from sgpmic.learning.prediction.imputation import learn_imputer
-from sgpmic.learning.preparation import completion
-from sgpmic.learning.preparation.completion import FactorModel, fill_from_nearest, fit_factors
 
 
 def low_rank(n_rows: int = 300, noise: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -26,7 +26,7 @@ def holes(Y: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
 def test_expectations_are_those_of_a_conditional_normal_distribution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(completion, "_PART", 100)  # several parts
+    monkeypatch.setattr(gaps, "_PART", 100)  # several parts
     rng = np.random.default_rng(0)
     model = FactorModel(rng.normal(size=5), rng.normal(size=(5, 2)), rng.uniform(0.2, 1.0, 5))
     covariance = model.loadings @ model.loadings.T + np.diag(model.noise)
@@ -76,7 +76,7 @@ def test_odd_tables_have_expectations_too() -> None:
 
 
 def test_more_rows_than_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completion, "MOST_ROWS", 100)
+    monkeypatch.setattr(gaps, "MOST_ROWS", 100)
     Y = low_rank()
     with_holes = holes(Y, 0.2)
     error = (fit_factors(with_holes).complete(with_holes) - Y)[np.isnan(with_holes)]
@@ -86,7 +86,7 @@ def test_more_rows_than_are_learned_from(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_cells_of_curved_clusters_come_from_the_nearest_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(completion, "_PART", 5000)  # several parts
+    monkeypatch.setattr(gaps, "_PART", 5000)  # several parts
     X, _ = make_moons(400, noise=0.05, random_state=0)
     rng = np.random.default_rng(2)
     Y = np.cos(X @ rng.normal(size=(2, 8)) + rng.normal(size=8))

@@ -16,8 +16,9 @@ from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
-from sgpmic.learning.start.embeddings import METHODS, _join_pieces, _neighbor_graph, embed
-from sgpmic.learning.start.memberships import fuzzy_c_means
+from sgpmic.learning.embeddings import _join_pieces, _neighbor_graph, embed
+from sgpmic.learning.initialization import fuzzy_c_means
+from sgpmic.learning.settings import EMBEDDINGS
 
 Floats = NDArray[np.float64]
 
@@ -326,7 +327,7 @@ def test_two_rows_are_placed_at_their_distance(method: str) -> None:
     np.testing.assert_allclose(found.coordinates[:, 0], [2.5, -2.5])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EMBEDDINGS)
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 13])
 def test_small_tables_give_finite_positions(method: str, n_rows: int) -> None:
     found = embed(rng(9).standard_normal((n_rows, 2)), 5, method, random_state=rng())

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 from sklearn.cluster import KMeans
 
-from sgpmic.learning.start.inducing import METHODS, choose_inducing
+from sgpmic.learning.initialization import choose_inducing
+from sgpmic.learning.settings import INDUCING
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +81,7 @@ def test_kmeans_sees_a_sample_of_a_large_table(monkeypatch: pytest.MonkeyPatch) 
     assert found.min() < 0.1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", INDUCING)
 def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
     """Three places far apart and 30 points: the extra ones are near, not on, a place."""
     X = 7.0 + np.repeat([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]], 20, axis=0)
@@ -95,7 +96,7 @@ def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
     assert pdist(found).min() > 0.0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", INDUCING)
 @pytest.mark.parametrize(
     "X",
     [

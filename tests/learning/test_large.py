@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic.learning.start import embeddings
-from sgpmic.learning.start.embeddings import embed
-from sgpmic.learning.start.memberships import initial_memberships
+from sgpmic.learning import embeddings
+from sgpmic.learning.embeddings import embed
+from sgpmic.learning.initialization import initial_memberships
 
 
 def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,13 +16,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.learning.start import memberships
-from sgpmic.learning.start.memberships import (
-    METHODS,
-    _fuzzy_iterations,
-    fuzzy_c_means,
-    initial_memberships,
-)
+from sgpmic.learning import initialization
+from sgpmic.learning.initialization import _fuzzy_iterations, fuzzy_c_means, initial_memberships
+from sgpmic.learning.settings import MEMBERSHIPS
 
 Floats = NDArray[np.float64]
 DATA = {"iris": load_iris(), "wine": load_wine(), "cancer": load_breast_cancer()}
@@ -104,7 +100,7 @@ def test_agrees_with_a_plain_loop() -> None:
 
 
 def test_iterations_end_at_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memberships, "_MAX_ITER", 2)
+    monkeypatch.setattr(initialization, "_MAX_ITER", 2)
     found, objective = _fuzzy_iterations(AROUND_CORNERS, CORNERS)
     # The memberships of the start, and two rounds.
     expected = plain_fuzzy_c_means(AROUND_CORNERS, CORNERS, 3)
@@ -147,7 +143,7 @@ def test_symmetric_case_by_hand() -> None:
 def test_the_best_start_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     X = rng(3).uniform(size=(60, 2))
     together = objective_of(X, fuzzy_c_means(X, 12, rng(1)))
-    monkeypatch.setattr(memberships, "_N_INIT", 1)
+    monkeypatch.setattr(initialization, "_N_INIT", 1)
     source = rng(1)
     singles = [objective_of(X, fuzzy_c_means(X, 12, source)) for _ in range(5)]
     assert together == pytest.approx(min(singles))
@@ -233,7 +229,7 @@ def test_mixture_falls_back_when_scikit_learn_gives_up(monkeypatch: pytest.Monke
     assert set(np.unique(found)) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MEMBERSHIPS)
 @pytest.mark.parametrize("n_clusters", [1, 2, 5])
 @pytest.mark.parametrize(
     "X",

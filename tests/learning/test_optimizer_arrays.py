@@ -19,8 +19,7 @@ from tests.learning.optimizer_problems import (
     run,
 )
 
-from sgpmic.learning.optimizers import scg
-from sgpmic.learning.optimizers.protocol import OptimizerResult
+from sgpmic.learning.optimizers import OptimizerResult, scg
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
-from sgpmic.learning.preparation.scaling import fit_scaler
+from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {

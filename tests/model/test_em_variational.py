@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import unstack
-from sgpmic.learning.em import StartArrays, em_iteration, first_state, last_e_step
-from sgpmic.learning.latent import log_prior_of, prior_of
+from sgpmic.learning.em import (
+    StartArrays,
+    em_iteration,
+    first_state,
+    last_e_step,
+    log_prior_of,
+    prior_of,
+)
 from sgpmic.learning.state import EMLimits, EMOptions, State
 from sgpmic.model.bound import add_latent
 from sgpmic.model.rows import Rows

@@ -29,7 +29,7 @@ def problems(shared: bool, strength: float, seed: int) -> tuple[dense.Problem, O
     votes = rng.dirichlet(np.full(SIZES.M, 0.7), SIZES.N)
     ours = our_problem(problem, BLOCK)
     laid_out = jnp.asarray(pad_rows(votes, ours.rows.n_padded))
-    rows = replace(ours.rows, votes=laid_out, strength=np.float64(strength))
+    rows = replace(ours.rows, assignment_prior=laid_out, prior_weight=np.float64(strength))
     return problem, ours._replace(rows=rows), votes
 
 

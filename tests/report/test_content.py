@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import Start
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.latent_map import (

@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from sgpmic import TableEncoder
 from sgpmic.exceptions import SGPMICWarning
-from sgpmic.learning.preparation.scaling import of_one_unit
+from sgpmic.learning.preprocessing import of_one_unit
 from sgpmic.tables.errors import TableError
 
 

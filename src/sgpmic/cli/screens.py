@@ -68,7 +68,7 @@ def _short(text: str) -> str:
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and where the results are."""
     from sgpmic.committee.voting import explain_vote
-    from sgpmic.learning.start.starts import explain_choice
+    from sgpmic.learning.starts import explain_choice
 
     job, model = fit.job, fit.model
     clusters = "1 cluster" if model.n_clusters_ == 1 else f"{model.n_clusters_} clusters"

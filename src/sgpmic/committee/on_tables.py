@@ -9,9 +9,9 @@ import numpy as np
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.voting import Vote, take_vote
+from sgpmic.learning.categories import find_categories
 from sgpmic.learning.points import weights_of_nearest
-from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 

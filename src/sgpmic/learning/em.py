@@ -11,7 +11,9 @@ Every one of these is an ascent of the same objective, the KL-corrected bound pl
 conjugate prior, so the objective can only rise from iteration to iteration.
 
 Latent points are point estimates, or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.learning.latent`).
+N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.mixture_posterior`).
+With one shared mapping S is then summed out while the optimizer moves X, so that clusters can
+merge; with a mapping for each cluster the data term depends on S, which is held fixed.
 
 There is no conversation with the host inside an iteration, and neither another iteration nor
 another start of the same shape compiles anything again.
@@ -35,10 +37,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._types import Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel
-from sgpmic.learning.latent import closed_forms, latent_term, log_prior_of, prior_of
-from sgpmic.learning.optimizers import lbfgs, scg
-from sgpmic.learning.optimizers._trees import is_finite
-from sgpmic.learning.optimizers.protocol import OptimizerResult
+from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs, scg
 from sgpmic.learning.progress import Progress, announce, print_progress
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.state import (
@@ -56,18 +55,25 @@ from sgpmic.model.bound import (
     mapping_weights,
     sums,
 )
-from sgpmic.model.e_step import e_step, expected_cells, responsibilities
+from sgpmic.model.e_step import e_step, expected_cells, responsibilities, summed_out
 from sgpmic.model.gaps import count_groups, with_cells
 from sgpmic.model.mixture import (
     Conjugate,
+    LatentPrior,
     Mixture,
+    factor_mixture,
+    log_conjugate,
     log_densities,
     pooled_scatter,
     standardize,
+    update_mixture,
+    weighted_sum,
 )
+from sgpmic.model.mixture_posterior import divergence, expected_prior, update_posterior
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import entropy_of_points
 from sgpmic.process_group import ProcessGroup
 
 #: The standard deviations of uncertain latent points at the start, for X of variance 1.
@@ -108,22 +114,10 @@ def run_em(
     log_volume: float,
     save: Callable[[], None],
 ) -> None:
-    """Iterate EM until the bound settles.
+    """Iterate EM until the bound settles, updating ``fit`` in place.
 
-    Parameters
-    ----------
-    fit : StartFit
-        The fit so far, at its beginning or after some iterations; updated in place.
-    rows : Rows
-    limits : EMLimits
-    settings : FitSettings
-    group : ProcessGroup
-    start, n_starts : int
-        Which start this is, from 0, and of how many.
-    log_volume : float
-        Added to the bound of the scaled data: it is then in the units of the data.
-    save : callable
-        Called after every iteration.
+    It is ``start`` (from 0) of ``n_starts``. ``log_volume`` is added to the bound of the scaled
+    data, which is then in the units of the data. ``save`` is called after every iteration.
     """
     max_iter, tol = int(settings.max_iter), float(settings.tol)
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
@@ -228,15 +222,9 @@ def run_e_steps(
 
     def once(carry: _Settling) -> _Settling:
         prior = prior_of(carry.mixture, state.conjugate, rows, options)
+        shared, jitter = options.shared, carry.jitter
         S, jitter = e_step(
-            mappings,
-            prior,
-            X,
-            carry.S,
-            rows,
-            shared=options.shared,
-            jitter=carry.jitter,
-            x_std=x_std,
+            mappings, prior, X, carry.S, rows, shared=shared, jitter=jitter, x_std=x_std
         )
         mixture = carry.mixture
         if options.settle_mixture:
@@ -326,8 +314,57 @@ def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _
     )
 
 
+def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
+    """Return the factorized mixture, or expectations under the posteriors of its parameters."""
+    if not options.variational:
+        return factor_mixture(mixture)
+    return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
+
+
+def log_prior_of(
+    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
+) -> Array:
+    """Return the log density of the conjugate prior, or minus the divergence from it."""
+    if options.variational:
+        n_rows = jnp.sum(rows.weight)
+        return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
+    if not options.has_prior:
+        return jnp.zeros((), mixture.means.dtype)
+    return log_conjugate(mixture, conjugate, prior)
+
+
+def closed_forms(
+    mixture: Mixture,
+    X: Array,
+    S: Array,
+    conjugate: Conjugate,
+    limits: EMLimits,
+    options: EMOptions,
+    x_std: Array | None = None,
+) -> Mixture:
+    """Return the optimal mixture, or posterior of its parameters, for X and S."""
+    if x_std is not None:
+        return update_posterior(X, x_std, S, conjugate, kind=options.covariance_type)
+    return update_mixture(
+        mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
+    )
+
+
+def latent_term(
+    prior: LatentPrior, X: Array, log_x_std: Array | None, S: Array, rows: Rows, options: EMOptions
+) -> Array:
+    """Return the part of the bound's second line that the optimizer sees."""
+    if log_x_std is None:
+        return weighted_sum(S, log_densities(prior, X))
+    entropy = entropy_of_points(log_x_std, rows.flat_weight)
+    densities = log_densities(prior, X, jnp.exp(log_x_std))
+    if not options.sums_out:
+        return weighted_sum(S, densities) + entropy
+    return jnp.sum(summed_out(densities + prior.log_weights, rows)) + entropy
+
+
 def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state with the posterior of missing cells that is best for q(F)."""
+    """Return the state with the optimal posterior of missing cells for q(F)."""
     if state.cells is None:
         return state
     cells = expected_cells(
@@ -372,10 +409,9 @@ class StartArrays(NamedTuple):
 
 @compiled
 def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOptions) -> State:
-    """Return the state that EM starts from.
+    """Return the state that EM starts from; X is standardized, and Z with it.
 
-    X is standardized unless unit covariances fix its scale, and Z, which lives in the same space,
-    with it.
+    Not where unit covariances fix the scale of X.
     """
     X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
@@ -425,17 +461,9 @@ def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
     prior = prior_of(state.mixture, state.conjugate, rows, options)
-    S, jitter = e_step(
-        mappings,
-        prior,
-        X,
-        state.S,
-        rows,
-        shared=options.shared,
-        jitter=state.jitter,
-        x_std=x_std,
-    )
-    T = mapping_weights(S, rows, shared=options.shared)
+    shared, jitter = options.shared, state.jitter
+    S, jitter = e_step(mappings, prior, X, state.S, rows, shared=shared, jitter=jitter, x_std=x_std)
+    T = mapping_weights(S, rows, shared=shared)
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:

@@ -1,4 +1,4 @@
-"""Points: given arrays, safe units, distinct rows, k-means, nearest rows of a sample, axes."""
+"""Helpers for arrays of points: validation, distinct rows, k-means, nearest rows, axes."""
 
 from __future__ import annotations
 

@@ -17,15 +17,22 @@ from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.em import run_em
-from sgpmic.learning.preparation.canonical_order import (
+from sgpmic.learning.canonical_order import (
     AS_GIVEN,
     ReorderedCheckpoint,
     canonical_order,
 )
-from sgpmic.learning.preparation.categories import View, committee_view
-from sgpmic.learning.preparation.gaps import first_cells, impute_rows, with_gaps
-from sgpmic.learning.preparation.scaling import (
+from sgpmic.learning.categories import View, committee_view
+from sgpmic.learning.em import run_em
+from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
+from sgpmic.learning.initialization import (
+    continued_state,
+    initial_state,
+    lay_out_memberships,
+    resume,
+    start_values,
+)
+from sgpmic.learning.preprocessing import (
     Scaler,
     all_rows_equal,
     fit_scaler,
@@ -35,19 +42,7 @@ from sgpmic.learning.preparation.scaling import (
 from sgpmic.learning.progress import announce
 from sgpmic.learning.result import Result, finish
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.start.initial_state import (
-    continued_state,
-    initial_state,
-    lay_out_memberships,
-    resume,
-    start_values,
-)
-from sgpmic.learning.start.starts import (
-    PlannedStart,
-    has_all_clusters,
-    plan_starts,
-    select_fit,
-)
+from sgpmic.learning.starts import PlannedStart, has_all_clusters, plan_starts, select_fit
 from sgpmic.learning.state import CheckpointWriter, Snapshot, StartFit, State
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
@@ -79,7 +74,7 @@ def run(
         Of an earlier result, to start from.
     """
     # Order and scale the table; impute it for what needs complete rows.
-    order = AS_GIVEN if _has_an_order(settings, previous) else canonical_order(Y, group)
+    order = canonical_order(Y, group) if _may_reorder(settings, previous) else AS_GIVEN
     Y = order.apply(Y)
     if checkpoint is not None and order is not AS_GIVEN:
         checkpoint = ReorderedCheckpoint(checkpoint, order, group, Y.shape[1])
@@ -95,7 +90,7 @@ def run(
     vote = _vote(settings, Y, view, group)
     votes = None if vote is None else vote.shares
 
-    # What EM works on: the rows in blocks, with gaps and votes.
+    # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
     rows = _lay_out(settings, Y, group, scaler, votes)
     cells = first_cells(Y_imputed, scaler, rows, group)
     log_volume = total_log_volume(Y, group, scaler)
@@ -147,11 +142,11 @@ def run(
     )
 
 
-def _has_an_order(settings: FitSettings, previous: State | None) -> bool:
-    """Return whether the rows have to stay in their order, or nothing is gained by another."""
+def _may_reorder(settings: FitSettings, previous: State | None) -> bool:
+    """Return whether rows may be put into another order, and something is gained by it."""
     start = settings.start
-    given = not (isinstance(start.embedding, str) and isinstance(start.memberships, str))
-    return settings.committee is None or previous is not None or given
+    by_name = isinstance(start.embedding, str) and isinstance(start.memberships, str)
+    return settings.committee is not None and previous is None and by_name
 
 
 def _examine(settings: FitSettings, view: View, group: ProcessGroup) -> Structure:
@@ -201,8 +196,9 @@ def _lay_out(
         rows = with_gaps(rows, Y, group)
     if votes is None or settings.committee is None:
         return rows
-    laid_out = lay_out_memberships(votes, settings, rows, group)
-    return replace(rows, votes=laid_out, strength=np.float64(settings.committee.strength))
+    prior = lay_out_memberships(votes, settings, rows, group)
+    weight = np.float64(settings.committee.strength)
+    return replace(rows, assignment_prior=prior, prior_weight=weight)
 
 
 def _save(

@@ -1,4 +1,4 @@
-"""Settings of a fit, in small immutable objects.
+"""Settings of a fit, in small immutable objects, and the constraints on their values.
 
 Those that most users leave as they are (:class:`Start`, :class:`Committee`, :class:`EM`,
 :class:`Computation`) are parameters of :class:`sgpmic.SGPMIC`; single values are set as those of
@@ -8,10 +8,13 @@ scikit-learn's nested estimators are, ``model.set_params(start__n_neighbors=20)`
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Self, get_type_hints
+from numbers import Integral, Real
+from typing import Annotated, Any, Protocol, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,31 +22,156 @@ from numpy.typing import ArrayLike
 from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
-from sgpmic.learning.constraints import (
-    DEPRECATED,
-    Deprecated,
-    Flag,
-    Functions,
-    Number,
-    OneOf,
-    PathOrNone,
-    WholeNumber,
-)
-from sgpmic.learning.preparation.gaps import refuse_empty_rows
+from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.progress import Callback
-from sgpmic.learning.start.embeddings import METHODS as EMBEDDINGS
-from sgpmic.learning.start.embeddings import PIECES
-from sgpmic.learning.start.inducing import METHODS as INDUCING
-from sgpmic.learning.start.memberships import METHODS as MEMBERSHIPS
 from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
+#: Embeddings, memberships and inducing points to start from.
+EMBEDDINGS = ("isomap", "pca", "ppca", "spectral", "random")
+MEMBERSHIPS = ("fcm", "kmeans", "gmm")
+INDUCING = ("random", "kmeans")
+#: What to do with a neighbor graph that falls apart.
+PIECES = ("join", "largest")
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("lbfgs", "scg")
+#: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
+MOST_STARTS = 10_000
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
 CONCENTRATION = 1.0
+
+
+class Constraint(Protocol):
+    """A constraint on a parameter; scikit-learn's are private, and name no remedy."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise a TypeError or ValueError for a value that violates it."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some strings, or an array where that is allowed."""
+
+    choices: tuple[str, ...]
+    or_array: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        known = ", ".join(map(repr, self.choices))
+        if isinstance(value, str):
+            if value not in self.choices:
+                raise ValueError(f"{name}={value!r} is not known; use one of {known}.")
+        elif not self.or_array or value is None:
+            raise TypeError(f"{name} must be one of {known}, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class WholeNumber:
+    """A whole number from ``least`` to ``most``, or None or a word where that is allowed."""
+
+    least: int
+    or_none: bool = False
+    word: str | None = None
+    most: float = math.inf
+
+    def check(self, name: str, value: Any) -> None:
+        if (value is None and self.or_none) or (self.word is not None and value == self.word):
+            return
+        choice = "" if self.word is None else f" or {self.word!r}"
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
+            raise TypeError(f"{name} must be a whole number{choice}, got {value!r}.")
+        if value < self.least:
+            raise ValueError(f"{name} must be at least {self.least}, got {value}.")
+        if int(value) > self.most:
+            raise ValueError(f"{name} must be at most {self.most}, got {value}.")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number of at least ``least``, or above it; or a word that stands for one."""
+
+    least: float
+    above: bool = False
+    word: str | None = None
+
+    def check(self, name: str, value: Any) -> None:
+        if isinstance(value, str) and self.word is not None:
+            if value != self.word:
+                raise ValueError(f"{name} must be a number or {self.word!r}, got {value!r}.")
+            return
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+            raise TypeError(f"{name} must be a number, got {value!r}.")
+        number = float(value)
+        too_small = number <= self.least if self.above else number < self.least
+        if too_small or not np.isfinite(number):
+            relation = "greater than" if self.above else "at least"
+            raise ValueError(f"{name} must be {relation} {self.least:g} and finite, got {value}.")
+
+
+class CountOrShare:
+    """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
+
+    def check(self, name: str, value: Any) -> None:
+        message = (
+            f"{name} must be a whole number of at least 1, a share of variance between 0 and 1 "
+            f"(such as 0.95), or 'auto', got {value!r}."
+        )
+        if isinstance(value, str) and value == "auto":
+            return
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+            raise TypeError(message)
+        if value < 1 if isinstance(value, Integral) else not 0.0 < float(value) < 1.0:
+            raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A predicate, and what it asks for in words."""
+
+    is_met: Callable[[Any], bool]
+    what: str
+
+    def check(self, name: str, value: Any) -> None:
+        if not self.is_met(value):
+            raise TypeError(f"{name} must be {self.what}, got {value!r}.")
+
+
+FLAG = Requirement(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
+PATH_OR_NONE = Requirement(
+    lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
+)
+CALLBACKS = Requirement(
+    lambda value: isinstance(value, (list, tuple)) and all(map(callable, value)),
+    "a list of functions that take a Progress object",
+)
+
+
+def instance_of(kind: type, *, or_none: bool = False) -> Requirement:
+    """Return the requirement to be one of our objects, or None where that is allowed."""
+    return Requirement(
+        lambda value: isinstance(value, kind) or (or_none and value is None),
+        f"a sgpmic.{kind.__name__}, such as {kind.__name__}(){' or None' if or_none else ''}",
+    )
+
+
+#: The default of a parameter that has no effect any more, as in scikit-learn.
+DEPRECATED = "deprecated"
+
+
+@dataclass(frozen=True)
+class Deprecated:
+    """Anything, without effect, but with a warning that says why."""
+
+    reason: str
+
+    def check(self, name: str, value: Any) -> None:
+        if value != DEPRECATED:
+            warnings.warn(
+                f"{name} has no effect any more and will be removed: {self.reason}.",
+                FutureWarning,
+                stacklevel=4,  # past the settings' __post_init__ and __init__
+            )
 
 
 class Settings:
@@ -70,10 +198,6 @@ class Settings:
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
-
-
-#: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
-MOST_STARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -125,12 +249,12 @@ default='votes'
     n_init: Annotated[int, WholeNumber(1, most=MOST_STARTS)] = 1
     n_neighbors: Annotated[int, WholeNumber(1)] = 12
     pieces: Annotated[str, OneOf(PIECES)] = "join"
-    unit_variance: Annotated[bool, Flag()] = False
+    unit_variance: Annotated[bool, FLAG] = False
     inducing: Annotated[str, OneOf(INDUCING)] = "random"
     kernel_scale: Annotated[float | str, Number(0.0, above=True, word="data")] = 0.01
     n_retries: Annotated[int, WholeNumber(0, most=MOST_STARTS)] = 1
     selection: Annotated[str, OneOf(SELECTIONS)] = "consensus"
-    warm_start: Annotated[bool, Flag()] = False
+    warm_start: Annotated[bool, FLAG] = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +265,7 @@ class Committee(Settings):
     vote on every row's cluster, weighted by the neighbor graph that they cut
     (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of every row's cluster.
     With a committee, rows and features may come in any order: results are the same
-    (:mod:`sgpmic.learning.preparation.canonical_order`).
+    (:mod:`sgpmic.learning.canonical_order`).
 
     Parameters
     ----------
@@ -198,11 +322,11 @@ class EM(Settings):
     m_steps: Annotated[int, WholeNumber(0)] = 10
     e_steps: Annotated[int, WholeNumber(1)] = 20
     e_tol: Annotated[float, Number(0.0)] = 1e-3
-    settle_mixture: Annotated[bool, Flag()] = True
+    settle_mixture: Annotated[bool, FLAG] = True
     prior_strength: Annotated[float, Number(0.0)] = 0.3
     covariance_floor: Annotated[float, Number(0.0, above=True)] = 1e-4
     jitter: Annotated[float, Number(0.0)] = 1e-8
-    callbacks: Annotated[Sequence[Callback], Functions()] = ()
+    callbacks: Annotated[Sequence[Callback], CALLBACKS] = ()
 
 
 @dataclass(frozen=True)
@@ -232,7 +356,7 @@ class Computation(Settings):
     batch_size: Annotated[int | str | None, Deprecated("every iteration passes over all rows")] = (
         DEPRECATED
     )
-    checkpoint: Annotated[str | os.PathLike[str] | None, PathOrNone()] = None
+    checkpoint: Annotated[str | os.PathLike[str] | None, PATH_OR_NONE] = None
     checkpoint_every: Annotated[int, WholeNumber(1)] = 1
 
 

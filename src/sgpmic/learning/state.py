@@ -108,7 +108,7 @@ def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
 def state_template(
     kernel: Kernel, n_mappings: int, *, variational: bool = False, cells: bool = False
 ) -> State:
-    """Return a state without arrays, for its structure: what leaves are put back into.
+    """Return a state of empty arrays, for its tree structure.
 
     With ``variational`` latent points are uncertain; with ``cells`` missing cells have posteriors.
     """

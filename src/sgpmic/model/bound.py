@@ -36,7 +36,7 @@ from sgpmic.model.gaps import (
 )
 from sgpmic.model.mixture import (
     LatentPrior,
-    distance_from_votes,
+    divergence_from_prior,
     entropy,
     log_densities,
     weighted_sum,
@@ -168,12 +168,12 @@ def add_latent(
 ) -> Parts:
     """Return the bound in its parts from its data term and the three sums of its second line.
 
-    Where the rows have votes, minus their distance from S stands in place of the entropy
+    Where rows have an assignment prior, minus the divergence from it replaces the entropy
     (:mod:`sgpmic.model.e_step`). ``x_std`` are the standard deviations of uncertain latent points.
     """
     disorder = entropy(S)
-    if rows is not None and rows.votes is not None:
-        disorder = -rows.strength * distance_from_votes(S, rows.votes)
+    if rows is not None and rows.assignment_prior is not None:
+        disorder = -rows.prior_weight * divergence_from_prior(S, rows.assignment_prior)
     return Parts(
         data,
         weighted_sum(S, log_densities(prior, X, x_std)),

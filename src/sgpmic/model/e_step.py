@@ -8,15 +8,15 @@ An exact E-step with the rest held fixed never lowers the KL-corrected bound: at
 the standard bound equals it, updating S raises the standard bound, and the KL-corrected one lies
 above that.
 
-**Votes.** Where something is known of a row's cluster beforehand, :math:`v_{nm}`, it is the prior
-of the row's indicator, with a strength :math:`\lambda`: in the bound, the entropy of S is replaced
-by :math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
+**Assignment prior.** Where something is known of a row's cluster beforehand, :math:`v_{nm}`, it is
+the prior of the row's indicator, with a weight :math:`\lambda`: in the bound, the entropy of S is
+replaced by :math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
 
 .. math:: s_{nm} \propto v_{nm}\, p_{nm}^{1/\lambda}.
 
-With :math:`\lambda = 1` this is Bayes' rule. The stronger the votes, the less the model moves them;
-memberships then stay as honest as they are, while latent points by themselves, which are point
-estimates, would make every one of them certain.
+With :math:`\lambda = 1` this is Bayes' rule. The larger the weight, the less the model moves
+responsibilities from the prior, which then stay calibrated; latent points by themselves, which are
+point estimates, would make every one of them certain.
 
 For latent points that are uncertain (``x_std``), the logarithms are expectations under q(x_n) and
 q of the mixture's parameters, and what the inducing points leave open about f_n is part of them
@@ -114,23 +114,25 @@ def expected_cells(
     return values * rows.missing
 
 
-def log_votes(votes: Array, weight: Array) -> Array:
-    """Return the logarithms of votes (N, M), −∞ for padded clusters, finite for padding rows."""
-    return jnp.log(votes + (1.0 - weight)[:, None])
+def tempered(log_p: Array, rows: Rows) -> Array:
+    """Return log v_nm + log p_nm / λ: −∞ for padded clusters, finite for padding rows."""
+    assert rows.assignment_prior is not None
+    log_prior = jnp.log(rows.assignment_prior + (1.0 - rows.flat_weight)[:, None])
+    return log_prior + log_p / rows.prior_weight
 
 
 def summed_out(log_p: Array, rows: Rows) -> Array:
     """Return what every row adds to the bound where S is the best for log p_nm, shape (N,)."""
-    if rows.votes is None:
+    if rows.assignment_prior is None:
         return jax.nn.logsumexp(log_p, axis=1) * rows.flat_weight
-    tempered = log_votes(rows.votes, rows.flat_weight) + log_p / rows.strength
-    return rows.strength * jax.nn.logsumexp(tempered, axis=1) * rows.flat_weight
+    log_sums = jax.nn.logsumexp(tempered(log_p, rows), axis=1)
+    return rows.prior_weight * log_sums * rows.flat_weight
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:
     """Return the best S for log p_nm, 0 for padding rows."""
-    if rows.votes is not None:
-        log_p = log_votes(rows.votes, rows.flat_weight) + log_p / rows.strength
+    if rows.assignment_prior is not None:
+        log_p = tempered(log_p, rows)
     return jax.nn.softmax(log_p, axis=1) * rows.flat_weight[:, None]
 
 

@@ -124,9 +124,9 @@ def entropy(S: Array) -> Array:
     return -jnp.sum(jnp.where(S > 0, S * jnp.log(jnp.where(S > 0, S, 1.0)), 0.0))
 
 
-def distance_from_votes(S: Array, votes: Array) -> Array:
-    """Return KL(S ‖ votes), summed over the rows; where S is 0 votes may be."""
-    return -entropy(S) - weighted_sum(S, jnp.log(votes))
+def divergence_from_prior(S: Array, prior: Array) -> Array:
+    """Return KL(S ‖ prior), summed over the rows; where S is 0 the prior may be."""
+    return -entropy(S) - weighted_sum(S, jnp.log(prior))
 
 
 class Standardized(NamedTuple):

@@ -64,10 +64,10 @@ class Rows:
     #: How many bytes the GPU's pass may take (:mod:`sgpmic.model.row_pass.gpu`); 0 for the pass
     #: of a processor, block by block.
     gpu_memory: int = field(default=0, metadata=_STATIC)
-    #: (N, M), 0 for padding: what is known of every row's cluster beforehand, if anything, and how
-    #: strongly it counts (:mod:`sgpmic.model.e_step`).
-    votes: Array | None = None
-    strength: Any = None
+    #: (N, M), 0 for padding: the prior of every row's assignment, if there is one, and its weight
+    #: (:mod:`sgpmic.model.e_step`).
+    assignment_prior: Array | None = None
+    prior_weight: Any = None
     #: Of a table with gaps (:mod:`sgpmic.model.gaps`), whose missing cells are 0 in Y: features
     #: that are observed together, or, of very many such groups, (N, P) 1 for missing cells; and
     #: (N,) how many cells a row has.

@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.points import view_axes
-from sgpmic.learning.start.starts import explain_choice
+from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.description import Description, Levels, describe
 
 

@@ -17,8 +17,7 @@ from sgpmic.committee.support import Support
 from sgpmic.kernels import KERNELS, stacked_like
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import Reference
-from sgpmic.learning.preparation.scaling import Scaler
-from sgpmic.learning.preparation.sparse import Reduction
+from sgpmic.learning.preprocessing import Reduction, Scaler
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior

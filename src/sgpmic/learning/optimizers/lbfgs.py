@@ -14,10 +14,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sgpmic.learning.optimizers import _trees as trees
-from sgpmic.learning.optimizers import protocol
-from sgpmic.learning.optimizers._trees import PyTree, or_one
-from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
+from sgpmic.learning import optimizers as base
+from sgpmic.learning.optimizers import (
+    Evaluation,
+    Optimizer,
+    OptimizerResult,
+    PyTree,
+    Settings,
+    or_one,
+)
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -97,11 +102,11 @@ def init(start: PyTree) -> State:
     zero = result.value
     return State(
         result=result,
-        direction=trees.zeros_like(start),
+        direction=base.zeros_like(start),
         slope=zero,
         length=zero,
         bracket=_open_bracket(zero, zero),
-        near_gradient=trees.zeros_like(start),
+        near_gradient=base.zeros_like(start),
         trials=result.steps,
         history=_empty_history(start, MEMORY, zero.dtype),
         stopped=result.converged,
@@ -112,37 +117,37 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     """Return the state after an evaluation: at the start, or of a trial of the line search."""
     before = state.result
     first = before.evaluations == 0
-    finite = jnp.isfinite(found.value) & trees.is_finite(found.gradient)
+    finite = jnp.isfinite(found.value) & base.is_finite(found.gradient)
     search = _search(state, found, finite, ~first)
     stalled = search.failed & (state.history.weights[-1] == 0)
 
     # The accepted point is the near end of the bracket, be it this trial or an earlier one.
     near = Evaluation(
-        trees.add_scaled(before.point, search.bracket.near, state.direction),
+        base.add_scaled(before.point, search.bracket.near, state.direction),
         search.bracket.near_value,
         search.near_gradient,
     )
-    here = trees.select(search.accept, near, trees.select(first, found, before.here))
+    here = base.select(search.accept, near, base.select(first, found, before.here))
     result = before.after(here, first=first, trial=~first, accept=search.accept)
     history = _remember(
         state.history,
         search.accept,
-        trees.subtract(near.point, before.point),
-        trees.subtract(near.gradient, before.gradient),
+        base.subtract(near.point, before.point),
+        base.subtract(near.gradient, before.gradient),
     )
     history = history._replace(weights=jnp.where(search.failed, 0, history.weights))
     is_new = first | search.accept | search.failed
     turn = _turn(state, history, result.gradient, is_new, search.next_length)
 
     moved = first | search.accept
-    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    flat = base.max_norm(result.gradient) <= settings.gradient_tolerance
     converged = finite & moved & flat
     return State(
         result=result._replace(converged=converged),
         direction=turn.direction,
         slope=turn.slope,
         length=turn.length,
-        bracket=trees.select(is_new, _open_bracket(result.value, turn.slope), search.bracket),
+        bracket=base.select(is_new, _open_bracket(result.value, turn.slope), search.bracket),
         near_gradient=search.near_gradient,
         trials=jnp.where(is_new, 0, search.trials),
         history=turn.history,
@@ -154,11 +159,11 @@ def finish(state: State) -> OptimizerResult:
     """Return the result, where the steps may have run out in the middle of a line search."""
     result, bracket = state.result, state.bracket
     better = bracket.near > 0
-    arrival = trees.add_scaled(result.point, bracket.near, state.direction)
+    arrival = base.add_scaled(result.point, bracket.near, state.direction)
     return result._replace(
-        point=trees.select(better, arrival, result.point),
+        point=base.select(better, arrival, result.point),
         value=jnp.where(better, bracket.near_value, result.value),
-        gradient=trees.select(better, state.near_gradient, result.gradient),
+        gradient=base.select(better, state.near_gradient, result.gradient),
         accepted=result.accepted + better,
     )
 
@@ -166,11 +171,11 @@ def finish(state: State) -> OptimizerResult:
 def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array) -> _Search:
     """Return how the line search stands after an evaluation."""
     before = state.result
-    slope = trees.sum_of_products(found.gradient, state.direction)
-    squares = trees.squared_norm(before.gradient), trees.squared_norm(found.gradient)
-    better = trees.is_better(before.value, squares[0], found.value, squares[1])
+    slope = base.vdot(found.gradient, state.direction)
+    squares = base.squared_norm(before.gradient), base.squared_norm(found.gradient)
+    better = base.is_better(before.value, squares[0], found.value, squares[1])
     # The two weak Wolfe conditions: low enough for the length of the step, and flatter.
-    decrease = trees.measured_decrease(before.value, found.value, state.length, state.slope, slope)
+    decrease = base.measured_decrease(before.value, found.value, state.length, state.slope, slope)
     low_enough = decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
     lower = finite & better & low_enough
     flatter = slope >= _SLOPE_REDUCTION * state.slope
@@ -180,14 +185,14 @@ def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
     # The search ends at a trial that satisfies both conditions, or at the near end where the
     # bracket has vanished or patience is at an end.
     next_length = _interpolate(bracket)
-    epsilon = trees.machine_epsilon(found.value.dtype)
-    smallest_move = epsilon * trees.typical_size(before.point, state.direction)
-    not_vanished = (next_length - bracket.near) * trees.top(state.direction) > smallest_move
+    epsilon = base.epsilon_of(found.value)
+    smallest_move = epsilon * base.typical_size(before.point, state.direction)
+    not_vanished = (next_length - bracket.near) * base.max_norm(state.direction) > smallest_move
     exhausted = trial & (~not_vanished | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length))
     accept = trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
     return _Search(
         bracket,
-        near_gradient=trees.select(trial & lower, found.gradient, state.near_gradient),
+        near_gradient=base.select(trial & lower, found.gradient, state.near_gradient),
         trials=trials,
         next_length=next_length,
         accept=accept,
@@ -199,21 +204,21 @@ def _turn(
     state: State, history: _History, gradient: PyTree, is_new: jax.Array, next_length: jax.Array
 ) -> _Turn:
     """Return the next direction; after one not downhill, or led nowhere, steepest descent."""
-    steepness = jnp.sqrt(trees.squared_norm(gradient))
-    epsilon = trees.machine_epsilon(steepness.dtype)
+    steepness = jnp.sqrt(base.squared_norm(gradient))
+    epsilon = base.epsilon_of(steepness)
     quasi_newton = _direction(history, gradient)
-    quasi_newton_slope = trees.sum_of_products(quasi_newton, gradient)
-    usable = trees.is_finite(quasi_newton) & (
-        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(trees.squared_norm(quasi_newton))
+    quasi_newton_slope = base.vdot(quasi_newton, gradient)
+    usable = base.is_finite(quasi_newton) & (
+        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(base.squared_norm(quasi_newton))
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
     steepest = history.weights[-1] == 0
-    proposal = trees.select(steepest, trees.negative(gradient), quasi_newton)
+    proposal = base.select(steepest, base.negative(gradient), quasi_newton)
     proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
     # A gradient says nothing about the distance: the first step has at most length one.
     cautious = jnp.minimum(1, 1 / or_one(steepness))
     return _Turn(
-        trees.select(is_new, proposal, state.direction),
+        base.select(is_new, proposal, state.direction),
         jnp.where(is_new, proposal_slope, state.slope),
         jnp.where(is_new, jnp.where(steepest, cautious, 1), next_length).astype(steepness.dtype),
         history,
@@ -222,8 +227,7 @@ def _turn(
 
 def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
     """Return the bracket at the beginning of a line search, without a far end."""
-    zero = jnp.zeros_like(value)
-    infinity = jnp.full_like(value, jnp.inf)
+    zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
 
 
@@ -244,7 +248,7 @@ def _narrow(
         far_value=jnp.where(finite, value, infinity),
         far_slope=jnp.where(finite, slope, 0),
     )
-    return trees.select(lower, nearer, closed)
+    return base.select(lower, nearer, closed)
 
 
 def _interpolate(bracket: _Bracket) -> jax.Array:
@@ -270,20 +274,17 @@ def _interpolate(bracket: _Bracket) -> jax.Array:
 
 def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
     """Return a history without any pairs."""
-
-    def slots(leaf: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape))
-
-    return _History(
-        jax.tree.map(slots, start), jax.tree.map(slots, start), jnp.zeros(memory, dtype)
+    slots = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
     )
+    return _History(slots, slots, jnp.zeros(memory, dtype))
 
 
 def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTree) -> _History:
     """Return the history with a pair added, where the pair shows positive curvature."""
-    product = trees.sum_of_products(step, change)
-    lengths = jnp.sqrt(trees.squared_norm(step)) * jnp.sqrt(trees.squared_norm(change))
-    keep = accepted & (product > trees.machine_epsilon(product.dtype) ** 0.5 * lengths)
+    product = base.vdot(step, change)
+    lengths = jnp.sqrt(base.squared_norm(step)) * jnp.sqrt(base.squared_norm(change))
+    keep = accepted & (product > base.epsilon_of(product) ** 0.5 * lengths)
 
     def push(slots: jax.Array, newest: jax.Array) -> jax.Array:
         return jnp.where(keep, jnp.concatenate([slots[1:], newest[None]]), slots)
@@ -297,34 +298,37 @@ def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTr
 
 
 def _direction(history: _History, gradient: PyTree) -> PyTree:
-    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion."""
+    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion.
+
+    Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
+    """
 
     def backward(
         vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array]
     ) -> tuple[PyTree, jax.Array]:
         step, change, weight = pair
-        share = weight * trees.sum_of_products(step, vector)
-        return trees.add_scaled(vector, -share, change), share
+        alpha = weight * base.vdot(step, vector)
+        return base.add_scaled(vector, -alpha, change), alpha
 
     def forward(
         vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array, jax.Array]
     ) -> tuple[PyTree, None]:
-        step, change, weight, share = pair
-        excess = share - weight * trees.sum_of_products(change, vector)
-        return trees.add_scaled(vector, excess, step), None
+        step, change, weight, alpha = pair
+        beta = weight * base.vdot(change, vector)
+        return base.add_scaled(vector, alpha - beta, step), None
 
     pairs = (history.steps, history.changes, history.weights)
-    vector, shares = lax.scan(backward, trees.negative(gradient), pairs, reverse=True)
+    vector, alphas = lax.scan(backward, base.negative(gradient), pairs, reverse=True)
 
     newest_change = jax.tree.map(lambda slots: slots[-1], history.changes)
     newest_weight = history.weights[-1]
-    curvature = newest_weight * trees.squared_norm(newest_change)
+    curvature = newest_weight * base.squared_norm(newest_change)
     scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
     vector = jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, vector)
 
-    vector, _ = lax.scan(forward, vector, (*pairs, shares))
+    vector, _ = lax.scan(forward, vector, (*pairs, alphas))
     return vector
 
 
-#: :func:`sgpmic.learning.optimizers.protocol.minimize` by limited-memory BFGS.
-minimize = partial(protocol.minimize, Optimizer(init, step, finish))
+#: :func:`sgpmic.learning.optimizers.minimize` by limited-memory BFGS.
+minimize = partial(base.minimize, Optimizer(init, step, finish))

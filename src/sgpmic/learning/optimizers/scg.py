@@ -25,10 +25,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sgpmic.learning.optimizers import _trees as trees
-from sgpmic.learning.optimizers import protocol
-from sgpmic.learning.optimizers._trees import PyTree, or_one
-from sgpmic.learning.optimizers.protocol import Evaluation, Optimizer, OptimizerResult, Settings
+from sgpmic.learning import optimizers as base
+from sgpmic.learning.optimizers import (
+    Evaluation,
+    Optimizer,
+    OptimizerResult,
+    PyTree,
+    Settings,
+    or_one,
+)
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -90,7 +95,7 @@ def init(start: PyTree) -> State:
         result=result,
         probing=no,
         gradient_square=zero,
-        direction=trees.zeros_like(start),
+        direction=base.zeros_like(start),
         slope=zero,
         squared_length=zero,
         reach=zero,
@@ -104,7 +109,7 @@ def init(start: PyTree) -> State:
 
 def step(state: State, found: Evaluation, settings: Settings) -> State:
     """Return the state after an evaluation: at the start, for the curvature, or of a trial."""
-    before, epsilon = state.result, trees.machine_epsilon(found.value.dtype)
+    before, epsilon = state.result, base.epsilon_of(found.value)
     first = before.evaluations == 0
     trial = ~first & ~state.probing
     measured = _measure(state, found)
@@ -113,7 +118,7 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     damping = jnp.where(trial, after_trial, state.damping)
 
     moved = first | accept
-    here = trees.select(moved, found, before.here)
+    here = base.select(moved, found, before.here)
     result = before.after(here, first=first, trial=trial, accept=accept)
     gradient_square = jnp.where(moved, measured.square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
@@ -137,7 +142,7 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature, damping, turn.slope, or_one(turn.squared_length), size
     )
     reach = jnp.where(turn.is_new, _reach(result.point, turn.direction), state.reach)
-    flat = trees.top(result.gradient) <= settings.gradient_tolerance
+    flat = base.max_norm(result.gradient) <= settings.gradient_tolerance
     converged = measured.finite & moved & flat
     return State(
         result=result._replace(converged=converged),
@@ -147,7 +152,7 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         slope=turn.slope,
         squared_length=turn.squared_length,
         reach=reach,
-        length=jnp.where(turn.is_new, _probe(found.value.dtype) * reach, length),
+        length=jnp.where(turn.is_new, _probe(found.value) * reach, length),
         curvature=curvature,
         damping=jnp.where(turn.is_new, damping, convex_damping),
         since_restart=turn.since_restart,
@@ -157,14 +162,14 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
 
 def _measure(state: State, found: Evaluation) -> _Measured:
     """Return the sums over all parameters that an evaluation is judged by."""
-    square = trees.squared_norm(found.gradient)
-    slope = trees.sum_of_products(found.gradient, state.direction)
-    overlap = trees.sum_of_products(found.gradient, state.result.gradient)
+    square = base.squared_norm(found.gradient)
+    slope = base.vdot(found.gradient, state.direction)
+    overlap = base.vdot(found.gradient, state.result.gradient)
     gradient_is_finite = jnp.isfinite(square)
     # δ over p'p. The difference of the gradients first: the difference of two slopes has fewer
     # digits. Where there is no curvature to be had, the damping alone has to limit the step.
-    change = trees.subtract(found.gradient, state.result.gradient)
-    curvature = trees.sum_of_products(state.direction, change) / (
+    change = base.subtract(found.gradient, state.result.gradient)
+    curvature = base.vdot(state.direction, change) / (
         or_one(state.length) * or_one(state.squared_length)
     )
     curvature = jnp.where(gradient_is_finite & jnp.isfinite(curvature), curvature, 0)
@@ -178,8 +183,8 @@ def _judge(
     """Return whether a trial is accepted, and the damping after it."""
     value, slope, length = state.result.value, state.slope, state.length
     promised = -length * slope / 2  # αμ/2, by the damped quadratic
-    decrease = trees.measured_decrease(value, found.value, length, slope, measured.slope)
-    better = trees.is_better(value, state.gradient_square, found.value, measured.square)
+    decrease = base.measured_decrease(value, found.value, length, slope, measured.slope)
+    better = base.is_better(value, state.gradient_square, found.value, measured.square)
     accept = trial & measured.finite & better & (decrease >= 0)
 
     ratio = decrease / or_one(promised)  # Δ
@@ -205,7 +210,7 @@ def _turn(
     settings: Settings,
 ) -> _Turn:
     """Return the next direction βp - g after an accepted step, -g at a restart, or p itself."""
-    epsilon = trees.machine_epsilon(steepness.dtype)
+    epsilon = base.epsilon_of(steepness)
     conjugate = (measured.square - measured.overlap) / or_one(-state.slope)  # β
     slope = conjugate * measured.slope - measured.square
     square = conjugate**2 * state.squared_length - 2 * conjugate * measured.slope + measured.square
@@ -218,15 +223,15 @@ def _turn(
     restart = restart | (accept & ~usable)
     is_new = restart | accept
     # One formula for both new directions: steepest descent is β = 0.
-    turned = trees.add_scaled(
-        trees.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
+    turned = base.add_scaled(
+        base.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
     )
-    direction = trees.select(is_new, turned, state.direction)
+    direction = base.select(is_new, turned, state.direction)
     return _Turn(
         is_new,
         direction,
-        slope=trees.sum_of_products(gradient, direction),
-        squared_length=trees.squared_norm(direction),
+        slope=base.vdot(gradient, direction),
+        squared_length=base.squared_norm(direction),
         since_restart=jnp.where(restart, 0, state.since_restart + accept),
     )
 
@@ -248,7 +253,7 @@ def _propose(
 
 def _size(point: PyTree, dimension: jax.Array) -> jax.Array:
     """Return a length that counts as large for a step from `point`."""
-    length = jnp.sqrt(trees.squared_norm(point))
+    length = jnp.sqrt(base.squared_norm(point))
     return length + jnp.sqrt(jnp.maximum(dimension, 1).astype(length.dtype))
 
 
@@ -258,10 +263,10 @@ def _reach(point: PyTree, direction: PyTree) -> jax.Array:
     The largest element of the direction sets it, so that no coordinate moves further, however
     many there are.
     """
-    return trees.typical_size(point, direction) / or_one(trees.top(direction))
+    return base.typical_size(point, direction) / or_one(base.max_norm(direction))
 
 
-def _probe(dtype: jnp.dtype) -> float:
+def _probe(value: jax.Array) -> float:
     """Return how far to go for the curvature, relative to the reach.
 
     The difference of two gradients over a distance h carries a rounding error of about
@@ -271,8 +276,8 @@ def _probe(dtype: jnp.dtype) -> float:
     eps**0.6: what is too short is noise that the following steps amplify, and rows in blocks of
     another size then end elsewhere; what is too long is smooth.
     """
-    return trees.machine_epsilon(dtype) ** 0.3
+    return base.epsilon_of(value) ** 0.3
 
 
-#: :func:`sgpmic.learning.optimizers.protocol.minimize` by scaled conjugate gradients.
-minimize = partial(protocol.minimize, Optimizer(init, step, lambda state: state.result))
+#: :func:`sgpmic.learning.optimizers.minimize` by scaled conjugate gradients.
+minimize = partial(base.minimize, Optimizer(init, step, lambda state: state.result))

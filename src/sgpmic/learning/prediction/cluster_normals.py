@@ -26,7 +26,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.utils.extmath import randomized_svd
 
 from sgpmic._types import Bools, Floats
-from sgpmic.learning.preparation.completion import FactorModel
+from sgpmic.learning.gaps import FactorModel
 from sgpmic.model.rows import pad_rows
 
 #: Parts that rows are divided into to be left out.

@@ -2,7 +2,7 @@ r"""Missing cells filled in for users, with their uncertainty.
 
 Three things are known of a missing cell: what the mapping says at the row's latent point, what the
 row's other cells say through the table's correlations (a factor model,
-:mod:`sgpmic.learning.preparation.completion`), and what the nearest training rows have there,
+:mod:`sgpmic.learning.gaps`), and what the nearest training rows have there,
 beyond their own expectations. No one of them is best on every table: the mapping is non-linear but
 has few dimensions, the factor model is linear with many. Their weights are learned by hiding some
 cells of training rows and predicting them, each row taken out of the mapping first; what the
@@ -20,7 +20,7 @@ from scipy.optimize import nnls
 from scipy.spatial import KDTree
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preparation.completion import FactorModel, fit_factors
+from sgpmic.learning.gaps import FactorModel, fit_factors
 
 #: The share of the cells that are hidden, in at most this many rows.
 _HIDDEN, _MOST_ROWS = 0.15, 400

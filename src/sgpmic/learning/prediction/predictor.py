@@ -17,6 +17,7 @@ from scipy.spatial import KDTree
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
+from sgpmic.learning.gaps import fit_factors
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -28,8 +29,7 @@ from sgpmic.learning.prediction.cluster_normals import (
 )
 from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
 from sgpmic.learning.prediction.reference import Reference
-from sgpmic.learning.preparation.completion import fit_factors
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_clusters, padded_features

@@ -3,7 +3,7 @@
 A row that was trained on has its place already: it is recognized by a fingerprint of its values
 and gets its fitted coordinates and memberships. Any other row starts from the latent points of
 its nearest neighbors among (a sample of) the training rows. Where there are gaps, neighbors are
-found with the expectations of missing cells (:mod:`sgpmic.learning.preparation.completion`).
+found with the expectations of missing cells (:mod:`sgpmic.learning.gaps`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preparation.completion import FactorModel, fit_factors
+from sgpmic.learning.gaps import FactorModel, fit_factors
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000

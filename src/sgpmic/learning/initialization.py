@@ -1,30 +1,40 @@
 """The state that EM starts from: new, of an earlier result, or of a checkpoint.
 
-Embedding a table takes a look at all pairs of rows, and clustering it many passes over it. Of very
-many rows a sample is embedded and clustered, and every other row is put between its nearest rows in
-the sample, in the latent space and in its memberships. Rough, but it only begins what learning
-ends; and what every process does to its own rows is the same however many processes there are.
+A new one has an embedding (:mod:`sgpmic.learning.embeddings`), memberships and inducing points. Of
+very many rows a sample is embedded and clustered, and every other row gets weighted means over its
+nearest rows in the sample. What each process does to its own rows is the same however many
+processes there are.
 """
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
 
 from sgpmic._types import Floats, Ints
 from sgpmic.kernels import stack
+from sgpmic.learning.categories import View
 from sgpmic.learning.em import StartArrays, first_state
-from sgpmic.learning.points import weights_of_nearest
+from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
+from sgpmic.learning.points import (
+    distinct_rows,
+    falling_weights,
+    given_array,
+    k_means,
+    origin_and_unit,
+    weights_of_nearest,
+)
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_kernels
-from sgpmic.learning.preparation.categories import View
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.start.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
-from sgpmic.learning.start.inducing import choose_inducing
-from sgpmic.learning.start.memberships import initial_memberships
-from sgpmic.learning.start.starts import PlannedStart
+from sgpmic.learning.starts import PlannedStart
 from sgpmic.learning.state import (
     CheckpointWriter,
     EMLimits,
@@ -40,9 +50,15 @@ from sgpmic.process_group import ProcessGroup
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
-
-# So many rows are placed at a time, so that what is computed of them stays small.
+#: Rows that are placed at a time, to bound the memory.
 _PART = 262_144
+#: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
+#: that ends one.
+_N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
+#: k-means centers for inducing points are of at most this many rows.
+_SAMPLE_ROWS = 10_000
+#: Size of the shifts that tell repeated inducing points apart, relative to the deviation of X.
+_JITTER = 1e-3
 
 
 class StartValues(NamedTuple):
@@ -132,6 +148,151 @@ def _mean_of(known: Floats, nearest: Ints, weights: Floats) -> Floats:
     for k in range(nearest.shape[1]):
         mean += weights[:, k, None] * known[nearest[:, k]]
     return mean
+
+
+def initial_memberships(
+    X: Floats, n_clusters: int, method: str | ArrayLike, random_state: np.random.RandomState
+) -> Floats:
+    """Return starting memberships (N, M), rows that sum to one, of points (N, Q).
+
+    By fuzzy c-means, as one-hot k-means labels, or as the responsibilities of a mixture of
+    full-covariance Gaussians; an array of weights is divided by its row sums. There may be more
+    clusters than distinct points: some then start empty or as copies of each other.
+    """
+    if not isinstance(method, str):
+        return _checked_memberships(method, (len(X), n_clusters))
+    if method == "fcm":
+        return fuzzy_c_means(X, n_clusters, random_state)
+    found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
+    if found is None:
+        labels, _ = k_means(X, n_clusters, 10, random_state)
+        found = np.eye(n_clusters)[labels]
+    return found
+
+
+def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floats:
+    """Return the given memberships with rows that sum to one."""
+    array = given_array("memberships", memberships, shape, "rows, clusters")
+    if (array < 0.0).any():
+        raise ValueError("The given memberships contain negative values.")
+    # Dividing by the largest entry first keeps the sum of huge weights finite.
+    largest = array.max(axis=1, keepdims=True)
+    if (largest == 0.0).any():
+        raise ValueError("Every row of the given memberships needs at least one positive value.")
+    array /= largest
+    return array / array.sum(axis=1, keepdims=True)
+
+
+def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
+    """Return memberships (N, M) by Euclidean fuzzy c-means, the best of several starts.
+
+    It minimizes Σₙₘ uₙₘ² ‖xₙ − vₘ‖² over memberships u, whose rows sum to one, and centers v
+    (Bezdek, 1981). A row that lies exactly on a center belongs to it alone; centers that coincide
+    share such a row equally.
+    """
+    # Memberships do not depend on the position and unit of the points; squares of them might
+    # overflow or cancel.
+    origin, unit = origin_and_unit(X)
+    points = (X - origin) / unit
+    starts = (_kmeans_plus_plus(points, n_clusters, random_state) for _ in range(_N_INIT))
+    return min((_fuzzy_iterations(points, start) for start in starts), key=lambda run: run[1])[0]
+
+
+def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomState) -> Floats:
+    """Draw rows as centers by k-means++; scikit-learn's own refuses more clusters than rows."""
+    n_points = points.shape[0]
+    chosen = [int(rng.randint(n_points))]
+    squares = np.full(n_points, np.inf)
+    while len(chosen) < n_clusters:
+        squares = np.minimum(squares, cdist(points, points[chosen[-1:]], "sqeuclidean")[:, 0])
+        total = squares.sum()
+        chosen.append(int(rng.choice(n_points, p=squares / total if total > 0.0 else None)))
+    return points[chosen]
+
+
+def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
+    """Alternate memberships and centers until they settle; return memberships and objective."""
+    squared = cdist(points, centers, "sqeuclidean")
+    memberships = falling_weights(squared, 1.0)
+    for _ in range(_MAX_ITER):
+        weights = memberships**2
+        mass = weights.sum(axis=0)
+        # A center that no row belongs to has no mean; it stays where it is.
+        used = mass > 0.0
+        centers = centers.copy()
+        centers[used] = (weights[:, used].T @ points) / mass[used, None]
+        previous = memberships
+        squared = cdist(points, centers, "sqeuclidean")
+        memberships = falling_weights(squared, 1.0)
+        if np.abs(memberships - previous).max() <= _TOL:
+            break
+    return memberships, float(np.sum(memberships**2 * squared))
+
+
+def _mixture_memberships(
+    points: Floats, n_clusters: int, random_state: np.random.RandomState
+) -> Floats | None:
+    """Return the responsibilities of a Gaussian mixture, or None where none fits."""
+    if len(np.unique(points, axis=0)) < max(2, n_clusters):
+        return None
+    origin, unit = origin_and_unit(points)
+    scaled = (points - origin) / unit
+    mixture = GaussianMixture(
+        n_clusters,
+        # Enough to keep every covariance invertible, too little to blur the clusters.
+        reg_covar=1e-6 * float(scaled.var(axis=0).mean()),
+        # Tighter than scikit-learn's own, which stops while overlapping clusters still move.
+        tol=1e-5,
+        max_iter=300,
+        n_init=3,
+        random_state=random_state,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        try:
+            found: Floats = mixture.fit(scaled).predict_proba(scaled)
+        except (ValueError, np.linalg.LinAlgError):
+            return None
+    return found / found.sum(axis=1, keepdims=True) if np.isfinite(found).all() else None
+
+
+def choose_inducing(
+    X: Floats, n_inducing: int, method: str, random_state: np.random.RandomState
+) -> Floats:
+    """Return distinct inducing points: random rows of X, or k-means centers.
+
+    Where X has too few distinct rows, the missing points are rows with small random shifts: equal
+    points would make the kernel matrix singular.
+    """
+    if method == "kmeans":
+        points = X
+        if len(X) > _SAMPLE_ROWS:
+            points = X[random_state.choice(len(X), _SAMPLE_ROWS, replace=False)]
+        chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
+    else:
+        shuffled = X[random_state.permutation(len(X))]
+        # Most tables have hardly any repeated rows, so a short stretch usually holds enough.
+        chosen = distinct_rows(shuffled[: 2 * n_inducing])[0]
+        if len(chosen) < n_inducing:
+            chosen = distinct_rows(shuffled)[0]
+        chosen = chosen[:n_inducing]
+    scale = _largest_deviation(X)
+    while len(chosen) < n_inducing:
+        rows = X[random_state.randint(len(X), size=n_inducing - len(chosen))]
+        shifts = _JITTER * scale * random_state.standard_normal(rows.shape)
+        chosen = distinct_rows(np.vstack([chosen, rows + shifts]))[0]
+    return chosen
+
+
+def _largest_deviation(points: Floats) -> float:
+    """Return the largest standard deviation of a column; the size of entries where it is 0."""
+    size = float(np.abs(points).max())
+    origin, unit = origin_and_unit(points)
+    if (points == origin).all():
+        return max(size, 1.0)
+    # A shift must survive being added to the entries, however close together they are.
+    smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
+    return max(unit * float(((points - origin) / unit).std(axis=0).max()), smallest)
 
 
 def initial_state(

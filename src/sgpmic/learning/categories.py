@@ -1,14 +1,11 @@
-"""Tables with categories, as the committee and the start see them: by their common factors.
+"""Tables with categories, as the committee and the start see them: by their principal factors.
 
-A category of a table stands in it as indicators, one for every level but for two levels (as
-:class:`sgpmic.TableEncoder` writes them). Rows then lie in separate heaps, one for every
-combination of levels, and splitting them by the levels of a single category cuts no neighbors
-apart: to a neighbor graph that looks like perfect clusters. What is meant by a cluster is what
-several columns have in common. So of a table with many categories the committee sees the principal
-factors (of the weights that factor analysis of mixed data gives, where the encoder has given them),
-as many as stand out from chance, and members whose clusters are nothing but levels of one category
-do not count. The start of the embedding is made from the same factors: from the rows as they are it
-would be an island for every combination of levels, and learning does not join islands.
+Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so rows form an island for every
+combination of levels, and to a neighbor graph the levels of a single category look like perfect
+clusters. A cluster should be what several columns have in common. So of a table with many
+categories the committee and the starting embedding see the principal factors (those of factor
+analysis of mixed data, where the encoder has weighted the indicators), as many as parallel analysis
+finds, and members whose clusters are the levels of one category do not vote.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
 from sgpmic.committee.reference_noise import MixedTable
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.process_group import ProcessGroup
 
 #: The share of a table's columns that have to be categories for it to be seen by its factors.

@@ -4,9 +4,9 @@ A sum rounds differently in another order, and a seed draws other rows. Where cl
 is enough for another partition. So a fit that a committee votes on takes the table in a canonical
 order, and gives its results back in the user's:
 
-- features by their mean share of the way from their lowest to their highest value, and those that
-  are equal in this by how they go with the others;
-- rows by the same shares, summed over the features with the roots of these means for weights.
+- features by their mean after min-max scaling; of equal means, by their products with the rows'
+  keys;
+- rows by a key, the sum of their scaled features weighted with the roots of these means.
 
 Features stay in their order where the indicators of a category stand side by side, which says that
 they are one. Neither order depends on the units, and noise in the last digits changes it in few
@@ -22,10 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.learning.preparation.categories import find_categories
-from sgpmic.learning.preparation.scaling import Scaler
+from sgpmic.learning.categories import find_categories
 from sgpmic.learning.state import CheckpointWriter, Snapshot, State, by_row, with_rows
-from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
 
 #: Larger tables are taken as they come: a second one in memory would be too much.
@@ -48,19 +46,6 @@ class Order(NamedTuple):
         """Return a table in the order that it came in."""
         return Y[self.row_places][:, self.feature_places]
 
-    def undo_scaler(self, scaler: Scaler) -> Scaler:
-        """Return a scaler for features in the order that they came in."""
-        places = self.feature_places
-        return scaler._replace(offset=scaler.offset[places], scale=scaler.scale[places])
-
-    def undo_posterior(self, posterior: Posterior) -> Posterior:
-        """Return a posterior of features in the order that they came in."""
-        places, groups = self.feature_places, posterior.groups
-        return posterior._replace(
-            mean_weights=posterior.mean_weights[:, :, places],
-            groups=None if groups is None else groups[:, places],
-        )
-
 
 #: The order of the table itself.
 AS_GIVEN = Order()
@@ -75,15 +60,15 @@ def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
         return AS_GIVEN
     lowest, highest = np.fmin.reduce(Y, axis=0), np.fmax.reduce(Y, axis=0)
     ranges = highest - lowest
-    shares = (Y - lowest) / np.where(ranges > 0, ranges, 1.0)
-    bulk = _sums(shares, axis=0)
-    # Roots, because sums of whole numbers' shares are often equal; sums of roots are not.
-    profile = _sums(shares * np.sqrt(bulk), axis=1)
+    scaled = (Y - lowest) / np.where(ranges > 0, ranges, 1.0)
+    totals = _sums(scaled, axis=0)
+    # Roots, because sums of whole numbers are often equal; sums of roots are not.
+    keys = _sums(scaled * np.sqrt(totals), axis=1)
     features = np.arange(Y.shape[1])
     if not any(category.n_features > 1 for category in find_categories(Y)):
-        features = np.lexsort((_sums(shares * profile[:, None], axis=0), bulk))
-    # Rows that are equal in this, but not the same, by their features.
-    rows = np.lexsort((*Y.T[features[::-1]], profile))
+        features = np.lexsort((_sums(scaled * keys[:, None], axis=0), totals))
+    # Rows of equal keys by their features.
+    rows = np.lexsort((*Y.T[features[::-1]], keys))
     return Order(rows, features, np.argsort(rows), np.argsort(features))
 
 
@@ -108,46 +93,35 @@ class ReorderedCheckpoint:
 
     def save(self, snapshot: Snapshot) -> None:
         """Keep a snapshot in place of the one before."""
-        order, group = self.order, self.group
 
-        def as_given(array: Any, features: Any) -> Any:
-            padded = np.array(group.own_part(array))
-            own = padded[: group.n_own]
-            padded[: group.n_own] = self._move(own, order.row_places, features)
-            return group.put(padded)
+        def as_given(name: str, array: Any) -> Any:
+            padded = np.array(self.group.own_part(array))
+            own = padded[: self.group.n_own]
+            own[:] = self._move(name, own, self.order.row_places, self.order.feature_places)
+            return self.group.put(padded)
 
-        self.checkpoint.save(_moved(snapshot, as_given, order.feature_places))
+        self.checkpoint.save(_moved(snapshot, as_given))
 
     def load(self, template: State) -> Snapshot | None:
         """Return the snapshot that was kept, None if there is none."""
-        order, snapshot = self.order, self.checkpoint.load(template)
+        snapshot = self.checkpoint.load(template)
 
-        def in_order(array: Any, features: Any) -> Any:
-            return self._move(array, order.rows, features)
+        def in_order(name: str, array: Any) -> Any:
+            return self._move(name, array, self.order.rows, self.order.features)
 
-        return snapshot and _moved(snapshot, in_order, order.features)
+        return snapshot and _moved(snapshot, in_order)
 
-    def _move(self, own: Any, rows: Any, features: Any) -> Any:
+    def _move(self, name: str, own: Any, rows: Any, features: Any) -> Any:
         moved = own[rows]
-        # Beyond the features there is padding.
-        moved[:, : self.n_features] = moved[:, : self.n_features][:, features]
+        if name == "cells":  # beyond the features there is padding
+            moved[:, : self.n_features] = moved[:, : self.n_features][:, features]
         return moved
 
 
-def _moved(snapshot: Snapshot, move: Callable[[Any, Any], Any], features: Any) -> Snapshot:
-    """Return a snapshot with whatever has an entry for each row moved; cells have features too."""
-    return snapshot._replace(
-        fits=[
-            replace(
-                fit,
-                state=with_rows(
-                    fit.state,
-                    {
-                        name: move(array, features if name == "cells" else slice(None))
-                        for name, array in by_row(fit.state).items()
-                    },
-                ),
-            )
-            for fit in snapshot.fits
-        ]
-    )
+def _moved(snapshot: Snapshot, move: Callable[[str, Any], Any]) -> Snapshot:
+    """Return a snapshot with whatever has an entry for each row moved."""
+    fits = []
+    for fit in snapshot.fits:
+        arrays = {name: move(name, array) for name, array in by_row(fit.state).items()}
+        fits.append(replace(fit, state=with_rows(fit.state, arrays)))
+    return snapshot._replace(fits=fits)

@@ -1,4 +1,8 @@
-"""Starting positions in the latent space: ISOMAP, PCA, Laplacian eigenmaps and others."""
+"""Embeddings to start from: ISOMAP, PCA, Laplacian eigenmaps and others.
+
+Not scikit-learn's Isomap and SpectralEmbedding: equal rows have edges of length zero, which sparse
+graphs treat as missing, and a graph that falls apart is joined by other links there.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,6 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
 from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, weights_of_nearest
-
-METHODS = ("isomap", "pca", "ppca", "spectral", "random")
-PIECES = ("join", "largest")
 
 # Columns that a method cannot supply are filled with noise of this size, relative to the columns
 # it did supply: large enough to break symmetry, too small to look like structure.
@@ -51,18 +52,16 @@ def embed(
     pieces: str = "join",
     random_state: np.random.RandomState,
 ) -> Embedding:
-    """Place every row of the data (N, D) in a latent space of ``n_components`` dimensions.
+    """Embed the rows of the data (N, D) in ``n_components`` dimensions.
 
-    ``"isomap"`` keeps the geodesic distances of the neighbor graph, ``"pca"`` gives the principal
-    component scores, ``"ppca"`` those scores with unit variance each, ``"spectral"`` the Laplacian
-    eigenmaps of the neighbor graph with unit variance each, and ``"random"`` standard normal
-    positions. An array (N, Q) is checked and returned as it is. Where the neighbor graph falls
-    apart, ``pieces`` says whether to join the pieces by the shortest links between them, or to
-    embed the largest piece and put every other row at the origin.
+    ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores of unit variance each), ``"spectral"``
+    (Laplacian eigenmaps of unit variance each), ``"random"`` (standard normal), or an array (N, Q),
+    which is checked. Where the neighbor graph falls apart, ``pieces`` says whether to join the
+    pieces by the shortest links between them, or to embed the largest piece and put every other
+    row at the origin.
 
-    Rows that are exactly equal get exactly equal coordinates from every method but ``"random"``
-    and given arrays, except in columns that were filled with noise. The sign of each axis is
-    fixed by making its largest entry positive.
+    Equal rows get equal coordinates from every method but ``"random"`` and given arrays, except in
+    columns that were filled with noise. The largest entry of every axis is positive.
     """
     n_rows = len(Y)
     if not isinstance(method, str):
@@ -88,10 +87,17 @@ def embed(
     if method in ("pca", "ppca"):
         found = _principal_scores(data, n_components)
     else:
-        sample = _sample(data, random_state, notes)
+        sample = data
+        if n_rows > MOST_GRAPH_ROWS:
+            notes.append(
+                f"The neighbor graph was made of {SAMPLED_ROWS} of the {n_rows} rows, drawn at "
+                "random; the others were placed between their nearest rows among them."
+            )
+            sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
         found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
         if sample is not data:
-            found = _place_between(data, sample, found)
+            nearest, weights = weights_of_nearest(sample, data, PLACED_BETWEEN)
+            found = np.einsum("nk,nkq->nq", weights, found[nearest])
     found = _fix_signs(found)
     if method in ("ppca", "spectral"):
         found = found / found.std(axis=0)
@@ -121,12 +127,7 @@ def _graph_embedding(
     pieces: str,
     notes: list[str],
 ) -> Floats:
-    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates.
-
-    Equal rows would be joined by edges of length zero, which sparse graphs treat as missing, and
-    many copies of one row would use up all its neighbors. One vertex per distinct row avoids
-    both; the number of copies comes back as the weight of the vertex.
-    """
+    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates."""
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
     if n_neighbors > n_points - 1:
@@ -166,28 +167,6 @@ def _graph_embedding(
     return copied
 
 
-def _sample(data: Floats, random_state: np.random.RandomState, notes: list[str]) -> Floats:
-    """Return the rows that the neighbor graph is made of: all, or as many as it can take."""
-    if len(data) <= MOST_GRAPH_ROWS:
-        return data
-    notes.append(
-        f"The neighbor graph was made of {SAMPLED_ROWS} of the {len(data)} rows, drawn at "
-        "random; the others were placed between their nearest rows among them."
-    )
-    return data[np.sort(random_state.choice(len(data), SAMPLED_ROWS, replace=False))]
-
-
-def _place_between(data: Floats, sample: Floats, known: Floats) -> Floats:
-    """Return positions for all rows from those of a sample.
-
-    Every row lies at the mean of its nearest rows in the sample, weighted by how near they are; a
-    row that is in the sample has its own position. Rough, but it only begins what learning ends.
-    """
-    nearest, weights = weights_of_nearest(sample, data, PLACED_BETWEEN)
-    placed: Floats = np.einsum("nk,nkq->nq", weights, known[nearest])
-    return placed
-
-
 def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
     """Return the graph that joins two points if either is among the other's neighbors."""
     n_points = points.shape[0]
@@ -217,29 +196,25 @@ def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
 def _join_pieces(
     points: Floats, graph: csr_matrix, n_pieces: int, piece_of: NDArray[np.int32]
 ) -> csr_matrix:
-    """Connect the pieces of a graph by the spanning tree of the shortest links between them.
-
-    The spanning tree over the pieces is what merging the two closest pieces again and again
-    (single linkage) gives, without repeating the search after every merge.
-    """
+    """Connect the pieces of a graph by the minimum spanning tree of their shortest links."""
     order = np.argsort(piece_of, kind="stable")
     ordered = points[order]
     begins = np.searchsorted(piece_of[order], np.arange(n_pieces))
     ends = np.append(begins[1:], order.size)
     block = max(1, _BLOCK_ENTRIES // order.size)
 
-    gaps = np.full((n_pieces, n_pieces), np.inf)
+    links = np.full((n_pieces, n_pieces), np.inf)
     for piece in range(n_pieces):
         for at in range(begins[piece], ends[piece], block):
             rows = ordered[at : min(at + block, ends[piece])]
             nearest = cdist(rows, ordered).min(axis=0)
-            gaps[piece] = np.minimum(gaps[piece], np.minimum.reduceat(nearest, begins))
-    gaps = np.maximum(np.minimum(gaps, gaps.T), 1e-150)
-    np.fill_diagonal(gaps, 0.0)
+            links[piece] = np.minimum(links[piece], np.minimum.reduceat(nearest, begins))
+    links = np.maximum(np.minimum(links, links.T), 1e-150)
+    np.fill_diagonal(links, 0.0)
 
     start, end = [], []
     # Sparse: of a dense table SciPy takes everything below 1e-8 for no link at all.
-    tree = minimum_spanning_tree(csr_matrix(gaps)).tocoo()
+    tree = minimum_spanning_tree(csr_matrix(links)).tocoo()
     for first, second in zip(tree.row, tree.col, strict=True):
         here, there = order[begins[first] : ends[first]], order[begins[second] : ends[second]]
         pair = _closest_pair(points[here], points[there], block)
@@ -266,19 +241,18 @@ def _closest_pair(here: Floats, there: Floats, block: int) -> tuple[int, int]:
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling, the widest first.
+    """Return coordinates by classical multidimensional scaling, of largest variance first.
 
-    ``counts`` (n,) are how many equal rows every point stands for: the result is what scaling the
-    full table with repeated rows would give. Fewer coordinates than wanted come back where fewer
-    eigenvalues are positive.
+    As of a table in which every point is repeated ``counts`` (n,) times. Fewer come back than
+    wanted where fewer eigenvalues are positive.
     """
     n_points = distances.shape[0]
     squared = distances**2
     # Shortest paths found from either end differ in their last digits.
     squared = 0.5 * (squared + squared.T)
-    share = counts / counts.sum()
-    means = squared @ share
-    products = -0.5 * (squared - means[:, None] - means[None, :] + share @ means)
+    weights = counts / counts.sum()
+    means = squared @ weights
+    products = -0.5 * (squared - means[:, None] - means[None, :] + weights @ means)
     root = np.sqrt(counts.astype(np.float64))
     products *= root[:, None]
     products *= root[None, :]

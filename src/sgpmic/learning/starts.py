@@ -1,15 +1,13 @@
 """Which starts are tried, and which fit is kept.
 
-The first start is always the one the user asked for (ISOMAP and the committee's votes unless told
-otherwise). Further ones go through other embeddings and clusterings, so that they differ in kind.
+The first start is the one the user asked for (ISOMAP and the committee's votes by default);
+further ones go through other embeddings and clusterings.
 
-Which one is kept. The bound is not a safe judge between starts of different kinds: flexible
-mappings with free latent points can explain almost any partition, and the highest bounds often
-belong to poor ones. So the default is **consensus**: the fit whose partition agrees best with the
-partitions of all the other starts (highest mean adjusted Rand index; the earlier start wins a
-tie). A start that went astray agrees with nobody. ``bound`` keeps the highest bound, which is
-sensible where all starts are of one kind. Either way a fit in which every cluster has rows goes
-before one that has lost a cluster.
+The bound is not a safe criterion between starts of different kinds: flexible mappings with free
+latent points can explain almost any partition. So the default is **consensus**: the fit with the
+highest mean adjusted Rand index with all the others; the earlier start wins a tie. ``bound`` keeps
+the highest bound, which is sensible where all starts are of one kind. Either way a fit without an
+empty cluster is preferred.
 """
 
 from __future__ import annotations
@@ -41,10 +39,8 @@ class PlannedStart(NamedTuple):
 
     def describe(self) -> dict[str, str]:
         """Return the kind of start in words."""
-        return {
-            "embedding": self.embedding if isinstance(self.embedding, str) else "given",
-            "memberships": self.memberships if isinstance(self.memberships, str) else "given",
-        }
+        kinds = {"embedding": self.embedding, "memberships": self.memberships}
+        return {k: kind if isinstance(kind, str) else "given" for k, kind in kinds.items()}
 
     def __str__(self) -> str:
         return "{embedding} and {memberships}".format(**self.describe())
@@ -203,12 +199,7 @@ def rand_index(counts: Floats) -> float:
     return 1.0 if most == expected else (together - expected) / (most - expected)
 
 
-def choose(
-    selection: str,
-    bounds: Floats,
-    agreement: Floats,
-    eligible: Bools,
-) -> int:
+def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -> int:
     """Return the index of the fit to keep, one of the eligible."""
     scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
     # Rounding must not decide a tie: the earlier start wins.

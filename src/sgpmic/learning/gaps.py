@@ -1,0 +1,236 @@
+r"""Missing cells: imputed for methods that need complete rows, and laid out for the model.
+
+The model integrates missing cells out (:mod:`sgpmic.model.gaps`). A neighbor graph, k-means or the
+committee compare rows cell by cell: they are given imputed rows. The imputation is by variational
+Bayesian PCA (Ilin and Raiko, 2010) of the observed cells,
+
+.. math:: y_n = \mu + W z_n + \varepsilon_n, \qquad z_n \sim N(0, I), \quad
+          \varepsilon_{nd} \sim N(0, \psi_d),
+
+whose automatic relevance determination prior on W keeps a table with many gaps from having more
+parameters than cells. As a linear model imputes between clusters, and beside curved ones, the
+imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from sgpmic._types import Bools, Floats
+from sgpmic.learning.preprocessing import Scaler, has_gaps
+from sgpmic.model.gaps import Groups
+from sgpmic.model.rows import Rows, column_patterns, group_features, pad
+from sgpmic.process_group import ProcessGroup, gathered
+
+#: Factors, at most, and how many rows there have to be for each.
+MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4
+#: Rows that the factor model is fitted to, at most.
+MOST_ROWS = 2000
+#: Most iterations of the factor model, and the relative change of the noise that ends them.
+_MAX_ITER, _TOL = 100, 1e-3
+#: Neighbors that are averaged, among so many that are searched for ones with the cell.
+_NEAREST, _NEAREST_ASKED = 5, 20
+#: Numbers in the largest temporary array.
+_PART = 1 << 22
+#: Groups of features that are observed in the same rows, up to which gaps are integrated out
+#: exactly; an evaluation of the bound takes about as many times as long as of a complete table.
+MOST_GROUPS = 24
+
+
+class FactorModel(NamedTuple):
+    """Factor analysis: mean (P,), loadings W (P, r) and noise variances ψ (P,)."""
+
+    mean: Floats
+    loadings: Floats
+    noise: Floats
+
+    def expected(self, Y: Floats) -> tuple[Floats, Floats]:
+        """Return the mean and variance of every cell given the observed cells of its row."""
+        P, r = self.loadings.shape
+        products = _outer(self.loadings / np.sqrt(self.noise)[:, None])
+        mean, variance = np.empty_like(Y), np.empty_like(Y)
+        step = max(1, _PART // max(r * r, P))
+        for first in range(0, len(Y), step):
+            part = slice(first, first + step)
+            has = ~np.isnan(Y[part])
+            deviation = np.where(has, Y[part] - self.mean, 0.0) / self.noise
+            # Rows with the same gaps have the same posterior covariance of z.
+            patterns, number = np.unique(has, axis=0, return_inverse=True)
+            number = number.reshape(-1)
+            # Sums by einsum: BLAS rounds a row's product differently in a matrix of another shape.
+            precisions = np.einsum("np,pk->nk", patterns.astype(np.float64), products)
+            covariances = _inverses(precisions + np.eye(r).ravel())
+            unknown = covariances @ _outer(self.loadings).T
+            of_rows = covariances.reshape(-1, r, r)[number]
+            z = np.einsum("nij,nj->ni", of_rows, np.einsum("np,pj->nj", deviation, self.loadings))
+            mean[part] = self.mean + np.einsum("nr,pr->np", z, self.loadings)
+            variance[part] = self.noise + unknown[number]
+        return mean, variance
+
+    def complete(self, Y: Floats) -> Floats:
+        """Return rows with the expectations of their missing cells."""
+        missing = np.isnan(Y)
+        rows = missing.any(axis=1)
+        if not rows.any():
+            return Y
+        completed = Y.copy()
+        completed[rows] = np.where(missing[rows], self.expected(Y[rows])[0], Y[rows])
+        return completed
+
+
+def _outer(vectors: Floats) -> Floats:
+    """Return v vᵀ of every row, flattened."""
+    products: Floats = vectors[:, :, None] * vectors[:, None, :]
+    return products.reshape(len(vectors), -1)
+
+
+def _inverses(matrices: Floats) -> Floats:
+    """Return the inverses of flattened symmetric matrices, flattened."""
+    r = round(matrices.shape[1] ** 0.5)
+    inverses = np.linalg.inv(matrices.reshape(-1, r, r))
+    return np.asarray(inverses.reshape(len(matrices), -1), np.float64)
+
+
+def fit_factors(Y: Floats) -> FactorModel:
+    """Fit a factor model to rows (N, P) with gaps (NaN), which should be of one scale.
+
+    Of more than :data:`MOST_ROWS` rows, to as many at even distances. A column without any cell
+    has mean 0.
+    """
+    if len(Y) > MOST_ROWS:
+        Y = Y[np.linspace(0, len(Y) - 1, MOST_ROWS).astype(np.int64)]
+    N, P = Y.shape
+    has = (~np.isnan(Y)).astype(np.float64)
+    counts = np.maximum(has.sum(axis=0), 1.0)
+    values = np.where(has > 0, Y, 0.0)
+    mean: Floats = values.sum(axis=0) / counts
+    centered = has * (values - mean)
+    n_cells = max(float(has.sum()), 1.0)
+    total = float(np.sum(centered**2)) / n_cells
+    r = max(1, min(P - 1, N // _ROWS_PER_FACTOR, MOST_FACTORS))
+    if total == 0.0 or P == 1:
+        return FactorModel(mean, np.zeros((P, 1)), np.full(P, max(total, np.finfo(float).tiny)))
+    _, sizes, axes = np.linalg.svd(centered, full_matrices=False)
+    W = (axes[:r].T * sizes[:r]) / np.sqrt(N)
+    noise = max(total - float(np.sum(sizes[:r] ** 2)) / n_cells, 1e-3 * total)
+    W_covariance = np.zeros((P, r * r))
+    precision = np.full(r, 1e-3 / total)
+    for _ in range(_MAX_ITER):
+        # q(z_n), then q(w_d).
+        z_covariance = _inverses(has @ (_outer(W) + W_covariance) / noise + np.eye(r).ravel())
+        z = np.einsum("nij,nj->ni", z_covariance.reshape(N, r, r), centered @ W) / noise
+        products = has.T @ (_outer(z) + z_covariance)
+        W_covariance = noise * _inverses(products + noise * np.diag(precision).ravel())
+        W = np.einsum("pij,pj->pi", W_covariance.reshape(P, r, r), centered.T @ z) / noise
+        fitted = has * (z @ W.T)
+        mean = (values - fitted).sum(axis=0) / counts
+        centered = has * (values - mean)
+        # The residuals alone leave out the posterior variances of z and W.
+        unknown = z_covariance @ (_outer(W) + W_covariance).T + _outer(z) @ W_covariance.T
+        previous, noise = noise, float(np.sum((centered - fitted) ** 2 + has * unknown)) / n_cells
+        noise = max(noise, 1e-9 * total)
+        variances = np.einsum("pii->i", W_covariance.reshape(P, r, r))
+        precision = P / (np.sum(W**2, axis=0) + variances)
+        if abs(noise - previous) <= _TOL * previous:
+            break
+    return FactorModel(mean, W, noise + np.einsum("pii->p", W_covariance.reshape(P, r, r)))
+
+
+def fill_from_nearest(
+    Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
+) -> Floats:
+    """Return rows whose missing cells are means over the nearest rows of a sample that have them.
+
+    Parameters
+    ----------
+    Y, completed : ndarrays of shape (n_rows, n_features)
+        Rows with gaps (NaN), and with imputed cells, which stay where no near row has the cell.
+    sample, sample_imputed : ndarrays of shape (n_sample, n_features)
+        The same of the sample.
+    """
+    n_asked = min(_NEAREST_ASKED, len(sample))
+    search = NearestNeighbors(n_neighbors=n_asked).fit(sample_imputed)
+    values, known = np.nan_to_num(sample), ~np.isnan(sample)
+    filled = completed.copy()
+    rows = np.flatnonzero(np.isnan(Y).any(axis=1))
+    step = max(1, _PART // (n_asked * Y.shape[1]))
+    for first in range(0, len(rows), step):
+        part = rows[first : first + step]
+        nearest = search.kneighbors(completed[part], return_distance=False)
+        has = known[nearest]  # (rows, neighbors, features)
+        counted = has & (np.cumsum(has, axis=1) <= _NEAREST)
+        counts = counted.sum(axis=1)
+        means = np.sum(values[nearest], axis=1, where=counted) / np.maximum(counts, 1)
+        filled[part] = np.where(np.isnan(Y[part]) & (counts > 0), means, completed[part])
+    return filled
+
+
+def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
+    """Return this process's rows with imputed cells; all processes fit to the same sample."""
+    if not has_gaps(Y, group):
+        return Y
+    numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
+    sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
+    factors = group.agree(fit_factors(sample))
+    scaled = scaler.transform(Y)
+    imputed = fill_from_nearest(scaled, factors.complete(scaled), sample, factors.complete(sample))
+    return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
+
+
+def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> None:
+    """Raise where a row has no value at all; rows are counted from ``first``.
+
+    ``n_empty`` is how many there are in the table of all processes; None for those of ``Y``.
+    """
+    empty = np.flatnonzero(np.isnan(Y).all(axis=1)) + first
+    count = len(empty) if n_empty is None else n_empty
+    if count == 0:
+        return
+    shown = ", ".join(map(str, empty[:5]))
+    names = f" (counted from 0: {shown}{', …' if len(empty) > 5 else ''})" if shown else ""
+    what = "1 row has" if count == 1 else f"{count} rows have"
+    raise ValueError(
+        f"{what} no value at all{names}: nothing can be said about such a row; leave it out."
+    )
+
+
+def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
+    """Return which features any row of the table of all processes has."""
+    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
+
+
+def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
+    """Return the laid-out rows of ``Y``, this process's table, as the model reads gaps.
+
+    In groups of features that are observed together, where there are at most
+    :data:`MOST_GROUPS`; otherwise with a mask of missing cells.
+    """
+    missing = np.isnan(Y)
+    n_padded = rows.Y.shape[1]
+    n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
+    patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
+    patterns = patterns.reshape(-1)
+    if len(np.unique(patterns)) <= MOST_GROUPS:
+        groups = group_features(patterns, missing, n_padded)
+        laid_out = group.lay_out(np.asarray(groups.observed), rows)
+        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed)
+    seen = features_seen(Y, group)
+    cells = pad((missing & seen).astype(np.float64), (len(Y), n_padded))
+    return replace(
+        rows,
+        missing=group.lay_out(cells, rows),
+        n_observed=n_observed,
+        n_features=np.float64(seen.sum()),
+    )
+
+
+def first_cells(Y_imputed: Floats, scaler: Scaler, rows: Rows, group: ProcessGroup) -> Any:
+    """Return the first values of missing cells, laid out, where these have a posterior."""
+    if rows.missing is None:
+        return None
+    values = pad(scaler.transform(Y_imputed), (len(Y_imputed), rows.Y.shape[1]))
+    return group.lay_out(values, rows) * rows.missing

@@ -1,1 +1,0 @@
-"""What is made of the rows before anything is learned: order, scales, categories, gaps."""

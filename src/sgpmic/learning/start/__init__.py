@@ -1,1 +1,0 @@
-"""Where learning starts: embeddings, memberships, inducing points."""

@@ -122,13 +122,15 @@ def normal_scores(Y: np.ndarray) -> np.ndarray:
     return stats.norm.ppf((stats.rankdata(Y, axis=0) - 0.5) / len(Y))
 
 
-def test_noise_of_a_wide_table_has_its_rank_correlations() -> None:
+def test_noise_of_a_wide_table_has_its_rank_correlations_and_features() -> None:
     rng = np.random.default_rng(0)
     Y = np.exp(rng.normal(size=(40, 3)) @ rng.normal(size=(3, 60)))  # more features than rows
     draw = reference_noise.with_marginals(Y, np.eye(60))
     drawn = np.vstack([draw(rng) for _ in range(100)])
     expected = np.corrcoef(normal_scores(Y).T)
     np.testing.assert_allclose(np.corrcoef(normal_scores(drawn).T), expected, atol=0.08)
+    apart = [stats.ks_2samp(drawn[:, i], Y[:, i]).statistic for i in range(60)]
+    assert np.mean(apart) < 0.2  # 0.14 for 40 rows of the same distribution
 
 
 NOISE = {

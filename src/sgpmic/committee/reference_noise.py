@@ -29,46 +29,83 @@ _NORMAL = special.ndtri(GRID)
 _STUDENT = {df: stats.t.ppf(GRID, df) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
 
 
-def _student_fit(x: Floats, df: float) -> tuple[float, float, float]:
-    """Return log-likelihood, location and scale of Student's t with given degrees of freedom."""
-    at, square = float(np.median(x)), 1.5 * float(np.median((x - np.median(x)) ** 2))
-    square = max(square, 1e-12 * float(x.var()))
+#: Features whose distributions are fitted at a time: what is computed of them stays in the cache.
+_TOGETHER = 256
+
+
+def _student_fit(X: Floats, df: float) -> tuple[Floats, Floats, Floats]:
+    """Return log-likelihood, location and scale of Student's t with given degrees of freedom.
+
+    For every column.
+    """
+    n, at = len(X), np.median(X, axis=0)
+    square = 1.5 * np.median((X - at) ** 2, axis=0)
+    square = np.maximum(square, 1e-12 * X.var(axis=0))
     for _ in range(10):
-        weight = (df + 1.0) / (df + (x - at) ** 2 / square)
-        at = float(weight @ x / weight.sum())
-        square = float(weight @ (x - at) ** 2 / len(x))
+        weight = (df + 1.0) / (df + (X - at) ** 2 / square)
+        at = np.sum(weight * X, axis=0) / np.sum(weight, axis=0)
+        square = np.sum(weight * (X - at) ** 2, axis=0) / n
     constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * np.log(df * np.pi)
-    terms = constant - (df + 1) / 2 * np.log1p((x - at) ** 2 / (df * square))
-    return float(terms.sum() - len(x) / 2 * np.log(square)), at, square**0.5
+    terms = constant - (df + 1) / 2 * np.log1p((X - at) ** 2 / (df * square))
+    return terms.sum(axis=0) - n / 2 * np.log(square), at, np.sqrt(square)
 
 
-def quantiles(x: Floats) -> Floats:
-    """Return the quantiles, at ``GRID``, of the likeliest simple distribution of a feature.
+def quantiles(X: Floats) -> Floats:
+    """Return the quantiles, at ``GRID``, of the likeliest simple distribution of every feature.
 
     Gaussian, uniform, Student's t or a lognormal of either sign, none of which has two modes.
+
+    Returns
+    -------
+    tables : ndarray of shape (n_features, len(GRID))
     """
-    n = len(x)
-    values, counts = np.unique(x, return_counts=True)
-    if len(values) <= FEW_VALUES:
+    n, p = X.shape
+    tables = np.empty((p, len(GRID)))
+    continuous = []
+    for i in range(p):
+        values, counts = np.unique(X[:, i], return_counts=True)
+        if len(values) > FEW_VALUES:
+            continuous.append(i)
+            continue
         place = np.searchsorted(np.cumsum(counts) / n, GRID)
-        return values[np.minimum(place, len(values) - 1)]
-    spread, half = x.std(), n / 2 * (1 + np.log(2 * np.pi))
-    found = [(-n * np.log(spread) - half, x.mean() + spread * _NORMAL)]
-    width = np.ptp(x) * (n + 1) / (n - 1)
-    found.append((-n * np.log(width), (x.min() + x.max()) / 2 + width * (GRID - 0.5)))
+        tables[i] = values[np.minimum(place, len(values) - 1)]
+    for first in range(0, len(continuous), _TOGETHER):
+        part = continuous[first : first + _TOGETHER]
+        tables[part] = _continuous_quantiles(X[:, part])
+    return tables
+
+
+def _continuous_quantiles(X: Floats) -> Floats:
+    """Return the quantiles of features with many values."""
+    n = len(X)
+    spread, half = X.std(axis=0), n / 2 * (1 + np.log(2 * np.pi))
+    low, high = X.min(axis=0), X.max(axis=0)
+    likelihood = -n * np.log(spread) - half
+    tables = _moved(_NORMAL, X.mean(axis=0), spread)
+    width = (high - low) * (n + 1) / (n - 1)
+    found = [(-n * np.log(width), _moved(GRID - 0.5, (low + high) / 2, width))]
     for df, table in _STUDENT.items():
-        likelihood, at, scale = _student_fit(x, df)
-        found.append((likelihood - 1.0, at + scale * table))  # less 1: one parameter more
+        fit, at, scale = _student_fit(X, df)
+        found.append((fit - 1.0, _moved(table, at, scale)))  # less 1: one parameter more
     for sign in (1.0, -1.0):
-        y = sign * x
-        unit = np.quantile(y, 0.9) - y.min()
+        Y = sign * X
+        least = Y.min(axis=0)
+        unit = np.maximum(np.quantile(Y, 0.9, axis=0) - least, 1e-9 * (high - low))
         for shift in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0):
-            start = y.min() - shift * max(unit, 1e-9 * np.ptp(y))
-            logs = np.log(y - start)
-            table = start + np.exp(logs.mean() + logs.std() * _NORMAL)
-            likelihood = -n * np.log(logs.std()) - half - logs.sum() - 1.0
-            found.append((likelihood, table if sign > 0 else -table[::-1]))
-    return max(found, key=lambda pair: pair[0])[1]
+            start = least - shift * unit
+            logs = np.log(Y - start)
+            table = start[:, None] + np.exp(_moved(_NORMAL, logs.mean(axis=0), logs.std(axis=0)))
+            fit = -n * np.log(logs.std(axis=0)) - half - logs.sum(axis=0) - 1.0
+            found.append((fit, table if sign > 0 else -table[:, ::-1]))
+    for fit, candidates in found:
+        better = fit > likelihood
+        likelihood[better], tables[better] = fit[better], candidates[better]
+    return tables
+
+
+def _moved(table: Floats, at: Floats, scale: Floats) -> Floats:
+    """Return a table of quantiles for every location and scale."""
+    return at[:, None] + scale[:, None] * table
 
 
 def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
@@ -131,12 +168,15 @@ def with_marginals(Y: Floats, axes: Floats) -> Draw:
     """Rows with each feature's distribution and their rank correlations (a Gaussian copula)."""
     n, p = Y.shape
     scores = special.ndtri((stats.rankdata(Y, axis=0) - 0.5) / n)
-    values, vectors = np.linalg.eigh(np.corrcoef(scores.T).reshape(p, p))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    tables = [quantiles(Y[:, i]) for i in range(p)]
+    if p <= n:
+        values, vectors = np.linalg.eigh(np.corrcoef(scores.T).reshape(p, p))
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    else:  # the same correlations, without a p × p matrix
+        root = (scores - scores.mean(axis=0)) / (scores.std(axis=0) * np.sqrt(n))
+    tables = quantiles(Y)
 
     def draw(rng: np.random.Generator) -> Floats:
-        u = special.ndtr(rng.normal(size=(n, p)) @ root.T)
+        u = special.ndtr(rng.normal(size=(n, len(root))) @ root)
         rows = np.column_stack([np.interp(u[:, i], GRID, tables[i]) for i in range(p)])
         return rows @ axes
 
@@ -208,7 +248,7 @@ def independent(Z: Floats, kept: int) -> Draw:
     from sklearn.decomposition import FastICA
 
     if Z.shape[1] == 1:
-        table = quantiles(Z[:, 0])
+        (table,) = quantiles(Z)
         return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
     model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
     with warnings.catch_warnings():
@@ -219,7 +259,7 @@ def independent(Z: Floats, kept: int) -> Draw:
         except (ValueError, np.linalg.LinAlgError):
             # An axis along which nothing varies but rounding errors: the axes themselves, then.
             components, mixing = Z, np.eye(Z.shape[1])
-    tables = [quantiles(component) for component in components.T]
+    tables = quantiles(components)
 
     def draw(rng: np.random.Generator) -> Floats:
         parts = np.column_stack([np.interp(rng.random(len(Z)), GRID, t) for t in tables])

@@ -32,7 +32,7 @@ from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
-from sgpmic.model.rows import pad, pad_rows, padded_clusters, padded_features
+from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
@@ -49,6 +49,8 @@ _PART = 1 << 22
 _POINTS, _MANY_POINTS = 1024, 20.0
 #: A row is drawn between a training row and one of this many of its neighbors.
 _DRAWN_BETWEEN = 5
+#: A mixture is padded to so many clusters at least.
+_LEAST_CLUSTERS = 8
 
 
 class Assessment(NamedTuple):
@@ -374,7 +376,7 @@ def pad_posterior(posterior: Posterior) -> Posterior:
         groups = pad(groups, (len(groups), mean_weights.shape[2]))
     mixture = posterior.mixture
     if G == 1:
-        mixture = pad_mixture(mixture, padded_clusters(len(mixture.weights), 0))
+        mixture = pad_mixture(mixture, max(round_up(len(mixture.weights), 2), _LEAST_CLUSTERS))
     return posterior._replace(mean_weights=mean_weights, mixture=mixture, groups=groups)
 
 

@@ -17,7 +17,9 @@ The density of y with x integrated out is approximated after Laplace,
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from sgpmic._runtime import default_device
+from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
@@ -40,19 +42,19 @@ NEIGHBORS = 5
 SEARCH_WIDTH = 1024
 #: Into so many parts is a row of numbers divided to find the smallest.
 _PARTS = 32
-#: Steps until settled rows leave, and how often that happens at most.
-STEPS, MOST_PASSES = 2, 20
+#: Evaluations until settled rows leave for the first time, and how many there are at most.
+_FIRST_STEPS, _MOST_STEPS = 4, 40
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: The first trust region's radius; latent points have variance 1.
-_RADIUS = 0.3
+_RADIUS = 0.1
 #: Squares of what is compared in single precision must not overflow.
 _FARTHEST = 1e15
 #: By kind of device: cells in a block of rows, and the least and the most rows.
 _BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
-#: Blocks that are computed before the first of them is waited for.
-_IN_FLIGHT = 16
+#: Blocks that a GPU has at a time: while it computes one, another is on its way.
+_ON_GPU = 4
 
 
 # Arrays are NumPy's outside of programs and JAX's inside.
@@ -134,11 +136,13 @@ def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
 
     def nearer(least: Array, part: Array) -> tuple[Array, None]:
         squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
-        return jnp.minimum(least, squares), None
+        # Not jnp.minimum, which takes longer for the sake of NaN: here there is none.
+        return jnp.where(squares < least, squares, least), None
 
     depth = R // SEARCH_WIDTH
     farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
-    least, _ = lax.scan(nearer, farthest, right.reshape(depth, SEARCH_WIDTH, P + 1))
+    parts = right.reshape(depth, SEARCH_WIDTH, P + 1)
+    least, _ = lax.scan(nearer, farthest, parts, unroll=4)
     groups = _smallest(least, k)
     numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
     numbers = numbers.reshape(len(whole), -1)
@@ -214,15 +218,18 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     """Return the solutions (Q, B) for symmetric matrices (Q, Q, B), and whether they are positive.
 
-    Elimination without pivoting, all rows of a block together.
+    Elimination without pivoting, all rows of a block together, with the absolute values of pivots:
+    where a matrix is not positive definite, that of another which is (a modified Cholesky
+    factorization), so that the step goes down, and far where the curvature is small.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
     positive = jnp.ones(right.shape[1:], bool)
+    least = 1e-6 * jnp.max(jnp.abs(matrices), axis=(0, 1)) + 1e-9
     for j in range(Q):
         pivot = table[j, j]
         positive &= pivot > 0.0
-        line = table[j] / jnp.where(pivot > 0.0, pivot, 1.0)
+        line = (table[j] / jnp.maximum(jnp.abs(pivot), least)).at[j].set(1.0)
         table = (table - table[:, j, None] * line).at[j].set(line)
     return table[:, Q], positive
 
@@ -232,26 +239,22 @@ def _plan_step(course: Course) -> Course:
     # Rows last: that is how vector registers are filled.
     gradient, H = course.gradient.T, jnp.transpose(course.curvature, (1, 2, 0))
     step, positive = _solve(H, -gradient)
-    # After Gershgorin, no eigenvalue is less than what a diagonal exceeds the rest of its row by.
-    diagonal = jnp.diagonal(H).T
-    beyond = jnp.sum(jnp.abs(H), axis=1) - jnp.abs(diagonal)
-    shift = jnp.max(beyond - diagonal, axis=0) + 1e-3 * jnp.max(jnp.abs(H), axis=(0, 1)) + 1e-9
-    shifted = H + shift * jnp.eye(len(H))[:, :, None]
-    step = jnp.where(positive, step, _solve(shifted, -gradient)[0])
     length = jnp.sqrt(jnp.sum(step * step, axis=0))
     step = step * jnp.minimum(1.0, course.radius / jnp.where(length > 0.0, length, 1.0))
     linear = -jnp.sum(step * gradient, axis=0)
     curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
-    promised = jnp.where(positive, linear - 0.5 * curved, 0.5 * linear)
+    promised = linear - 0.5 * curved
+    # Positive curvature along the step may be that of a matrix that is not positive.
+    promised = jnp.where(positive, promised, jnp.maximum(promised, 0.5 * linear))
     settled = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(course.value)
     return course._replace(step=step.T, promised=promised, settled=settled)
 
 
 @compiled
 def _newton_block(
-    model: Model, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
+    model: Model, n_steps: Array, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Array]:
-    """Take :data:`STEPS` steps with every row of a block; return memberships (B, M) as well."""
+    """Take some steps with every row of a block; return memberships (B, M) as well."""
     posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
     without = _without(model, fitted)
 
@@ -259,7 +262,7 @@ def _newton_block(
         return log_joints(posterior, prior, X, *Y, without)
 
     def go_on(carry: tuple[Array, Course]) -> Array:
-        return (carry[0] < STEPS) & ~jnp.all(carry[1].settled)
+        return (carry[0] < n_steps) & ~jnp.all(carry[1].settled)
 
     def one_step(carry: tuple[Array, Course]) -> tuple[Array, Course]:
         number, here = carry
@@ -348,18 +351,31 @@ def block_rows(n_features: int) -> int:
     return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
 
 
+def _n_threads(device: Any) -> int:
+    """Return how many blocks are computed at a time: XLA has one core compute each."""
+    return (os.cpu_count() or 1) if device.platform == "cpu" else _ON_GPU
+
+
 def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
     """Return a function's results for all rows, which it gets in blocks of one size.
 
     The arrays in ``by_row`` and those that the function returns have one entry for each row.
     """
     n_rows = len(jax.tree.leaves(by_row)[0])
-    found: list[Any] = []
-    for number, first in enumerate(range(0, n_rows, block)):
-        part = jax.tree.map(lambda a, i=first: pad_rows(a[i : i + block], block), by_row)
-        found.append(function(*part))
-        if number >= _IN_FLIGHT:
-            found[number - _IN_FLIGHT] = jax.tree.map(np.asarray, found[number - _IN_FLIGHT])
+    device = default_device()
+
+    def compute(first: int) -> Any:
+        part = jax.tree.map(lambda a: pad_rows(a[first : first + block], block), by_row)
+        # Settings of JAX are those of a thread.
+        with double_precision(), jax.default_device(device):
+            return jax.tree.map(np.asarray, function(*part))
+
+    starts = range(0, n_rows, block)
+    if len(starts) == 1:
+        found = [compute(0)]
+    else:
+        with ThreadPoolExecutor(_n_threads(device)) as threads:
+            found = list(threads.map(compute, starts))
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
 
 
@@ -375,9 +391,10 @@ def project(
     X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
     found = _begin(X, votes.shape[1]), np.empty_like(votes)
     rows = np.arange(len(X))
-    for _ in range(MOST_PASSES):
+    for n_steps in [_FIRST_STEPS] + [1] * (_MOST_STEPS - _FIRST_STEPS):
         asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
-        part = _in_blocks(partial(_newton_block, model), block, *asked)
+        advance = partial(_newton_block, model, np.int32(n_steps))
+        part = _in_blocks(advance, block, *asked)
         for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
             of_all[rows] = of_some
         rows = rows[~part[0].settled]

@@ -25,9 +25,9 @@ from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.process_group import ProcessGroup
+    from sgpmic.tables.dataset import EncodedTable
 
 _T = TypeVar("_T")
 

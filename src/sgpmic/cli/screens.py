@@ -12,9 +12,9 @@ from sgpmic.tables.description import kind_words
 from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
-    from sgpmic.cli.reading import EncodedTable
     from sgpmic.cli.results import Fit
     from sgpmic.report.explanations import Explanation
+    from sgpmic.tables.dataset import EncodedTable
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20

@@ -52,9 +52,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     kinds : dict of str to str, optional
-        What columns are, where the table does not tell: 'number', 'whole', 'yes_no', 'ordered',
-        'category', 'date', 'text' or 'id'. An order that is not known goes with it:
-        ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
+        What columns are, where the table does not tell: 'number' (as it is), 'log' (a number whose
+        logarithm is taken), 'whole', 'yes_no', 'ordered', 'category', 'date', 'text' or 'id'. An
+        order that is not known goes with it: ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
     log : {'auto'}, bool or sequence of str, default='auto'
         Which numbers are replaced by their logarithms: those with a tail that clearly asks for it,
         all that are not negative or none, or columns by name. Clearly: all values are above 0 and

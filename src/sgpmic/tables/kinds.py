@@ -39,7 +39,7 @@ from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 
 #: What a column may be declared as.
-KINDS = ("number", "whole", "yes_no", "ordered", "category", "date", "text", "id")
+KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
 #: ... and what it may turn out to be besides.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 
@@ -47,6 +47,8 @@ FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 _FEWEST_FOR_ID = 10
 # The share of cells that makes the others mistakes.
 _MOSTLY = 0.8
+# So many rows may have been drawn from more of them.
+_MANY = 1000
 # Levels are names of rows where at least this share of the cells is different.
 _ALMOST_ALL = 0.95
 # The part of the cells that has to be of levels that are not rare.
@@ -80,6 +82,7 @@ class Decision:
     day_first: bool = False
     time_only: bool = False  # times of the day, without a date
     order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
+    log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
 
     def warn(self, *warnings: str) -> Decision:
@@ -120,9 +123,9 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
-    decision = Decision(kind)
+    decision = Decision("number", log=True) if kind == "log" else Decision(kind)
     read: Floats | BadCells | None = None
-    if kind in ("number", "whole"):
+    if kind in ("number", "whole", "log"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
         read = cells.read_numbers(decision.decimal)
     elif kind == "date":
@@ -136,8 +139,10 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     if isinstance(read, np.ndarray):
         decision = replace(decision, wrong=_too_large(read))
     if isinstance(read, BadCells):
-        word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
-        named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
+        word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
+        named = {"whole": "whole numbers", "yes_no": "yes or no", "log": "a number"}.get(
+            kind, f"a {kind}"
+        )
         decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
@@ -334,8 +339,7 @@ def _decide_number(name: str, cells: Cells) -> Decision:
     words = _words(name)
     n = len(present)
     if n >= _FEWEST_FOR_ID and len(different) == n:
-        steps = np.diff(present)
-        counts_rows = (steps == 1).all() or (steps == -1).all()
+        counts_rows = _counts_rows(present)
         if words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
             decision = Decision("id", "an id: it numbers the rows" if counts_rows else "an id")
             return decision.warn("almost surely an id")
@@ -345,6 +349,19 @@ def _decide_number(name: str, cells: Cells) -> Decision:
     if words & (_ID_WORDS | _CODE_WORDS) and n >= _FEWEST_FOR_ID:
         decision = decision.warn("named like an id or a code, and taken as a number")
     return _look_for_sentinel(different, present, decision)
+
+
+def _counts_rows(values: Floats) -> bool:
+    """Return whether whole numbers number the rows, up or down.
+
+    Of many rows also those with equal steps: they may be some of the rows of a larger table.
+    """
+    steps = np.diff(values)
+    step = np.median(steps)
+    if abs(step) != 1 and len(values) < _MANY:
+        return False
+    share = (steps == step).mean()
+    return bool(share == 1 or (len(values) >= _MANY and share >= _ALMOST_ALL))
 
 
 def _too_large(values: Floats) -> str:

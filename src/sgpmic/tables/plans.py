@@ -190,8 +190,8 @@ def choose_encodings(
             if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
                 offer = "has a long tail, and zeros; its logarithm may serve better"
                 found[j] = replace(plan, decision=plan.decision.warn(offer))
-    if not isinstance(log, str | bool):
-        _check_logarithms(found, encodings, log)
+    named = () if isinstance(log, str | bool) else log
+    _check_logarithms(found, encodings, named)
     return found, encodings, mixed
 
 
@@ -200,8 +200,10 @@ def _has_seasons(plan: Plan) -> bool:
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
+    if plan.decision.log:
+        return "yes"
     if isinstance(log, str):
-        return log
+        return "no" if plan.declared else log  # as it is, says its owner
     chosen = log if isinstance(log, bool) else plan.name in log
     return "yes" if chosen else "no"
 
@@ -341,7 +343,7 @@ def _check_logarithms(
     """Raise for columns that are to become their logarithms and have none."""
     wrong = []
     for plan, encoding in zip(plans, encodings, strict=True):
-        if plan.name not in log:
+        if not plan.decision.log and plan.name not in log:
             continue
         if not (plan.is_kept and plan.is_number):
             wrong.append((plan.name, "is not a number and has no logarithm: take it out of log"))

@@ -93,10 +93,10 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
         How features are brought to one unit, after they are centered: every feature is divided by
-        its own standard deviation, all are divided by one number, or none is. 'auto' divides all
-        by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preparation.scaling`
-        has the rule, ``scaler_`` what it decided.
+        its own standard deviation, all are divided by one number, or none is. 'auto' divides each
+        by its own unless many features of one number type and similar ranges look like one unit
+        (pixels, spectra, expression values); :mod:`sgpmic.learning.preparation.scaling` has the
+        rule, ``scaler_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
         fit. None for the model by itself.

@@ -71,8 +71,8 @@ LabelColumn = Annotated[
 Scale = Annotated[
     str | None,
     _word(
-        help="Divide every feature by its own spread (each), all by one number (one), or none; "
-        "auto decides from the ranges.",
+        help="Divide every feature by its own standard deviation (each), all by one number (one), "
+        "or none; auto is each unless many features look like one unit.",
     ),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]

@@ -46,8 +46,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Where a table has categories, an order, yes and no as words, or seasons, everything is brought
     to one unit, with the weights of factor analysis of mixed data: numbers are divided by their
     standard deviations, indicators by the root of their level's share. A model that follows has
-    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``,
-    and by itself unless ranges differ much. A table of numbers alone is left in its own units.
+    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``.
+    A table of numbers alone is left in its own units.
 
     Parameters
     ----------

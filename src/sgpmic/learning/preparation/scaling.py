@@ -5,9 +5,12 @@ to be divided by their own spread each, or the one with the largest numbers deci
 Features of one unit (pixels, the counts of words, the sides of a flower) are divided by one number
 for all: how much a feature varies then says how much it matters.
 
-``'auto'`` looks at the ranges of the features. Those of one unit are of one order of magnitude: if
-nine in ten features have at most ten times the range of the tenth of them with the smallest, they
-are taken to be of one unit. Features that never change are not looked at.
+``'auto'`` divides each feature by its own standard deviation unless there is strong evidence for
+one unit: there are twenty features or more, nine in ten of them are of one number type (whole
+numbers or not), and nine in ten have at most ten times the range of the tenth of them with the
+smallest. So it is with pixels, spectra and expression values; a few measurements of different
+things may have ranges that are close together by chance. Features that never change are not looked
+at.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgpmic._types import Floats
+from sgpmic._types import Bools, Floats
 from sgpmic.process_group import ProcessGroup
 
 #: How features are scaled.
 SCALES = ("auto", "each", "one", "none")
-#: Features are of one unit where ninety per cent of their ranges are within this factor.
-ONE_UNIT = 10.0
+
+# What speaks for one unit: so many features, such a ratio of their ranges at most, and such a share
+# of one number type.
+_MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
 # Variances, their inverses and a kernel's parameters are squares of what is in the data.
 _SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
@@ -41,6 +46,7 @@ class Scaler(NamedTuple):
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none': how they were scaled
     mean_variance: float  # of the features, divided by their scales
+    reason: str = ""  # what ``'auto'`` went by, in words; not kept in files
 
     def transform(self, Y: Floats) -> Floats:
         """Return rows as the model sees them."""
@@ -74,10 +80,12 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
+    fractions = np.zeros(Y.shape[1])
     for part in _parts(Y):
         highest = np.fmax(highest, np.fmax.reduce(part, axis=0))
         lowest = np.fmax(lowest, -np.fmin.reduce(part, axis=0))
         counts += np.sum(~np.isnan(part), axis=0)
+        fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
     highest, lowest = group.largest(highest), -group.largest(lowest)
     counts = group.total(counts)
     seen = counts > 0  # a feature that no row has is 0 everywhere
@@ -93,9 +101,10 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     offset = group.total(sums(Y, axis=0)) / counts
     squares = sum((sums((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
-    kind = scale
+    kind, reason = scale, ""
     if kind == "auto":
-        kind = "one" if of_one_unit(highest - lowest) else "each"
+        is_one, reason = of_one_unit(highest - lowest, group.total(fractions) == 0)
+        kind = "one" if is_one else "each"
     scales = np.ones(Y.shape[1])
     if kind == "one":
         scales[:] = _divisor(np.sqrt(variances[seen].mean()), size)
@@ -103,7 +112,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
         sizes = np.maximum(np.abs(highest), np.abs(lowest))
         scales = _divisor(np.sqrt(variances), sizes)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0, reason)
 
 
 def total_log_volume(Y: Floats, group: ProcessGroup, scaler: Scaler) -> float:
@@ -127,13 +136,24 @@ def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     return not float(group.largest(np.float64(differ)))
 
 
-def of_one_unit(ranges: Floats) -> bool:
-    """Return whether features with these ranges look like features of one unit."""
-    varying = ranges[ranges > 0]
-    if len(varying) < 2:
-        return True
-    low, high = np.quantile(varying, [0.1, 0.9])
-    return bool(high <= ONE_UNIT * low)
+def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
+    """Return whether features look like ones of one unit, and by what, in words.
+
+    ``is_whole`` says which have whole numbers only.
+    """
+    varying = ranges > 0
+    n_varying = int(varying.sum())
+    if n_varying < 2:
+        return False, ""
+    low, high = np.quantile(ranges[varying], [0.1, 0.9])
+    ratio = high / low
+    words = f"{n_varying} features, the ratio of their ranges is {ratio:.3g}"
+    if n_varying < _MANY_FEATURES or ratio > _LARGEST_RATIO:
+        return False, words
+    share = is_whole[varying].mean()
+    if max(share, 1 - share) < _ONE_TYPE:
+        return False, f"{words}, {100 * share:.0f} % of them have whole numbers only"
+    return True, words
 
 
 def _divisor(deviation: Floats, size: Floats | float) -> Floats:

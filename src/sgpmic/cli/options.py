@@ -14,7 +14,8 @@ from sgpmic.cli.console import fail
 TablePath = Annotated[
     Path,
     typer.Argument(
-        metavar="TABLE", help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY or NPZ."
+        metavar="TABLE",
+        help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
     ),
 ]
 Clusters = Annotated[

@@ -24,6 +24,7 @@ from sgpmic.tables.base import TableReader
 from sgpmic.tables.conversions import is_missing, to_texts
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
+from sgpmic.tables.record_files import open_json, open_workbook
 from sgpmic.tables.text_files import TextReader
 
 # Places that a sample is read from, where rows can be found without reading those before.
@@ -43,6 +44,8 @@ _TEXT = _Format("text", (".csv", ".tsv", ".txt"), (), TextReader)
 _ARROW = _Format(
     "an Arrow file", (".feather", ".arrow", ".ipc"), (b"ARROW1", b"\xff\xff\xff\xff"), IpcReader
 )
+_JSON = _Format("a JSON file", (".json", ".jsonl", ".ndjson"), (), open_json)
+_WORKBOOK = _Format("an Excel workbook", (".xlsx", ".xlsm"), (), open_workbook)
 _ZIP = _Format("a zip archive", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), open_npz)
 _FORMATS = (
     _TEXT,
@@ -56,6 +59,8 @@ _FORMATS = (
     _ARROW,
     _Format("a NumPy file", (".npy",), (b"\x93NUMPY",), open_npy),
     _ZIP,
+    _JSON,
+    _WORKBOOK,
 )
 _FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save the sheet as CSV"),
@@ -80,11 +85,11 @@ class Table:
 
 
 def open_table(path: str | os.PathLike[str]) -> TableReader:
-    """Open a table of any size; only its header or schema is read.
+    """Open a table of any size; of most formats only the header or schema is read.
 
     A file ends in .csv, .tsv or .txt (each perhaps with .gz), .parquet or .pq, .feather, .arrow or
-    .ipc, .npy or .npz; with any other ending its first bytes decide. A `TableError` says why it is
-    not a table that can be read.
+    .ipc, .npy or .npz, .json, .jsonl or .ndjson (records), or .xlsx (the first sheet); with any
+    other ending its first bytes decide. A `TableError` says why it is not a table that can be read.
     """
     name = os.fsdecode(path)
     return _find_format(name, _first_bytes(name)).open(name)
@@ -208,11 +213,14 @@ def _find_format(path: str, start: bytes) -> _Format:
             if start.startswith(magic):
                 raise TableError(f"{path} is {what}; {remedy}")
         found = next((kind for kind in _FORMATS if start.startswith(kind.starts)), _TEXT)
-    if found is _ZIP and _is_workbook(path):
-        raise TableError(f"{path} is an Excel or OpenDocument workbook; save the sheet as CSV")
+    elif start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"[", b"{")):
+        found = _JSON
+    if found is _ZIP:
+        found = _workbook(path) or found
     expected = _format_by_ending(path)
     # A stream of an old Arrow starts with nothing but a length, which looks like anything.
-    if expected in (None, found) or (expected is _ARROW and found is _TEXT):
+    # A column of a CSV may be named like the start of JSON.
+    if expected in (None, found) or (expected, found) in ((_ARROW, _TEXT), (_TEXT, _JSON)):
         return expected or found
     raise TableError(
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
@@ -230,13 +238,18 @@ def _looks_like_text(start: bytes) -> bool:
     return all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start)
 
 
-def _is_workbook(path: str) -> bool:
+def _workbook(path: str) -> _Format | None:
+    """Return the format of a workbook, None for another archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
     except Exception:  # damaged: the reader of archives says so
-        return False
-    return "[Content_Types].xml" in members or "mimetype" in members
+        return None
+    if "xl/workbook.xml" in members:
+        return _WORKBOOK
+    if "[Content_Types].xml" in members or "mimetype" in members:
+        raise TableError(f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV")
+    return None
 
 
 # ------------------------------------------------------------------------------ columns

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import Rows, model_columns
-from sgpmic.cli.startup import interruptible
+from sgpmic.cli.streams import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names

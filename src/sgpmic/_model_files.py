@@ -47,6 +47,7 @@ class ModelFilesMixin(BaseEstimator):
             **{name: getattr(self, f"{name}_") for name in _STORED_RECORDS},
             encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
             reduction=self._reduction,
+            empty_rows=self._empty_rows,
         )
         save_model(path, stored)
 
@@ -79,7 +80,9 @@ class ModelFilesMixin(BaseEstimator):
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
         predictor = stored.predictor
-        model._keep_predictor(predictor, predictor.X, predictor.S, predictor.spread)
+        model._keep_predictor(
+            predictor, predictor.X, predictor.S, predictor.spread, stored.empty_rows
+        )
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         for name in _STORED_RECORDS:

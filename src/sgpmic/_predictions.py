@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._input_rows import read_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.prediction.imputation import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor
 from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
@@ -43,14 +42,20 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     encoder_: TableEncoder | None
     n_components_: int
 
-    def _check_rows(self, X: ArrayLike) -> Floats:
+    def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
+        """Return rows as the model takes them, and which of them have no value at all.
+
+        Training rows stand in for those, of which nothing is said.
+        """
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
         rows = dense_rows(read_rows(self, X, reset=False), self._reduction)
         Y = self._predictor.known_features(rows)
-        refuse_empty_rows(Y)
-        return Y
+        empty: Bools = np.asarray(np.isnan(Y).all(axis=1))
+        if empty.any():
+            Y = np.where(empty[:, None], self._predictor.reference.rows[0], Y)
+        return Y, empty
 
     @on_chosen_device
     def transform(self, X: ArrayLike) -> Floats:
@@ -63,9 +68,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         embedding : ndarray of shape (n_samples, n_components_)
+            NaN for rows without any value.
         """
-        Y = self._check_rows(X)
-        return self._predictor.place(Y)[0]
+        Y, empty = self._check_rows(X)
+        return blanked(self._predictor.place(Y)[0], empty)
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -78,9 +84,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         memberships : ndarray of shape (n_samples, n_clusters)
+            NaN for rows without any value.
         """
-        Y = self._check_rows(X)
-        return self._predictor.place(Y)[1]
+        Y, empty = self._check_rows(X)
+        return blanked(self._predictor.place(Y)[1], empty)
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of every row.
@@ -92,8 +99,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         labels : ndarray of shape (n_samples,)
+            -1 for rows without any value.
         """
-        return self.predict_proba(X).argmax(axis=1)
+        memberships = self.predict_proba(X)
+        return blanked(memberships.argmax(axis=1), np.isnan(memberships).any(axis=1), -1)
 
     @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
@@ -110,10 +119,18 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         assessment : Assessment
             A tuple with the fields ``labels``, ``memberships``, ``embedding``, ``log_density`` and
-            ``unusual``.
+            ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
+            unusual.
         """
-        Y = self._check_rows(X)
-        return self._predictor.assess(Y)
+        Y, empty = self._check_rows(X)
+        found = self._predictor.assess(Y)
+        blanks = {"labels": -1, "unusual": False}
+        return Assessment(
+            **{
+                name: blanked(values, empty, blanks.get(name, np.nan))
+                for name, values in found._asdict().items()
+            }
+        )
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -155,9 +172,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         log_density : ndarray of shape (n_samples,)
+            NaN for rows without any value.
         """
-        Y = self._check_rows(X)
-        return self._predictor.log_density(Y)
+        Y, empty = self._check_rows(X)
+        return blanked(self._predictor.log_density(Y), empty)
 
     def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.
@@ -217,7 +235,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         score : float
         """
-        return float(self.score_samples(X).mean())
+        return float(np.nanmean(self.score_samples(X)))
 
     @on_chosen_device
     def sample(self, n_samples: int = 1) -> tuple[Floats, Ints]:
@@ -272,7 +290,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "This model was fitted to a sparse matrix, whose cells without an entry are zeros "
                 "and not missing: there is nothing to impute."
             )
-        found = self._predictor.impute(self._check_rows(X))
+        Y, empty = self._check_rows(X)
+        found = Imputation(*(blanked(values, empty) for values in self._predictor.impute(Y)))
         return found if self.encoder_ is None else _decoded(found, self.encoder_)
 
     @property
@@ -289,11 +308,24 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if X is None:
             reference = self._predictor.reference
             values, rows = reference.rows, reference.lookup(reference.rows)
-            embedding, memberships = self.embedding_[rows], self.memberships_[rows]
+            # Not those of the estimator, which also have rows without any value.
+            embedding, memberships = self._predictor.X[rows], self._predictor.S[rows]
         else:
-            values = self._check_rows(X)
+            values, empty = self._check_rows(X)
+            values = values[~empty]
             embedding, memberships = self._predictor.place(values)
         return DrawnRows(values, embedding, memberships)
+
+
+_T = TypeVar("_T", bound=NDArray[Any])
+
+
+def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
+    """Return values of rows with others for those that are empty."""
+    if empty.any():
+        values = values.copy()
+        values[empty] = blank
+    return values
 
 
 def _decoded(encoded: Imputation, encoder: TableEncoder) -> Imputation:

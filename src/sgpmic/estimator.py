@@ -19,8 +19,9 @@ from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import release_programs
+from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.initialization import can_continue
 from sgpmic.learning.points import view_axes
@@ -95,10 +96,10 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
         How features are brought to one unit, after they are centered: every feature is divided by
-        its own standard deviation, all are divided by one number, or none is. 'auto' divides all
-        by one number where their ranges are of one order of magnitude (pixels, counts of one
-        kind, lengths), and each by its own otherwise; :mod:`sgpmic.learning.preprocessing`
-        has the rule, ``scaler_`` what it decided.
+        its own standard deviation, all are divided by one number, or none is. 'auto' divides each
+        by its own unless many features of one number type and similar ranges look like one unit
+        (pixels, spectra, expression values); :mod:`sgpmic.learning.preprocessing` has the rule,
+        ``scaler_`` what it decided.
     committee : Committee or None, default=Committee()
         Different clusterings that vote on every row's cluster; their votes start and hold the
         fit. None for the model by itself.
@@ -362,8 +363,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             The data (the paper's Y), in their own units. NaN stands for a missing value, which is
-            integrated out. A row without any value is refused; a feature without any is left
-            out, with a warning. A sparse matrix of more than 100 features is reduced to 100 by a
+            integrated out. A row without any value is set aside, with a warning: its label is -1,
+            and its latent point and memberships are NaN. A feature without any is left out, with
+            a warning. A sparse matrix of more than 100 features is reduced to 100 by a
             truncated singular value decomposition first, which is part of the model
             (:mod:`sgpmic.learning.preprocessing`); 'auto' then scales all by one number.
         y : Ignored
@@ -375,7 +377,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         before = self.__dict__.copy()
         try:
-            settings, result, reduction = self._learn(X)
+            settings, result, reduction, empty = self._learn(X)
             names = getattr(self, "feature_names_in_", None)
             for category, sentence in advice(result, settings, names):
                 # Past the method that chooses the device, to the line of the user's that called it.
@@ -385,11 +387,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = None, reduction
-        self._keep(result)
+        self._keep(result, empty)
         return self
 
-    def _learn(self, X: Any) -> tuple[FitSettings, Result, Reduction | None]:
-        """Return the settings and the result of a fit, and how a sparse matrix was reduced."""
+    def _learn(self, X: Any) -> tuple[FitSettings, Result, Reduction | None, Ints]:
+        """Return the settings and the result of a fit.
+
+        And how a sparse matrix was reduced, and the rows that have no value.
+        """
         settings = self.check_settings()
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
@@ -406,7 +411,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 # How much a singular vector varies says how much it matters.
                 settings = replace(settings, scale="one")
             Y = dense_rows(Y, reduction)
-        group = ProcessGroup(len(Y)) if group is None else group
+        empty = np.zeros(0, np.int64)
+        if group is None:
+            Y, empty = _without_empty_rows(Y)
+            group = ProcessGroup(len(Y))
         settings.check_table(Y, group)
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
@@ -414,7 +422,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
-        return settings, result, reduction
+        return settings, result, reduction, empty
 
     def _previous_state(
         self, settings: FitSettings, Y: Floats, group: ProcessGroup
@@ -436,10 +444,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
             )
         return state
 
-    def _keep(self, result: Result) -> None:
+    def _keep(self, result: Result, empty: Ints) -> None:
         """Set the attributes that a fit has."""
         self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S, result.x_std)
+        self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
         self.committee_ = result.committee_listing()
         support, number, dimensions = result.structure
         self.support_ = support
@@ -452,18 +460,24 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.converged_ = fit.converged
 
     def _keep_predictor(
-        self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None
+        self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints
     ) -> None:
-        """Set the attributes that a predictor and the rows it was learned from determine."""
+        """Set the attributes that a predictor and the rows it was learned from determine.
+
+        The rows ``empty``, counted from 0, were not learned from.
+        """
         self._predictor = predictor
-        # Copies: what a user does to them must not reach the model.
-        self.embedding_ = X.copy()
+        self._empty_rows = empty
+        # Where they are inserted into arrays of the others. np.insert makes copies: what a user
+        # does to them must not reach the model.
+        places = empty - np.arange(len(empty))
+        self.embedding_ = np.insert(X, places, np.nan, axis=0)
         if x_std is not None:
-            self.embedding_std_ = x_std.copy()
+            self.embedding_std_ = np.insert(x_std, places, np.nan, axis=0)
         elif hasattr(self, "embedding_std_"):  # of an earlier fit
             del self.embedding_std_
-        self.memberships_ = S.copy()
-        self.labels_ = S.argmax(axis=1)
+        self.memberships_ = np.insert(S, places, np.nan, axis=0)
+        self.labels_ = np.insert(S.argmax(axis=1), places, -1)
         self.scaler_ = predictor.units
         self.weights_, self.means_, self.covariances_ = predictor.mixture
         self.kernels_ = predictor.kernels
@@ -479,7 +493,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
         check_is_fitted(self)
-        return self.embedding_ @ view_axes(self.embedding_)[:, :2]
+        return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
         """Learn, and return the embedding.
@@ -513,3 +527,19 @@ n_components_) and (n_clusters, n_components_, n_components_)
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
+
+
+def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
+    """Return the rows that have a value, and the numbers of the others, with a warning."""
+    is_empty = np.isnan(Y).all(axis=1)
+    empty = np.flatnonzero(is_empty)
+    if not len(empty) or len(empty) == len(Y):
+        return Y, empty[:0]  # of a table without any value others complain
+    shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
+    have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
+    warnings.warn(
+        f"{have} no value at all (counted from 0: {shown}): the label is -1.",
+        EmptyRowWarning,
+        stacklevel=5,
+    )
+    return Y[~is_empty], empty

@@ -11,6 +11,7 @@ __all__ = [
     "DeadClusterWarning",
     "DimensionsWarning",
     "EmptyFeatureWarning",
+    "EmptyRowWarning",
     "JitterWarning",
     "NoStructureWarning",
     "NotFittedError",
@@ -33,6 +34,10 @@ class DimensionsWarning(SGPMICWarning):
 
 class EmptyFeatureWarning(SGPMICWarning):
     """A feature has no value in any row."""
+
+
+class EmptyRowWarning(SGPMICWarning):
+    """A row has no value in any feature."""
 
 
 class JitterWarning(SGPMICWarning):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 from tests.cli.helpers import here
 
 from sgpmic import SGPMIC
-from sgpmic.cli.reading import Asked, read_again, read_for_fit
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.tables.dataset import Dataset, read_again, without_empty_rows
 from sgpmic.tables.description import describe
 from sgpmic.tables.errors import TableError
 
@@ -171,15 +170,6 @@ def tables(draw: st.DrawFn) -> dict[str, list[str]]:
     return columns
 
 
-class Alone:
-    """The only process."""
-
-    share, is_alone, is_first = (0, 1), True, True
-
-    def do(self, step: Callable[[], Any]) -> Any:
-        return step()
-
-
 @settings(max_examples=150, deadline=None)
 @given(tables())
 def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[str]]) -> None:
@@ -187,15 +177,17 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
         path = Path(name) / "t.csv"
         pd.DataFrame(columns).to_csv(path, index=False)
         try:
-            data = read_for_fit(Alone(), path, Asked())  # type: ignore[arg-type]
+            table = Dataset(path)
+            data = table.read(table.fit_columns())
+            kept = without_empty_rows(data)[0]
         except TableError as error:
             sentence = str(error)
             assert sentence.startswith(str(path))
             assert "\n" not in sentence
             return
-        again = read_again(path, data.names, None, None, encoder=data.encoder)
+        again = read_again(path, data.names, None, None, data.encoder)
     assert not np.isinf(data.values).any()
-    np.testing.assert_array_equal(again.values, data.values)
+    np.testing.assert_array_equal(again.values, kept.values)
     assert [column["name"] for column in data.columns] == list(columns)
     if data.encoder is None:
         assert data.values.shape == (N, len(data.names))

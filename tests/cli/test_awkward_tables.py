@@ -151,11 +151,6 @@ TABLES = {
     "infinite": Awkward(
         {"depth": [*(str(v) for v in NOISE[1][:-1]), "inf"]}, refused=("'depth'", "--drop depth")
     ),
-    "a row of nothing": Awkward(
-        {"height": [*HEIGHT[:-1], ""], "width": [*WIDTH[:-1], "NA"]},
-        refused=("row 24 has no value",),
-        alone=True,
-    ),
     "words for a number": Awkward(
         {"colour": [["red", "green"][i % 2] for i in ROWS], "remark": ["dark", "light"] * 12},
         refused=("'colour'", "'remark'"),

@@ -108,6 +108,28 @@ def test_batches_have_no_effect_and_the_command_says_so(tmp_path: Path) -> None:
     assert "--batch" not in here("fit", "--help").output
 
 
+def test_empty_rows_are_set_aside(tmp_path: Path) -> None:
+    lines = text(values(), ",").splitlines()
+    header, rows = lines[0], lines[1:]
+    whole, gaps = tmp_path / "whole.csv", tmp_path / "gaps.csv"
+    whole.write_text("\n".join(lines) + "\n")
+    gaps.write_text("\n".join([header, ",NA,", *rows[:30], ",,", *rows[30:]]) + "\n")
+    found = {}
+    for path in (whole, gaps):
+        done = sgpmic("fit", path, *QUICK, "--out", tmp_path / path.stem)
+        assert done.returncode == 0, said(done)
+        found[path.stem] = read_csv(tmp_path / path.stem / "labels.csv")
+    assert "2 rows ('1', '32') have no value in any column that is used" in said(done)
+    assert [row.pop("row") for row in found["gaps"]] == [str(i + 1) for i in range(62)]
+    empty = [row for row in found["gaps"] if row["cluster"] == ""]
+    assert empty == [found["gaps"][0], found["gaps"][31]]
+    assert set().union(*(row.values() for row in empty)) == {""}
+    others = [row for row in found["gaps"] if row["cluster"]]
+    expected = [{k: v for k, v in row.items() if k != "row"} for row in found["whole"]]
+    assert others == expected
+    assert sgpmic("report", tmp_path / "gaps").returncode == 0
+
+
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(60)]
     given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20

@@ -14,7 +14,7 @@ from tests.estimator.conftest import QUICK
 from tests.estimator.test_checkpoint import Interrupted, same, stop_at
 
 from sgpmic import SGPMIC, Committee, TableEncoder, jobs
-from sgpmic.exceptions import EmptyFeatureWarning
+from sgpmic.exceptions import EmptyFeatureWarning, EmptyRowWarning
 from sgpmic.learning import gaps
 
 Floats = np.ndarray
@@ -170,13 +170,29 @@ def test_two_devices_find_what_one_does(
     np.testing.assert_allclose(two.embedding_, one.embedding_, atol=1e-4)
 
 
-def test_rows_without_any_value_are_refused(fitted: SGPMIC, table: Floats) -> None:
-    Y = table.copy()
-    Y[[4, 17]] = np.nan
-    with pytest.raises(ValueError, match=r"2 rows have no value at all .*4, 17"):
-        SGPMIC(3).fit(Y)
-    with pytest.raises(ValueError, match="1 row has no value at all"):
-        fitted.predict(Y[4:6])
+def test_rows_without_any_value_are_set_aside(
+    fitted: SGPMIC, table: Floats, quick_fit: Callable[..., SGPMIC], tmp_path: Path
+) -> None:
+    empty = np.zeros(len(table) + 2, bool)
+    empty[[4, 17]] = True
+    Y = np.full((len(empty), table.shape[1]), np.nan)
+    Y[~empty] = table
+    with pytest.warns(EmptyRowWarning, match=r"2 rows have no value at all .*4, 17"):
+        SGPMIC(3, committee=None, max_iter=1, random_state=0).fit(Y)
+    model, whole = quick_fit(Y, max_iter=2), quick_fit(table, max_iter=2)
+    model.save(tmp_path / "m.sgpmic")
+    for found in (model, SGPMIC.load(tmp_path / "m.sgpmic")):
+        assert (found.labels_ == -1).tolist() == empty.tolist()
+        for name in ("labels_", "memberships_", "embedding_", "view_"):
+            np.testing.assert_array_equal(getattr(found, name)[~empty], getattr(whole, name))
+            assert name == "labels_" or np.isnan(getattr(found, name)[empty]).all()
+        np.testing.assert_array_equal(found.predict(Y), found.labels_)
+        assert np.isfinite(found.score(Y))
+    said = fitted.assess(Y)
+    assert (said.labels == -1).tolist() == np.isnan(said.log_density).tolist() == empty.tolist()
+    assert not said.unusual[empty].any()
+    assert fitted.predict(Y[empty]).tolist() == [-1, -1]
+    assert np.isnan(fitted.impute(Y).values[empty]).all()
 
 
 def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic import EM, SGPMIC
-from sgpmic.learning.preprocessing import fit_scaler
+from sgpmic.learning.preprocessing import fit_scaler, of_one_unit
 from sgpmic.process_group import ProcessGroup
 
 SETTINGS: dict[str, Any] = {
@@ -27,17 +27,44 @@ def kind_of(Y: Any) -> str:
     return fit_scaler(Y, ProcessGroup(len(Y)), "auto").kind
 
 
-def test_auto_tells_one_unit_from_many() -> None:
-    assert kind_of(load_iris().data) == "one"  # centimetres
+def test_auto_divides_each_feature_unless_one_unit_is_evident() -> None:
+    rng = np.random.default_rng(0)
     assert kind_of(load_digits().data) == "one"  # pixels, some of which never change
-    counts = np.random.default_rng(0).poisson(np.linspace(1, 5, 40), size=(300, 40))
+    counts = rng.poisson(np.linspace(1, 5, 40), size=(300, 40))
     assert kind_of(counts) == "one"
+    wavelengths = np.linspace(0, 1, 120)
+    peaks = np.exp(-(((wavelengths - rng.uniform(0.2, 0.8, size=(90, 1))) / 0.1) ** 2))
+    assert kind_of(peaks + 0.05 * rng.normal(size=(90, 120))) == "one"
+    expression = np.log1p(rng.poisson(rng.gamma(1.0, 20.0, size=500), size=(80, 500)))
+    assert kind_of(expression) == "one"
+    assert kind_of(load_iris().data) == "each"
     assert kind_of(load_wine().data) == "each"
     assert kind_of(load_breast_cancer().data) == "each"
-    people = np.random.default_rng(0).normal([170, 70, 35_000], [10, 12, 9_000], size=(200, 3))
-    assert kind_of(people) == "each"
-    assert kind_of(people[:, :1]) == "one"  # one feature is of one unit
-    assert kind_of(np.zeros((5, 3))) == "one"
+    assert kind_of(np.hstack([counts, rng.normal(size=(300, 40))])) == "each", "two number types"
+    assert kind_of(np.hstack([counts, 1000 * counts])) == "each"
+    assert kind_of(np.zeros((5, 3))) == "each"
+
+
+# Lowest and highest values of the columns of numbers, as R's data sets package (USArrests), ISLR
+# (College, Auto) and palmerpenguins have them, and whether all are whole.
+RANGES = {
+    "USArrests": "0.8 17.4 n, 45 337 y, 32 91 y, 7.3 46 n",
+    "penguins": "32.1 59.6 n, 13.1 21.5 n, 172 231 y, 2700 6300 y",
+    "Auto": "9 46.6 n, 3 8 y, 68 455 n, 46 230 y, 1613 5140 y, 8 24.8 n, 70 82 y",
+    "College": "81 48094 y, 72 26330 y, 35 6392 y, 1 96 y, 9 100 y, 139 31643 y, 1 21836 y, "
+    "2340 21700 y, 1780 8124 y, 96 2340 y, 250 6800 y, 8 103 y, 24 100 y, 2.5 39.8 n, 0 64 y, "
+    "3186 56233 y, 10 118 y",
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_few_measurements_of_different_things_are_not_of_one_unit(name: str) -> None:
+    columns = [column.split() for column in RANGES[name].split(", ")]
+    ranges = np.array([float(high) - float(low) for low, high, _ in columns])
+    is_one, reason = of_one_unit(ranges, np.array([whole == "y" for *_, whole in columns]))
+    assert not is_one
+    low, high = np.quantile(ranges, [0.1, 0.9])
+    assert reason == f"{len(columns)} features, the ratio of their ranges is {high / low:.3g}"
 
 
 @pytest.mark.parametrize("scale", ["each", "one", "none"])

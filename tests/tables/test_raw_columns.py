@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +13,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic.tables import chunks
-from sgpmic.tables.reader import TableError, open_table, read_columns, sample_columns
+from sgpmic.tables.reader import TableError, column_words, open_table, sample_rows
+
+
+def read_columns(path: Path, *names: str) -> pa.Table:
+    reader = open_table(path)
+    return next(reader.raw_blocks(names or reader.names))
 
 
 def test_text_files_give_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text('key,a,when,kind\nr1,"1,5",2020-01-31,é\n r2 ,,31.01.2020,NA\n')
-    raw = read_columns(path, id_column="key", label_column="kind")
-    assert raw.columns.schema.types == [pa.string()] * 2
-    assert raw.columns.to_pydict() == {"a": ["1,5", ""], "when": ["2020-01-31", "31.01.2020"]}
-    assert raw.ids == ["r1", "r2"]
-    assert raw.labels == ["é", ""]
+    path.write_text('key,a,when\nr1,"1,5",2020-01-31\n r2 ,,31.01.2020\n')
+    raw = read_columns(path)
+    assert raw.schema.types == [pa.string()] * 3
+    assert raw.select(["a", "when"]).to_pydict() == {
+        "a": ["1,5", ""],
+        "when": ["2020-01-31", "31.01.2020"],
+    }
+    assert column_words(raw.column("key")) == ["r1", "r2"]
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.feather"])
@@ -34,18 +42,18 @@ def test_arrow_files_give_their_types(tmp_path: Path, name: str) -> None:
         pq.write_table(table, tmp_path / name)
     else:
         pyarrow.feather.write_feather(table, tmp_path / name)
-    raw = read_columns(tmp_path / name, columns=["kind", "when", "all"])
-    assert raw.columns.to_pydict() == {k: v for k, v in columns.items() if k != "n"}
-    assert raw.columns.schema.field("when").type == pa.date32()
+    raw = read_columns(tmp_path / name, "kind", "when", "all")
+    assert raw.to_pydict() == {k: v for k, v in columns.items() if k != "n"}
+    assert raw.schema.field("when").type == pa.date32()
 
 
 def test_numpy_files_give_numbers(tmp_path: Path) -> None:
     values = np.arange(6.0).reshape(3, 2)
     values[1, 0] = np.nan
     np.save(tmp_path / "t.npy", values)
-    raw = read_columns(tmp_path / "t.npy", id_column="feature_2")
-    np.testing.assert_array_equal(raw.columns.column("feature_1"), values[:, 0])
-    assert raw.ids == ["1", "3", "5"]
+    raw = read_columns(tmp_path / "t.npy")
+    np.testing.assert_array_equal(raw.column("feature_1"), values[:, 0])
+    assert column_words(raw.column("feature_2")) == ["1", "3", "5"]
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 100, 1000, None])
@@ -69,18 +77,27 @@ def test_a_table_without_rows_or_columns(tmp_path: Path) -> None:
         next(open_table(tmp_path / "t.csv").raw_blocks(["c"]))
 
 
+def sample(path: Path, name: str, most: int) -> tuple[list[Any], bool]:
+    table, is_whole = sample_rows(open_table(path), [name], most)
+    return table.column(name).to_pylist(), is_whole
+
+
 def test_samples_come_from_all_over_the_file(tmp_path: Path) -> None:
     table = pa.table({"i": np.arange(10_000), "s": [str(i) for i in range(10_000)]})
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=700)
-    rows = sample_columns(open_table(tmp_path / "t.parquet"), ["i"], 200).column("i").to_pylist()
+    rows, is_whole = sample(tmp_path / "t.parquet", "i", 200)
     assert len(rows) == len(set(rows)) == 200
-    assert (rows[0], rows[-1]) == (0, 9999)
+    assert (rows[0], rows[-1], is_whole) == (0, 9999, False)
     assert np.diff(rows).max() < 1000
-    everything = sample_columns(open_table(tmp_path / "t.parquet"), ["s"], 10_000)
-    assert everything.column("s").to_pylist() == table.column("s").to_pylist()
+    everything = sample(tmp_path / "t.parquet", "s", 10_000)
+    assert everything == (table.column("s").to_pylist(), True)
 
 
-def test_samples_of_text_are_its_first_rows(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a\n" + "".join(f"{i}\n" for i in range(100)))
-    rows = sample_columns(open_table(tmp_path / "t.csv"), ["a"], 10)
-    assert rows.column("a").to_pylist() == [str(i) for i in range(10)]
+@pytest.mark.parametrize("n_rows", [9, 10, 11, 20, 21, 100, 103])
+def test_samples_of_text_are_evenly_spaced(tmp_path: Path, n_rows: int) -> None:
+    (tmp_path / "t.csv").write_text("a\n" + "".join(f"{i}\n" for i in range(n_rows)))
+    rows, is_whole = sample(tmp_path / "t.csv", "a", 10)
+    stride = int(rows[1]) - int(rows[0])
+    assert rows == [str(i) for i in range(0, n_rows, stride)]
+    assert is_whole == (stride == 1) == (n_rows <= 10)
+    assert len(rows) <= 10 < 2 * len(rows) + 2

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import sgpmic
 from sgpmic.cli.console import console
 from sgpmic.cli.demo import demo
 from sgpmic.cli.fit import fit
-from sgpmic.cli.help import PlainCommand, PlainGroup
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
-from sgpmic.cli.startup import main as main  # where scripts of earlier versions look for it
+
+
+class _PlainFlags:
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags without a word for their value."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return parameters
+
+
+class PlainCommand(_PlainFlags, TyperCommand):
+    """A command whose flags, also ``--help``, are shown without a type."""
+
+
+class PlainGroup(_PlainFlags, TyperGroup):
+    """The same for a group of commands."""
+
 
 app = typer.Typer(
     help="Clustering and non-linear dimensionality reduction, learned together.",

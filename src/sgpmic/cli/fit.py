@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,7 @@ from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
-from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit, refuse_empty_rows
-from sgpmic.cli.results import Fit, write_results
+from sgpmic.cli.results import Fit, Rows, write_results
 from sgpmic.cli.screens import show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.jobs.failures import is_loss
@@ -25,6 +25,7 @@ from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     import sgpmic
+    from sgpmic.tables.dataset import ColumnOptions, EncodedTable
 
 
 def fit(
@@ -66,6 +67,8 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
+    from sgpmic.tables.dataset import ColumnOptions
+
     job = join_job(processes, device)
     if batch is not None:
         console.print(
@@ -83,12 +86,14 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    asked = Asked(columns, drop, id_column, label_column, number, category, ordered, date, log)
+    asked = ColumnOptions(
+        columns, drop, id_column, label_column, number, category, ordered, date, log
+    )
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     folder = RunFolder(out)
     began = time.perf_counter()
-    data = _read(job, table, asked, folder)
+    data, rows = _read(job, table, asked, folder)
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
@@ -108,25 +113,40 @@ def fit(
         )
         with _made_ready(job, folder, force=force, resume=resume):
             seconds = {"reading": time.perf_counter() - began}
-            _run(Fit(job, folder, data, model, options, seconds, list(data.notes)))
+            _run(Fit(job, folder, data, rows, model, options, seconds, list(data.notes)))
     job.group.wait("all is done")
 
 
-def _read(job: CommandJob, table: Path, asked: Asked, folder: RunFolder) -> EncodedTable:
-    """Return this process's rows of the table, and show what becomes of its columns."""
+def _read(
+    job: CommandJob, table: Path, asked: ColumnOptions, folder: RunFolder
+) -> tuple[EncodedTable, Rows]:
+    """Return this process's rows with a value, and the names of all; show what becomes of columns.
+
+    Where several processes share a table the first one decides what its columns are, and tells the
+    others.
+    """
+    from sgpmic.tables.dataset import Dataset, FittedColumns, without_empty_rows
 
     def check() -> None:
         if folder.would_overwrite(table):
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
 
-    data = read_for_fit(job, table, asked)
+    dataset = job.do(lambda: Dataset(table, asked))
+    told = job.do(lambda: dataset.fit_columns().to_json() if job.is_first else "")
+    fitted = FittedColumns.from_json(told if job.is_alone else job.tell(told))
+    everything = job.do(lambda: dataset.read(fitted, job.share))
     job.do(check)
+    data, empty = job.do(lambda: without_empty_rows(everything))
+    rows = Rows(everything.ids, everything.id_name, everything.first_row, empty)
     job.do(lambda: job.meet(data.values))
-    job.do(lambda: refuse_empty_rows(str(table), data.values, data.ids, job.group.first))
+    if n_empty := int(job.group.total(np.float64(empty.sum()))):
+        # The names keep the numbers that rows have in the file.
+        notes = (*data.notes, rows.note(n_empty))
+        data = replace(data, ids=rows.names(~empty), notes=notes)
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     show_columns(data)
-    return data
+    return data, rows
 
 
 def _fingerprint(job: CommandJob, data: EncodedTable) -> str:

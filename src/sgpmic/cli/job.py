@@ -17,7 +17,7 @@ import typer
 
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.options import check_device, name_device
-from sgpmic.cli.startup import prepare_process
+from sgpmic.cli.streams import prepare_process
 from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
 from sgpmic.jobs.failures import REFUSED, is_loss
 from sgpmic.jobs.launch import divert_runtime_output
@@ -25,9 +25,9 @@ from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.process_group import ProcessGroup
+    from sgpmic.tables.dataset import EncodedTable
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,8 @@ from sgpmic.cli.console import fail
 TablePath = Annotated[
     Path,
     typer.Argument(
-        metavar="TABLE", help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY or NPZ."
+        metavar="TABLE",
+        help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
     ),
 ]
 Clusters = Annotated[
@@ -71,8 +72,8 @@ LabelColumn = Annotated[
 Scale = Annotated[
     str | None,
     _word(
-        help="Divide every feature by its own spread (each), all by one number (one), or none; "
-        "auto decides from the ranges.",
+        help="Divide every feature by its own standard deviation (each), all by one number (one), "
+        "or none; auto is each unless many features look like one unit.",
     ),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]

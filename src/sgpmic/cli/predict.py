@@ -6,28 +6,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sgpmic._types import Floats
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
-from sgpmic.cli.reading import encode_rows, refuse_empty_rows, typed_columns
-from sgpmic.cli.results import model_columns, row_names
-from sgpmic.cli.startup import interruptible
+from sgpmic.cli.results import Rows, model_columns
+from sgpmic.cli.streams import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names
-from sgpmic.tables.reader import column_words, open_table, without_ending
+from sgpmic.tables.reader import open_table, without_ending
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.tables.base import TableReader
-    from sgpmic.tables.encoder import TableEncoder
-
-_BLOCK = 16_384
+    from sgpmic.tables.base import Block, TableReader
 
 
 def predict(
@@ -54,6 +48,8 @@ def predict(
     file, and files of any size go through in blocks.
     """
     choose_device(device)
+    from sgpmic.tables.dataset import read_blocks
+
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
     notes: set[str] = set()
@@ -61,19 +57,26 @@ def predict(
         with interruptible(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
-            present = _present(reader, record["data"]["features"])
+            features = record["data"]["features"]
+            _say_absent(reader, features)
             _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
             model, record = load_run(folder)
             id_name = _id_name(reader, record, id_column)
-            blocks = _blocks(model.encoder_, reader, record["data"]["features"], present, id_name)
+            texts = [] if id_name is None else [id_name]
+            strange: list[str] = []
+            blocks = read_blocks(reader, model.encoder_, features, texts, strange)
+            model.encoder_ = None  # blocks are encoded already
             names = [cluster["name"] for cluster in record["result"].get("profiles", ())]
-            answers = _answers(model, reader.path, blocks, id_name, names, notes)
-            total, flagged = _write(target, answers, reader.n_rows)
+            answers = _answers(model, blocks, id_name, names, notes)
+            total, flagged, n_empty = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
-    for sentence in sorted(notes):
+    for sentence in sorted({*notes, *strange}):
         note(sentence)
+    if n_empty:
+        have = "row has" if n_empty == 1 else "rows have"
+        note(f"{n_empty} {have} no value in any column that the model knows: no cluster.")
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -101,18 +104,16 @@ def _is_same(first: Path, second: Path) -> bool:
         return False
 
 
-def _present(reader: TableReader, features: list[str]) -> list[str]:
-    """Return which of the columns are there; some must be, and those that are not are named."""
-    present = [name for name in features if name in reader.names]
+def _say_absent(reader: TableReader, features: list[str]) -> None:
+    """Name the columns that are not there; some must be."""
     absent = [name for name in features if name not in reader.names]
-    if not present:
+    if len(absent) == len(features):
         reader.require(features)
     if absent:
         note(
             f"{reader.path} has no column {list_names(absent)}: taken as missing in all rows. Its "
             f"columns are {list_names(reader.names)}."
         )
-    return present
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
@@ -133,36 +134,9 @@ def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None)
     return name if name in reader.names else None
 
 
-def _blocks(
-    encoder: TableEncoder | None,
-    reader: TableReader,
-    features: list[str],
-    present: list[str],
-    id_name: str | None,
-) -> Iterator[tuple[Any, Floats, list[str] | None]]:
-    """Yield new rows in blocks: as the model takes them, as numbers, and what they are called.
-
-    The model was fitted on the columns ``features``; the table has those that are ``present``.
-    """
-    texts = [] if id_name is None else [id_name]
-    if encoder is None:
-        places = [features.index(name) for name in present]
-        for block in reader.blocks(present, texts, _BLOCK):
-            values = np.full((len(block.values), len(features)), np.nan)
-            values[:, places] = block.values
-            yield values, values, next(iter(block.texts), None)
-        return
-    for table in reader.raw_blocks(list(dict.fromkeys([*present, *texts])), _BLOCK):
-        columns = table.select(present)
-        values, _ = encode_rows(encoder, columns, reader.path)
-        ids = None if id_name is None else column_words(table.column(id_name))
-        yield typed_columns(encoder, columns), values, ids
-
-
 def _answers(
     model: SGPMIC,
-    path: str,
-    blocks: Iterable[tuple[Any, Floats, list[str] | None]],
+    blocks: Iterable[Block],
     id_name: str | None,
     names: list[str],
     notes: set[str],
@@ -174,24 +148,26 @@ def _answers(
     from sgpmic.exceptions import collected_warnings
 
     n_done = 0
-    for rows, values, ids in blocks:
-        refuse_empty_rows(path, values, None, n_done)
+    for values, texts in blocks:
         with collected_warnings() as said:
-            found = model.assess(rows)
-        # Columns were matched by name already, and said to be missing.
-        notes |= {str(w.message) for w in said if "has no column" not in str(w.message)}
-        yield {
-            **row_names(ids, id_name, len(values), n_done),
-            **model_columns(found.labels, found.memberships, found.embedding, names),
-            "log_density": found.log_density,
-            "unusual": found.unusual.astype(int),
-        }
+            found = model.assess(values)
+        notes |= {str(w.message) for w in said}
+        rows = Rows(next(iter(texts), None), id_name, n_done, found.labels < 0)
+        yield rows.columns(
+            {
+                **model_columns(found.labels, found.memberships, found.embedding, names),
+                "log_density": found.log_density,
+                "unusual": found.unusual.astype(int),
+            }
+        )
         n_done += len(values)
 
 
-def _write(target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None) -> tuple[int, int]:
-    """Write the answers, block by block, and return the numbers of rows and of unusual ones."""
-    total = flagged = 0
+def _write(
+    target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None
+) -> tuple[int, int, int]:
+    """Write the answers block by block; return how many rows there are, unusual and empty."""
+    total = flagged = n_empty = 0
     bar = Progress(
         TextColumn("predicting"),
         BarColumn(bar_width=24),
@@ -203,7 +179,9 @@ def _write(target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None) 
         task = bar.add_task("", total=n_rows)
         for block in answers:
             file.write(table_bytes(block, header=total == 0))
-            flagged += int(block["unusual"].sum())
-            total += len(block["unusual"])
+            unusual = list(block["unusual"])
+            flagged += unusual.count(1)
+            n_empty += unusual.count("")
+            total += len(unusual)
             bar.update(task, completed=total)
-    return total, flagged
+    return total, flagged, n_empty

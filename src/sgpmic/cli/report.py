@@ -36,10 +36,10 @@ def report(
 
 def _draw(folder: RunFolder, table: Path | None) -> None:
     """Write the report of the run in a folder."""
-    from sgpmic.cli.reading import read_again
     from sgpmic.cli.results import write_report
     from sgpmic.process_group import ProcessGroup
     from sgpmic.storage.checkpoints import data_fingerprint
+    from sgpmic.tables.dataset import read_again
 
     model, record = load_run(folder)
     place = table if table is not None else Path(record["table"])
@@ -48,7 +48,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             f"The table {place} is no longer there; name its new place with --table."
         )
     known = record["data"]
-    data = read_again(place, known["features"], known["id"], known["label"], encoder=model.encoder_)
+    data = read_again(place, known["features"], known["id"], known["label"], model.encoder_)
     if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
             f"{place} has changed since it was fitted; name the table as it was with --table, "

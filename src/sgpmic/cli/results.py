@@ -10,22 +10,71 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import sgpmic
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.storage.outputs import write_bytes
 from sgpmic.storage.run_folder import RunFolder
+from sgpmic.tables.errors import list_names
 
 if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
-    from sgpmic.cli.reading import EncodedTable
     from sgpmic.estimator import SGPMIC
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
+    from sgpmic.tables.dataset import EncodedTable
     from sgpmic.tables.reader import Table
+
+
+class Rows(NamedTuple):
+    """The rows of a file, or some consecutive ones, of which some may be empty."""
+
+    ids: list[str] | None  # what they are called
+    id_name: str | None
+    first: int  # the number of rows before
+    empty: Bools  # which have no value in any column that is used
+
+    def names(self, which: Bools) -> list[str]:
+        """Return what some rows are called: by their numbers where they have no names."""
+        places = np.flatnonzero(which)
+        return [str(self.first + i + 1) if self.ids is None else self.ids[i] for i in places]
+
+    def note(self, n_empty: int) -> str:
+        """Return what is said about empty rows; there may be more in other processes."""
+        names = self.names(self.empty)
+        listed = f" ({list_names(names)})" if len(names) == n_empty else ""
+        subject, verbs = ("row", "has") if n_empty == 1 else ("rows", "have")
+        return (
+            f"{n_empty} {subject}{listed} {verbs} no value in any column that is used: set aside, "
+            "without a cluster."
+        )
+
+    def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
+        """Return the columns to write: names, and the answers for rows that are not empty.
+
+        ``answers`` are of all rows, or of those.
+        """
+        n_rows = len(self.empty)
+        if self.ids is None:
+            names: dict[str, Any] = {"row": np.arange(n_rows) + self.first + 1}
+        else:
+            clash = self.id_name in _OURS or str(self.id_name).startswith(_OUR_PREFIXES)
+            names = {"id" if clash or not self.id_name else self.id_name: self.ids}
+        if not self.empty.any():
+            return names | answers
+        for name, cells in answers.items():
+            known = np.asarray(cells)
+            names[name] = np.full(n_rows, "", dtype=object)
+            names[name][~self.empty] = known if len(known) < n_rows else known[~self.empty]
+        return names
+
+
+# Columns that a row's name must not be taken for.
+_OURS = ("cluster", "cluster_name", "certainty", "log_density", "unusual")
+_OUR_PREFIXES = ("membership_", "latent_")
 
 
 @dataclass
@@ -35,6 +84,7 @@ class Fit:
     job: CommandJob  # the processes that take part
     folder: RunFolder
     data: EncodedTable  # this process's rows
+    rows: Rows  # the same and those that are empty
     model: SGPMIC
     #: What was asked for besides the model's parameters: ``table`` and its ``fingerprint``,
     #: ``device`` and ``as_published``.
@@ -57,11 +107,8 @@ def write_results(fit: Fit) -> None:
     if job.is_first:
         fit.explanations = _explain(shown, shown_data)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
-    columns = {
-        **row_names(data.ids, data.id_name, len(data.values), job.group.first),
-        **model_columns(model.labels_, model.memberships_, model.embedding_, names),
-    }
-    job.write_labels(folder, columns)
+    answers = model_columns(model.labels_, model.memberships_, model.embedding_, names)
+    job.write_labels(folder, fit.rows.columns(answers))
     model, data = shown, shown_data
     if len(data.values) < n_rows:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
@@ -215,24 +262,13 @@ def _shown(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def row_names(
-    ids: list[str] | None, id_name: str | None, n_rows: int, first: int = 0
-) -> dict[str, Any]:
-    """Return the column that names rows: the user's, or numbers from 1."""
-    if ids is None:
-        return {"row": np.arange(first + 1, first + n_rows + 1)}
-    ours = {"cluster", "cluster_name", "certainty", "log_density", "unusual"}
-    clash = id_name in ours or str(id_name).startswith(("membership_", "latent_"))
-    return {"id" if clash or not id_name else id_name: ids}
-
-
 def model_columns(
     labels: Ints, memberships: Floats, embedding: Floats, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return what is said of every row, fitted or new; ``names`` are those of the clusters."""
     return {
         "cluster": labels,
-        **({"cluster_name": [names[m] for m in labels]} if names else {}),
+        **({"cluster_name": [names[m] if m >= 0 else "" for m in labels]} if names else {}),
         "certainty": memberships.max(axis=1),
         **{f"membership_{m}": memberships[:, m] for m in range(memberships.shape[1])},
         **{f"latent_{q + 1}": embedding[:, q] for q in range(embedding.shape[1])},

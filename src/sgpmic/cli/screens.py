@@ -12,9 +12,9 @@ from sgpmic.tables.description import kind_words
 from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
-    from sgpmic.cli.reading import EncodedTable
     from sgpmic.cli.results import Fit
     from sgpmic.report.explanations import Explanation
+    from sgpmic.tables.dataset import EncodedTable
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20
@@ -22,10 +22,9 @@ _MOST_EXPLAINED = 10
 _LONGEST = 44
 
 _SCALED = {
-    "each": "Every feature was divided by its own spread: their units differ.",
-    "one": "All features were divided by one number: they are of one unit.",
-    "none": "Features were not scaled.",
-    "mixed": "Columns were brought to one unit, so that none outweighs another.",
+    "each": "Every feature was divided by its own standard deviation",
+    "one": "All features were divided by one number",
+    "none": "Features were not scaled",
 }
 
 
@@ -88,7 +87,7 @@ def show_summary(fit: Fit) -> None:
         console.print(_how_many(model.number_of_clusters_))
     if why := explain_vote(model.committee_):
         console.print(why)
-    console.print(_SCALED["mixed" if fit.data.is_mixed else model.scaler_.kind])
+    console.print(_scaling(fit))
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))
     if fit.comparison is not None and job.is_alone:
@@ -97,6 +96,20 @@ def show_summary(fit: Fit) -> None:
         note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
+
+
+def _scaling(fit: Fit) -> str:
+    """Return how features were scaled, and by what that was decided."""
+    if fit.data.is_mixed:
+        return "Columns were brought to one unit, so that none outweighs another."
+    scaler = fit.model.scaler_
+    if not scaler.reason:
+        return f"{_SCALED[scaler.kind]}."
+    looks, other = ("one unit", "each") if scaler.kind == "one" else ("different units", "one")
+    return (
+        f"{_SCALED[scaler.kind]}: they look like {looks} ({scaler.reason}); --scale {other} "
+        "changes it."
+    )
 
 
 def _show_explanations(explanations: list[Explanation]) -> None:

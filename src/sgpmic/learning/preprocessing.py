@@ -3,8 +3,11 @@
 Scaling. Features of different units (a length, a weight, a price) have to be standardized each,
 or the one with the largest numbers decides alone. Features of one unit (pixels, word counts, the
 sides of a flower) are divided by one number for all: how much a feature varies then says how much
-it matters. ``'auto'`` takes features to be of one unit if nine in ten have at most ten times the
-range of the tenth of them with the smallest; constant features are ignored.
+it matters. ``'auto'`` standardizes each unless there is strong evidence for one unit: there are
+twenty features or more, nine in ten of them are of one number type (whole numbers or not), and nine
+in ten have at most ten times the range of the tenth of them with the smallest. So it is with
+pixels, spectra and expression values; a few measurements of different things may have ranges that
+are close together by chance. Constant features are ignored.
 
 Sparse matrices of many features. A truncated singular value decomposition, X ≈ U D Vᵀ, replaces
 every row x by Vᵀ x: of all linear maps to so few features the one that preserves distances best,
@@ -22,15 +25,17 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.utils.extmath import randomized_svd
 
-from sgpmic._types import Floats
+from sgpmic._types import Bools, Floats
 from sgpmic.process_group import ProcessGroup
 
 #: How features are scaled.
 SCALES = ("auto", "each", "one", "none")
-#: Features are of one unit where ninety per cent of their ranges are within this factor.
-ONE_UNIT = 10.0
 #: Features that rows of a sparse matrix are reduced to; of no more than these it is made dense.
 N_KEPT = 100
+
+# What speaks for one unit: so many features, such a ratio of their ranges at most, and such a share
+# of one number type.
+_MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
 # Variances, their inverses and a kernel's parameters are squares of what is in the data.
 _SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
@@ -47,6 +52,7 @@ class Scaler(NamedTuple):
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none': how they were scaled
     mean_variance: float  # of the features, divided by their scales
+    reason: str = ""  # what ``'auto'`` went by, in words; not kept in files
 
     def transform(self, Y: Floats) -> Floats:
         """Return scaled rows."""
@@ -80,10 +86,12 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
     empty = np.full(Y.shape[1], -np.inf)
     highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
+    fractions = np.zeros(Y.shape[1])
     for part in _parts(Y):
         highest = np.fmax(highest, np.fmax.reduce(part, axis=0))
         lowest = np.fmax(lowest, -np.fmin.reduce(part, axis=0))
         counts += np.sum(~np.isnan(part), axis=0)
+        fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
     highest, lowest = group.largest(highest), -group.largest(lowest)
     counts = group.total(counts)
     seen = counts > 0  # a feature that no row has is 0 everywhere
@@ -100,25 +108,37 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     offset = group.total(sums(Y, axis=0)) / counts
     squares = sum((sums((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
-    kind = scale
+    kind, reason = scale, ""
     if kind == "auto":
-        kind = "one" if of_one_unit(highest - lowest) else "each"
+        is_one, reason = of_one_unit(highest - lowest, group.total(fractions) == 0)
+        kind = "one" if is_one else "each"
     scales = np.ones(Y.shape[1])
     if kind == "one":
         scales[:] = _divisor(np.sqrt(variances[seen].mean()), size)
     elif kind == "each":
         scales = _divisor(np.sqrt(variances), sizes)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0, reason)
 
 
-def of_one_unit(ranges: Floats) -> bool:
-    """Return whether features with these ranges look like features of one unit."""
-    varying = ranges[ranges > 0]
-    if len(varying) < 2:
-        return True
-    low, high = np.quantile(varying, [0.1, 0.9])
-    return bool(high <= ONE_UNIT * low)
+def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
+    """Return whether features look like ones of one unit, and by what, in words.
+
+    ``is_whole`` says which have whole numbers only.
+    """
+    varying = ranges > 0
+    n_varying = int(varying.sum())
+    if n_varying < 2:
+        return False, ""
+    low, high = np.quantile(ranges[varying], [0.1, 0.9])
+    ratio = high / low
+    words = f"{n_varying} features, the ratio of their ranges is {ratio:.3g}"
+    if n_varying < _MANY_FEATURES or ratio > _LARGEST_RATIO:
+        return False, words
+    share = is_whole[varying].mean()
+    if max(share, 1 - share) < _ONE_TYPE:
+        return False, f"{words}, {100 * share:.0f} % of them have whole numbers only"
+    return True, words
 
 
 def _divisor(deviation: Floats, size: Floats | float) -> Floats:

@@ -19,7 +19,12 @@ Arrays = Mapping[str, np.ndarray]
 #: How far shares may be from adding up to one.
 _ROUNDING = 1e-6
 #: The types of arrays that are not float64.
-_KINDS = {"reference.keys": np.uint64, "reference.order": np.int64, "features_seen": np.bool_}
+_KINDS: dict[str, type[np.generic]] = {
+    "reference.keys": np.uint64,
+    "reference.order": np.int64,
+    "features_seen": np.bool_,
+    "empty_rows": np.int64,
+}
 
 
 def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
@@ -54,6 +59,10 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} are not shares of one")
     _check_covariances(arrays["covariances"], arrays["weights"])
     _check_kernels(arrays, kernel)
+    empty = arrays.get("empty_rows", np.zeros(0, np.int64))
+    n_all = len(arrays["embedding"]) + len(empty)
+    if (np.diff(empty) <= 0).any() or ((empty < 0) | (empty >= n_all)).any():
+        raise ValueError("empty_rows are not numbers of rows in their order")
     keys, order = arrays["reference.keys"], arrays["reference.order"]
     if (keys[1:] < keys[:-1]).any() or not np.array_equal(np.sort(order), np.arange(len(order))):
         raise ValueError("reference.keys or reference.order are not in order")
@@ -92,6 +101,8 @@ def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
     }
     if "embedding_std" in arrays:
         shapes["embedding_std"] = (N, Q)
+    if "empty_rows" in arrays:
+        shapes["empty_rows"] = (arrays["empty_rows"].size,)
     if "groups" in arrays:
         C = len(arrays["groups"])
         shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}

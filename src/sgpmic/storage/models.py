@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import sgpmic
+from sgpmic._types import Ints
 from sgpmic.committee.support import Support
 from sgpmic.kernels import KERNELS, stacked_like
 from sgpmic.learning.prediction.predictor import Predictor
@@ -45,6 +46,7 @@ class StoredModel:
     number_of_dimensions: dict[str, Any] | None
     encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
     reduction: Reduction | None  # of sparse matrices
+    empty_rows: Ints  # the numbers of rows without any value, which were not learned from
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -54,6 +56,8 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     arrays |= parameter_arrays
     if model.reduction is not None:
         arrays["reduction"] = model.reduction.components
+    if len(model.empty_rows):
+        arrays["empty_rows"] = model.empty_rows
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
@@ -101,6 +105,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             number_of_dimensions=header["number_of_dimensions"],
             encoder=header["encoder"],
             reduction=_reduction(arrays, int(header["attributes"]["n_features_in_"])),
+            empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error

@@ -99,7 +99,7 @@ class TableReader(ABC):
         self.require([*features, *texts])
         pieces = map(partial(self._finite, features), self.pieces(features, texts))
         sized = ((piece, len(piece.values)) for piece in pieces)
-        yield from map(_join, self._in_blocks(sized, len(features), block_rows, cut))
+        yield from map(join_blocks, self._in_blocks(sized, len(features), block_rows, cut))
 
     def _in_blocks(
         self,
@@ -191,7 +191,7 @@ class TableReader(ABC):
         )
 
 
-def _join(parts: list[Block]) -> Block:
+def join_blocks(parts: list[Block]) -> Block:
     """Return several parts as one, with an array of its own.
 
     The list is emptied on the way, so that memory never holds everything twice. It does

@@ -19,6 +19,8 @@ WHITE = b" "
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
+# What Excel is told the delimiter with, which the lines below tell as well.
+_SEPARATOR_LINE = re.compile(rb'"?sep=."?(?=\n)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -163,6 +165,9 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
             )
             raise _not_utf8(path, line, offset, error.object[error.start :]) from None
         data = newlines.decode(text, final=not raw).encode()
+        if (line, offset) == (1, 0):
+            found = _SEPARATOR_LINE.match(data)
+            data = data[found.end() :] if found else data
         if b"\0" in data:
             line += data.count(b"\n", 0, data.index(b"\0"))
             raise TableError(

@@ -66,11 +66,24 @@ class Cells:
             return days if not len(bad) else self._bad_values(bad)
         return self._read(("date", day_first), parse)
 
-    def read_times(self) -> Floats | BadCells:
-        """Return times as shares of the day, NaN where missing, or the cells that are none."""
+    def read_times(self, digits: bool = True) -> Floats | BadCells:
+        """Return times as shares of the day, NaN where missing, or the cells that are not times.
+
+        With ``digits``, numbers are times as well: 1345 is 13:45.
+        """
         if self.holds in ("time", "empty"):
             return self.values
-        return self._read(("time",), date_text.parse_time)
+        if self.holds == "number" and digits:
+            bad = np.flatnonzero(~date_text.is_clock(self.values) & ~np.isnan(self.values))
+            return self._bad_values(bad) if len(bad) else date_text.clock_as_share(self.values)
+
+        def parse(text: str) -> float | None:
+            if not (digits and text.isdecimal()):
+                return date_text.parse_time(text)
+            value = np.asarray(float(text))
+            return float(date_text.clock_as_share(value)) if date_text.is_clock(value) else None
+
+        return self._read(("time", digits), parse)
 
     def read_levels(self, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
         """Return the different levels as text, and every cell's index there, -1 where missing.

@@ -12,6 +12,10 @@ import re
 from collections.abc import Iterable
 from datetime import date
 
+import numpy as np
+
+from sgpmic._types import Bools, Floats
+
 _EPOCH = date(1970, 1, 1).toordinal()
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 FULL_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august",
@@ -53,6 +57,16 @@ def parse_time(text: str) -> float | None:
     """Return a time of the day as a share of the day, or None."""
     found = _TIME_ONLY.fullmatch(text)
     return None if found is None else _share_of_day(found.groupdict())
+
+
+def is_clock(value: Floats) -> Bools:
+    """Return whether numbers may be times of the day, hours and minutes as HHMM."""
+    return (value >= 0) & (value <= 2400) & (value % 100 < 60) & (value == np.floor(value))
+
+
+def clock_as_share(value: Floats) -> Floats:
+    """Return times of the day, HHMM, as shares of the day."""
+    return (value // 100 * 60 + value % 100) / 1440 % 1.0
 
 
 def number_as_date(value: float) -> float | None:

@@ -29,7 +29,13 @@ from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame
 from sgpmic.tables.kinds import KINDS, decide, declared
-from sgpmic.tables.plans import Plan, choose_encodings, leave_out_copies, make_plan
+from sgpmic.tables.plans import (
+    Plan,
+    choose_encodings,
+    leave_out_copies,
+    leave_out_no_measurements,
+    make_plan,
+)
 
 _STATE_VERSION = 1
 
@@ -40,21 +46,22 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     What a column is, is decided from its cells (:mod:`sgpmic.tables.kinds` has the rules) and may
     be overridden. Numbers stay as they are; categories become indicators of their levels; an order
     becomes 0, 1, 2, ...; dates become days, with the place in the year and in the day where these
-    repeat. Ids, free text, constants and copies of other columns are left out. ``columns_`` says
-    what was made of each.
+    repeat. Left out are ids, free text, constants, copies of other columns, columns with more than
+    80 % of their cells missing, and those that look like a label because they explain most of the
+    others. ``columns_`` says what was made of each.
 
     Where a table has categories, an order, yes and no as words, or seasons, everything is brought
     to one unit, with the weights of factor analysis of mixed data: numbers are divided by their
     standard deviations, indicators by the root of their level's share. A model that follows has
-    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``,
-    and by itself unless ranges differ much. A table of numbers alone is left in its own units.
+    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``.
+    A table of numbers alone is left in its own units.
 
     Parameters
     ----------
     kinds : dict of str to str, optional
-        What columns are, where the table does not tell: 'number', 'whole', 'yes_no', 'ordered',
-        'category', 'date', 'text' or 'id'. An order that is not known goes with it:
-        ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
+        What columns are, where the table does not tell: 'number' (as it is), 'log' (a number whose
+        logarithm is taken), 'whole', 'yes_no', 'ordered', 'category', 'date', 'text' or 'id'. An
+        order that is not known goes with it: ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
     log : {'auto'}, bool or sequence of str, default='auto'
         Which numbers are replaced by their logarithms: those with a tail that clearly asks for it,
         all that are not negative or none, or columns by name. Clearly: all values are above 0 and
@@ -147,7 +154,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             for name, column in zip(frame.names, frame.columns, strict=True)
         ]
         raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
-        found = leave_out_copies(found)
+        found = leave_out_copies(leave_out_no_measurements(found))
         found, encodings, self.has_categories_ = choose_encodings(
             found, self.log, float(self.min_frequency)
         )

@@ -15,7 +15,10 @@ The rules, in their order. Of a column of text:
 
 Of numbers: 0 and 1 alone are *yes/no*. Whole numbers that count the rows (all different, and next
 to each other in the order of the rows) are an *id*, and so are those that are all different in a
-column that is named like an id. Whole numbers of few values are numbers.
+column that is named like an id or has no name, and those of more than twenty values in a column
+that is named like an identifier (flight, zip code). Whole numbers up to 2400 of which all could be
+times of the day (1345 is 13:45) are a *date* where the name or the minutes say so. Whole numbers of
+few values are numbers.
 
 A column with one value is *constant*, one without any is *empty*. Fewer than ten rows are too few
 to say that something is an id.
@@ -39,7 +42,7 @@ from sgpmic.tables.errors import quote
 from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 
 #: What a column may be declared as.
-KINDS = ("number", "whole", "yes_no", "ordered", "category", "date", "text", "id")
+KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
 #: ... and what it may turn out to be besides.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 
@@ -47,6 +50,8 @@ FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 _FEWEST_FOR_ID = 10
 # The share of cells that makes the others mistakes.
 _MOSTLY = 0.8
+# So many rows may have been drawn from more of them.
+_MANY = 1000
 # Levels are names of rows where at least this share of the cells is different.
 _ALMOST_ALL = 0.95
 # The part of the cells that has to be of levels that are not rare.
@@ -64,7 +69,14 @@ _CODES = frozenset(
 _ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
 _TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
 _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
-_CODE_WORDS = frozenset(("code", "zip", "zipcode", "postcode", "phone"))
+# What identifies something, and is not measured or counted.
+_IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
+_IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
+_CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
+# What pandas and our readers call a column without a name.
+_UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
+# A code of fewer different values may be a category.
+_MANY_CODES = 20
 _MOST_CLASSES = 20
 
 
@@ -80,6 +92,7 @@ class Decision:
     day_first: bool = False
     time_only: bool = False  # times of the day, without a date
     order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
+    log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
 
     def warn(self, *warnings: str) -> Decision:
@@ -120,13 +133,14 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     texts = _texts(cells)
-    decision = Decision(kind)
+    decision = Decision("number", log=True) if kind == "log" else Decision(kind)
     read: Floats | BadCells | None = None
-    if kind in ("number", "whole"):
+    if kind in ("number", "whole", "log"):
         decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
         read = cells.read_numbers(decision.decimal)
     elif kind == "date":
-        times = not isinstance(cells.read_times(), BadCells) and cells.holds != "empty"
+        times = not isinstance(cells.read_times(digits=False), BadCells)
+        times = times and cells.holds != "empty"
         decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
         read = None if times else cells.read_dates(decision.day_first)
     elif kind == "yes_no":
@@ -136,8 +150,10 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     if isinstance(read, np.ndarray):
         decision = replace(decision, wrong=_too_large(read))
     if isinstance(read, BadCells):
-        word = {"number": "a number", "whole": "a number", "date": "a date"}.get(kind, "yes or no")
-        named = {"whole": "whole numbers", "yes_no": "yes or no"}.get(kind, f"a {kind}")
+        word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
+        named = {"whole": "whole numbers", "yes_no": "yes or no", "log": "a number"}.get(
+            kind, f"a {kind}"
+        )
         decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
@@ -225,7 +241,7 @@ def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
         texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
     ):
         return None
-    if not isinstance(cells.read_times(), BadCells):
+    if not isinstance(cells.read_times(digits=False), BadCells):
         return Decision("date", time_only=True)
     day_first, open_question = date_text.find_order(texts)
     days = cells.read_dates(day_first)
@@ -334,17 +350,47 @@ def _decide_number(name: str, cells: Cells) -> Decision:
     words = _words(name)
     n = len(present)
     if n >= _FEWEST_FOR_ID and len(different) == n:
-        steps = np.diff(present)
-        counts_rows = (steps == 1).all() or (steps == -1).all()
-        if words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
-            decision = Decision("id", "an id: it numbers the rows" if counts_rows else "an id")
+        counts_rows = _counts_rows(present)
+        unnamed = _UNNAMED.fullmatch(name.strip()) is not None
+        if unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
+            because = "an index without a name" if unnamed else "an id"
+            decision = Decision("id", f"{because}: it numbers the rows" if counts_rows else because)
             return decision.warn("almost surely an id")
         if counts_rows:
             return Decision("whole").warn("counts the rows like an id; kept because of its name")
+    if _is_clock(different, words):
+        reading = "read as times of the day (1345 is 13:45); declare it as a number if it is one"
+        return Decision("date", time_only=True).warn(reading)
+    if words & _IDENTIFIER_WORDS and len(different) > _MANY_CODES:
+        kept = "declare it as a number or a category to keep it"
+        return Decision("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
     decision = Decision("whole")
-    if words & (_ID_WORDS | _CODE_WORDS) and n >= _FEWEST_FOR_ID:
+    if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
         decision = decision.warn("named like an id or a code, and taken as a number")
     return _look_for_sentinel(different, present, decision)
+
+
+def _is_clock(different: Floats, words: set[str]) -> bool:
+    """Return whether different whole numbers are times of the day, hours and minutes as HHMM."""
+    if len(different) < 20 or different[0] < 0 or not 1000 <= different[-1] <= 2400:
+        return False
+    minutes, hours = np.unique(different % 100), np.unique(different // 100)
+    if minutes[-1] >= 60 or len(hours) < 3:
+        return False
+    return bool(words & _CLOCK_WORDS) or (len(minutes) >= 30 and len(hours) >= 6)
+
+
+def _counts_rows(values: Floats) -> bool:
+    """Return whether whole numbers number the rows, up or down.
+
+    Of many rows also those with equal steps: they may be some of the rows of a larger table.
+    """
+    steps = np.diff(values)
+    step = np.median(steps)
+    if abs(step) != 1 and len(values) < _MANY:
+        return False
+    share = (steps == step).mean()
+    return bool(share == 1 or (len(values) >= _MANY and share >= _ALMOST_ALL))
 
 
 def _too_large(values: Floats) -> str:

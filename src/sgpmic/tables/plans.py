@@ -28,6 +28,12 @@ from sgpmic.tables.levels import key
 
 # Columns of more values than these are no categories by other names.
 _MOST_RENAMED = 50
+# A column of which a larger share of the cells is missing says little.
+_MOSTLY_MISSING = 0.8
+# A label: its levels, the other columns' share of variance that it explains on average, how much of
+# that no straight line explains where it is written in numbers, and the fewest columns and rows.
+_MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
+_FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
 # A season is told by dates that are spread over it, not by one day of every year.
 _SPREAD = 0.01
 
@@ -156,6 +162,79 @@ def _as_copy(plan: Plan, original: str) -> Plan:
     return plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
 
 
+# ------------------------------------------------------------------------------- no measurements
+
+
+def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
+    """Return columns, those left out that are mostly missing, or look like the rows' labels.
+
+    What its owner has declared stays.
+    """
+    done = [plan if plan.declared or not plan.is_kept else _if_known(plan) for plan in plans]
+    numbers = [plan for plan in done if plan.is_kept and plan.is_number]
+    for j, plan in enumerate(done):
+        if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
+            continue
+        others = [other for other in numbers if other is not plan]
+        explained = _explained_as_label(plan, others)
+        if explained:
+            done[j] = plan.leave_out(
+                plan.kind,
+                "looks like a label",
+                f"explains {100 * explained:.0f} % of the variance of the other columns, as a "
+                "label does; name it as the label, or declare it as a category to keep it",
+            )
+    return done
+
+
+def _if_known(plan: Plan) -> Plan:
+    missing = np.isnan(plan.values) if len(plan.values) else plan.codes < 0
+    share = float(missing.mean())
+    if share <= _MOSTLY_MISSING or len(missing) < _FEWEST_ROWS:
+        return plan
+    because = f"{100 * share:.0f} % of its cells are missing"
+    return plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
+
+
+def _explained_as_label(plan: Plan, others: Sequence[Plan]) -> float:
+    """Return the share of the other columns' variance that a label explains; 0 for no label."""
+    n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
+    if not 2 <= n_levels <= _MOST_CLASSES or len(others) < _FEWEST_COLUMNS:
+        return 0.0
+    if len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
+        return 0.0
+    shares = [_explained(other.values, plan.codes) for other in others]
+    explained = float(np.mean(shares))
+    if explained < _EXPLAINED:
+        return 0.0
+    if plan.kind == "whole":  # a count may go along with the others, but then in a line
+        linear = [_squared_correlation(other.values, plan.values) for other in others]
+        if explained - np.mean(linear) < _NOT_LINEAR:
+            return 0.0
+    return explained
+
+
+def _explained(values: Floats, codes: Codes) -> float:
+    """Return the share of variance between groups (eta squared), less what chance gives."""
+    known = ~np.isnan(values) & (codes >= 0)
+    y, groups = values[known], codes[known]
+    total = float(((y - y.mean()) ** 2).sum()) if len(y) else 0.0
+    counts = np.bincount(groups)
+    n_groups = int((counts > 0).sum())
+    if total == 0 or len(y) <= n_groups:
+        return 0.0
+    means = np.bincount(groups, y) / np.maximum(counts, 1)
+    within = float(((y - means[groups]) ** 2).sum()) / total
+    return max(0.0, 1 - within * (len(y) - 1) / (len(y) - n_groups))
+
+
+def _squared_correlation(one: Floats, other: Floats) -> float:
+    known = ~np.isnan(one) & ~np.isnan(other)
+    a, b = one[known] - one[known].mean(), other[known] - other[known].mean()
+    size = float((a**2).sum() * (b**2).sum())
+    return float((a @ b) ** 2) / size if size > 0 else 0.0
+
+
 # ------------------------------------------------------------------------------- encodings
 
 
@@ -190,8 +269,8 @@ def choose_encodings(
             if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
                 offer = "has a long tail, and zeros; its logarithm may serve better"
                 found[j] = replace(plan, decision=plan.decision.warn(offer))
-    if not isinstance(log, str | bool):
-        _check_logarithms(found, encodings, log)
+    named = () if isinstance(log, str | bool) else log
+    _check_logarithms(found, encodings, named)
     return found, encodings, mixed
 
 
@@ -200,8 +279,10 @@ def _has_seasons(plan: Plan) -> bool:
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
+    if plan.decision.log:
+        return "yes"
     if isinstance(log, str):
-        return log
+        return "no" if plan.declared else log  # as it is, says its owner
     chosen = log if isinstance(log, bool) else plan.name in log
     return "yes" if chosen else "no"
 
@@ -341,7 +422,7 @@ def _check_logarithms(
     """Raise for columns that are to become their logarithms and have none."""
     wrong = []
     for plan, encoding in zip(plans, encodings, strict=True):
-        if plan.name not in log:
+        if not plan.decision.log and plan.name not in log:
             continue
         if not (plan.is_kept and plan.is_number):
             wrong.append((plan.name, "is not a number and has no logarithm: take it out of log"))

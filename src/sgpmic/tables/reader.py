@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Floats
@@ -23,6 +24,7 @@ from sgpmic.tables.base import TableReader
 from sgpmic.tables.conversions import is_missing, to_texts
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
+from sgpmic.tables.record_files import open_json, open_workbook
 from sgpmic.tables.text_files import TextReader
 
 # Places that a sample is read from, where rows can be found without reading those before.
@@ -42,6 +44,8 @@ _TEXT = _Format("text", (".csv", ".tsv", ".txt"), (), TextReader)
 _ARROW = _Format(
     "an Arrow file", (".feather", ".arrow", ".ipc"), (b"ARROW1", b"\xff\xff\xff\xff"), IpcReader
 )
+_JSON = _Format("a JSON file", (".json", ".jsonl", ".ndjson"), (), open_json)
+_WORKBOOK = _Format("an Excel workbook", (".xlsx", ".xlsm"), (), open_workbook)
 _ZIP = _Format("a zip archive", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), open_npz)
 _FORMATS = (
     _TEXT,
@@ -55,6 +59,8 @@ _FORMATS = (
     _ARROW,
     _Format("a NumPy file", (".npy",), (b"\x93NUMPY",), open_npy),
     _ZIP,
+    _JSON,
+    _WORKBOOK,
 )
 _FOREIGN = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook", "save the sheet as CSV"),
@@ -78,20 +84,12 @@ class Table:
     label_name: str | None
 
 
-class RawTable(NamedTuple):
-    """A table in memory with its columns as the file has them: text, or with their types."""
-
-    columns: pa.Table  # that may become features
-    ids: list[str] | None
-    labels: list[str] | None
-
-
 def open_table(path: str | os.PathLike[str]) -> TableReader:
-    """Open a table of any size; only its header or schema is read.
+    """Open a table of any size; of most formats only the header or schema is read.
 
     A file ends in .csv, .tsv or .txt (each perhaps with .gz), .parquet or .pq, .feather, .arrow or
-    .ipc, .npy or .npz; with any other ending its first bytes decide. A `TableError` says why it is
-    not a table that can be read.
+    .ipc, .npy or .npz, .json, .jsonl or .ndjson (records), or .xlsx (the first sheet); with any
+    other ending its first bytes decide. A `TableError` says why it is not a table that can be read.
     """
     name = os.fsdecode(path)
     return _find_format(name, _first_bytes(name)).open(name)
@@ -127,44 +125,37 @@ def read_table(
     reader = open_table(path)
     features = choose_features(reader, columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
-    values, words = next(_share(reader, share).blocks(features, texts))
-    ids, labels = _ids_and_labels(words, id_column, label_column)
+    values, words = next(share_of(reader, share).blocks(features, texts))
+    ids = None if id_column is None else words[0]
+    labels = None if label_column is None else label_words(words[-1])
     return Table(values, tuple(features), ids, id_column, labels, label_column)
 
 
-def read_columns(
-    path: str | os.PathLike[str],
-    *,
-    columns: Sequence[str] = (),
-    id_column: str | None = None,
-    label_column: str | None = None,
-    share: tuple[int, int] = (0, 1),
-) -> RawTable:
-    """Read columns of any type as the file has them; all else is as in `read_table`."""
-    reader = open_table(path)
-    features = choose_features(reader, columns, id_column, label_column)
-    texts = [name for name in (id_column, label_column) if name is not None]
-    table = next(_share(reader, share).raw_blocks([*features, *texts]))
-    words = [column_words(table.column(name)) for name in texts]
-    return RawTable(table.select(features), *_ids_and_labels(words, id_column, label_column))
+def sample_rows(reader: TableReader, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
+    """Return at most so many rows from all over a file, and whether these are all of them.
 
-
-def sample_columns(reader: TableReader, names: Sequence[str], most: int) -> pa.Table:
-    """Return at most so many rows of some columns, as the file has them.
-
-    From all over the file where the format can, else its first rows.
+    Columns are as the file has them.
     """
     n_rows = reader.n_rows
-    if n_rows is None or n_rows <= most:
-        return next(reader.raw_blocks(names, most))
-    size = most // _PLACES
-    starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
-    parts = [next(reader.share(start, start + size).raw_blocks(names)) for start in starts]
-    return pa.concat_tables(parts)
+    if n_rows is not None and n_rows > most:
+        size = most // _PLACES
+        starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
+        parts = [next(reader.share(start, start + size).raw_blocks(names)) for start in starts]
+        return pa.concat_tables(parts), False
+    kept: list[pa.Table] = []
+    stride, n_seen = 1, 0
+    for block in reader.raw_blocks(names, most):
+        kept.append(block.take(np.arange(-n_seen % stride, len(block), stride)))
+        n_seen += len(block)
+        if sum(map(len, kept)) > most:
+            stride *= 2
+            table = pa.concat_tables(kept)
+            kept = [table.take(np.arange(0, len(table), 2))]
+    return pa.concat_tables(kept), stride == 1
 
 
-def _share(reader: TableReader, share: tuple[int, int]) -> TableReader:
-    """Return a reader of one of several equal parts of the rows."""
+def share_of(reader: TableReader, share: tuple[int, int]) -> TableReader:
+    """Return a reader of one of several equal parts of the rows: which one, and of how many."""
     part, n_parts = share
     if n_parts == 1:
         return reader
@@ -177,14 +168,9 @@ def column_words(column: pa.ChunkedArray) -> list[str]:
     return [word.strip() for chunk in column.chunks for word in to_texts(chunk)]
 
 
-def _ids_and_labels(
-    words: list[list[str]], id_column: str | None, label_column: str | None
-) -> tuple[list[str] | None, list[str] | None]:
-    """Return the texts of the id column and of the label column, of those that were read."""
-    ids = None if id_column is None else words[0]
-    if label_column is None:
-        return ids, None
-    return ids, ["" if is_missing(word) else word for word in words[-1]]
+def label_words(words: list[str]) -> list[str]:
+    """Return labels, empty where a word stands for a missing one."""
+    return ["" if is_missing(word) else word for word in words]
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
@@ -227,11 +213,14 @@ def _find_format(path: str, start: bytes) -> _Format:
             if start.startswith(magic):
                 raise TableError(f"{path} is {what}; {remedy}")
         found = next((kind for kind in _FORMATS if start.startswith(kind.starts)), _TEXT)
-    if found is _ZIP and _is_workbook(path):
-        raise TableError(f"{path} is an Excel or OpenDocument workbook; save the sheet as CSV")
+    elif start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"[", b"{")):
+        found = _JSON
+    if found is _ZIP:
+        found = _workbook(path) or found
     expected = _format_by_ending(path)
     # A stream of an old Arrow starts with nothing but a length, which looks like anything.
-    if expected in (None, found) or (expected is _ARROW and found is _TEXT):
+    # A column of a CSV may be named like the start of JSON.
+    if expected in (None, found) or (expected, found) in ((_ARROW, _TEXT), (_TEXT, _JSON)):
         return expected or found
     raise TableError(
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
@@ -249,13 +238,18 @@ def _looks_like_text(start: bytes) -> bool:
     return all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start)
 
 
-def _is_workbook(path: str) -> bool:
+def _workbook(path: str) -> _Format | None:
+    """Return the format of a workbook, None for another archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
     except Exception:  # damaged: the reader of archives says so
-        return False
-    return "[Content_Types].xml" in members or "mimetype" in members
+        return None
+    if "xl/workbook.xml" in members:
+        return _WORKBOOK
+    if "[Content_Types].xml" in members or "mimetype" in members:
+        raise TableError(f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV")
+    return None
 
 
 # ------------------------------------------------------------------------------ columns

@@ -1,8 +1,7 @@
-"""What a fit takes from a file: who judges columns, and what the user's word does."""
+"""What a fit takes from a file: by which rows columns are judged, what the user's word does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sgpmic.cli import reading
-from sgpmic.cli.reading import Asked, EncodedTable, read_for_fit
+from sgpmic.tables import dataset
+from sgpmic.tables.dataset import ColumnOptions, Dataset, EncodedTable, FittedColumns
 from sgpmic.tables.errors import TableError
 
-N = 400
+N = 4000
 RNG = np.random.default_rng(0)
 VALUES = RNG.normal(size=(N, 3)).round(3)
-
-
-class Process:
-    """One of several processes, which is told what the first one said."""
-
-    def __init__(self, number: int = 0, count: int = 1, told: str = "") -> None:
-        self.share = (number, count)
-        self.is_alone, self.is_first = count == 1, number == 0
-        self.told = told
-
-    def do(self, step: Callable[[], Any]) -> Any:
-        return step()
-
-    def tell(self, text: str) -> str:
-        self.told = self.told or text
-        return self.told
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -43,7 +26,8 @@ def write(path: Path, **columns: Any) -> Path:
 
 
 def read(path: Path, **asked: Any) -> EncodedTable:
-    return read_for_fit(Process(), path, Asked(**asked))  # type: ignore[arg-type]
+    table = Dataset(path, ColumnOptions(**asked))
+    return table.read(table.fit_columns())
 
 
 def kinds(data: EncodedTable) -> dict[str, str]:
@@ -52,7 +36,7 @@ def kinds(data: EncodedTable) -> dict[str, str]:
 
 @pytest.fixture
 def few_judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(dataset, "SAMPLE_ROWS", 1000)
 
 
 def test_plain_numbers_need_no_encoder(tmp_path: Path) -> None:
@@ -69,14 +53,14 @@ def test_gaps_in_plain_numbers_are_nan(tmp_path: Path) -> None:
     data = read(write(tmp_path / "t.csv", a=cells, b=VALUES[:, 1]))
     expected = np.where(np.arange(N) % 4 == 0, np.nan, VALUES[:, 0])
     np.testing.assert_array_equal(data.values[:, 0], expected)
-    assert data.columns[0]["n_missing"] == 100
+    assert data.columns[0]["n_missing"] == N // 4
     assert data.encoder is None
 
 
 @pytest.mark.usefixtures("few_judges")
 def test_what_seems_constant_in_the_first_rows_of_a_large_table_is_kept(tmp_path: Path) -> None:
-    late = np.where(np.arange(N) < 150, 0.0, VALUES[:, 0])
-    same = np.where(np.arange(N) < 150, VALUES[:, 1], VALUES[:, 2])
+    late = np.where(np.arange(N) < 1500, 0.0, VALUES[:, 0])
+    same = np.where(np.arange(N) < 1500, VALUES[:, 1], VALUES[:, 2])
     names = [f"row {i}" for i in range(N)]
     path = write(
         tmp_path / "t.csv",
@@ -88,7 +72,7 @@ def test_what_seems_constant_in_the_first_rows_of_a_large_table_is_kept(tmp_path
         name=names,
     )
     data = read(path)
-    assert data.judged_by == 100
+    assert data.judged_by == 1000
     assert data.names == ("a", "late", "same")
     np.testing.assert_array_equal(data.values, np.column_stack([VALUES[:, 1], late, same]))
     found = kinds(data)
@@ -100,29 +84,53 @@ def test_what_seems_constant_in_the_first_rows_of_a_large_table_is_kept(tmp_path
 
 
 @pytest.mark.usefixtures("few_judges")
-def test_words_late_in_a_large_table_are_judged_with_all_rows(tmp_path: Path) -> None:
-    late = [*map(str, np.arange(150) % 7), *["red", "blue"] * 125]
+def test_words_late_in_a_large_table_are_seen(tmp_path: Path) -> None:
+    late = [*map(str, np.arange(1500) % 7), *["red", "blue"] * 1250]
     data = read(write(tmp_path / "t.csv", a=VALUES[:, 0], kind=late))
     assert data.encoder is not None
-    assert data.judged_by is None
+    assert kinds(data)["kind"] == "category"
     assert data.columns[1]["n_rows"] == N
+
+
+@pytest.mark.usefixtures("few_judges")
+def test_a_cell_among_numbers_that_no_judge_has_seen(tmp_path: Path) -> None:
+    cells = VALUES[:, 0].astype(object)
+    cells[1001] = "unknown"
+    data = read(write(tmp_path / "t.csv", a=cells, b=VALUES[:, 1]))
+    assert data.judged_by == 1000
+    expected = np.where(np.arange(N) == 1001, np.nan, VALUES[:, 0])
+    np.testing.assert_array_equal(data.values[:, 0], expected)
+    assert data.columns[0]["n_missing"] == 1
+    cells[1001] = "7x7"
+    with pytest.raises(TableError, match=r"'a' was a number in fit, but now has '7x7'"):
+        read(write(tmp_path / "t.csv", a=cells, b=VALUES[:, 1]))
+
+
+def test_a_small_file_is_read_once(tmp_path: Path) -> None:
+    names, label = [f"r{i}" for i in range(N)], [1, 2] * (N // 2)
+    path = write(tmp_path / "t.csv", name=names, a=VALUES[:, 0], y=label)
+    table = Dataset(path, ColumnOptions(label="y"))
+    fitted = table.fit_columns()
+    path.unlink()
+    data = table.read(fitted)
+    np.testing.assert_array_equal(data.values[:, 0], VALUES[:, 0])
+    assert data.labels == ["1", "2"] * (N // 2)
+    assert data.ids == names
 
 
 @pytest.mark.usefixtures("few_judges")
 @pytest.mark.parametrize("plain", [True, False])
 def test_several_processes_use_what_the_first_one_found(tmp_path: Path, plain: bool) -> None:
-    columns = {"i": np.arange(N), "a": VALUES[:, 0], "late": np.arange(N) // 390 * VALUES[:, 1]}
+    columns = {"i": np.arange(N), "a": VALUES[:, 0], "late": np.arange(N) // 3900 * VALUES[:, 1]}
     if not plain:
         columns["kind"] = np.array(["u", "v", "w"])[np.arange(N) % 3]
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=70)
-    first, second = Process(0, 2), Process(1, 2)
-    parts = []
-    for process in (first, second):
-        process.told = first.told
-        parts.append(read_for_fit(process, tmp_path / "t.parquet", Asked()))  # type: ignore[arg-type]
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=700)
+    found = FittedColumns.from_json(Dataset(tmp_path / "t.parquet").fit_columns().to_json())
+    parts = [Dataset(tmp_path / "t.parquet").read(found, (i, 2)) for i in range(2)]
     assert parts[0].columns == parts[1].columns
     assert kinds(parts[0])["i"] == "id"
-    assert parts[0].judged_by == 100
+    assert parts[0].judged_by == 1000
+    assert (parts[0].first_row, parts[1].first_row) == (0, N // 2)
     assert (parts[0].encoder is None) == plain
     values = np.vstack([part.values for part in parts])
     assert len(values) == N

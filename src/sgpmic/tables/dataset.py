@@ -1,0 +1,381 @@
+"""A user's table as a model takes it: which columns, what each is, and its rows as numbers.
+
+A file is opened once, and its encoder is fitted once. Tables of up to `SAMPLE_ROWS` rows are held
+and judged as a whole. Larger ones are judged by rows from all over the file and then read in
+blocks, so that they are never held as text.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from sgpmic._types import Bools, Floats
+from sgpmic.exceptions import collected_warnings
+from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
+from sgpmic.tables.columns import Column, used_names
+from sgpmic.tables.conversions import with_plain_numbers
+from sgpmic.tables.encoder import TableEncoder
+from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
+from sgpmic.tables.errors import TableError, list_names
+from sgpmic.tables.reader import (
+    Table,
+    choose_features,
+    column_words,
+    label_words,
+    open_table,
+    sample_rows,
+    share_of,
+)
+
+#: The number of rows that columns of large tables are judged by.
+SAMPLE_ROWS = 20_000
+
+_BLOCK_ROWS = 16_384
+# A column can name the rows where so many cells are different, and so short on average.
+_DIFFERENT, _LONGEST_NAME = 0.9, 60
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """What a user says of columns: lists as they were given, also with commas, or None."""
+
+    columns: list[str] | None = None  # the features, if not all
+    drop: list[str] | None = None
+    ids: list[str] | None = None  # name the rows; the first one is written beside the labels
+    label: str | None = None
+    number: list[str] | None = None
+    category: list[str] | None = None
+    ordered: list[str] | None = None  # an order may be added: size=small<medium<large
+    date: list[str] | None = None
+    log: list[str] | None = None  # to take the logarithms of
+
+
+@dataclass(frozen=True)
+class EncodedTable(Table):
+    """A table as it is fitted."""
+
+    columns: list[dict[str, Any]]  # all of the file: sgpmic.tables.columns.Column
+    judged_by: int | None  # the number of rows that columns were judged by, where it was not all
+    encoder: TableEncoder | None = None  # None where values are the numbers of the file
+    notes: tuple[str, ...] = ()  # what was strange about cells
+    first_row: int = 0  # the number of rows of the file before these
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether an encoder has brought columns of different kinds to one unit."""
+        return self.encoder is not None and self.encoder.has_categories_
+
+
+class FittedColumns(NamedTuple):
+    """What the columns of a table are."""
+
+    encoder: TableEncoder
+    id_column: str | None  # names the rows
+    judged_by: int | None  # see EncodedTable
+
+    def to_json(self) -> str:
+        """Return this as text, for other processes."""
+        return json.dumps([self.encoder.to_dict(), *self[1:]])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Undo :meth:`to_json`."""
+        state, *others = json.loads(text)
+        return cls(TableEncoder.from_dict(state), *others)
+
+
+class Dataset:
+    """A table in a file, and what its user says of its columns."""
+
+    def __init__(self, path: Path | str, options: ColumnOptions | None = None) -> None:
+        self._options = options = ColumnOptions() if options is None else options
+        self._reader = reader = open_table(path)
+        self._ids, drop = _split(options.ids, reader), _split(options.drop, reader)
+        self._kinds = _declared_kinds(options, reader, unused={*drop, *self._ids, options.label})
+        id_column = self._ids[0] if self._ids else None
+        columns = _split(options.columns, reader)
+        others = [*drop, *self._ids[1:]]
+        self._features = choose_features(reader, columns, id_column, options.label, others)
+        missing = [name for name in self._kinds if name not in self._features]
+        if missing:
+            raise TableError(
+                f"{reader.path}: --columns leaves out {list_names(missing)}, named by other "
+                "options; add what is missing"
+            )
+        self._others = dict.fromkeys(drop, ("dropped", "dropped"))
+        self._others |= dict.fromkeys(self._ids, ("id", "names the rows"))
+        if options.label is not None:
+            self._others[options.label] = ("label", "compared with the clusters")
+        self._whole: pa.Table | None = None  # all rows, where they are few
+
+    def fit_columns(self) -> FittedColumns:
+        """Decide what the columns are, and fit the encoder."""
+        names = [*self._features, *self._ids[:1], *self._labels]
+        table, is_whole = sample_rows(self._reader, names, SAMPLE_ROWS)
+        if is_whole:
+            self._whole = table
+        table = table.select(self._features)
+        words = [name for name, kind in self._kinds.items() if kind not in ("number", "log")]
+        encoder = TableEncoder(kinds=self._kinds)
+        try:
+            encoder.fit(with_plain_numbers(table, words))
+        except ValueError as error:
+            raise TableError(f"{self._reader.path}: {error}{_remedy(error)}") from None
+        id_column = self._ids[0] if self._ids else _find_names(table, encoder)
+        return FittedColumns(encoder, id_column, None if is_whole else len(table))
+
+    def read(self, fitted: FittedColumns, share: tuple[int, int] = (0, 1)) -> EncodedTable:
+        """Return the rows, or one of several equal parts of them: which one, and of how many."""
+        encoder, id_column, judged_by = fitted
+        reader, used = share_of(self._reader, share), used_names(encoder.columns_)
+        texts = [*([] if id_column is None else [id_column]), *self._labels]
+        is_plain = _is_plain(encoder)
+        notes: list[str] = []
+        if self._whole is not None and share == (0, 1):
+            words = [column_words(self._whole.column(name)) for name in texts]
+            typed = _typed(encoder, self._whole.select(used))
+            # Numbers that are not written plainly only the encoder can read again.
+            is_plain = is_plain and not any(map(pa.types.is_string, typed.schema.types))
+            values = _encode(encoder, typed, reader.path, notes)
+        else:
+            try:
+                values, words = _read(reader, None if is_plain else encoder, used, texts, notes)
+            except TableError:
+                if not is_plain:
+                    raise
+                # Some cells only an encoder can read, or nobody: it says which.
+                values, words = _read(reader, encoder, used, texts, notes)
+                is_plain = False
+        columns = encoder.columns_
+        if judged_by is not None and share == (0, 1):
+            columns = _measured(encoder, values)
+        return EncodedTable(
+            values,
+            tuple(used),
+            None if id_column is None else words[0],
+            id_column,
+            label_words(words[-1]) if self._labels else None,
+            self._options.label,
+            columns=self._listing(columns, id_column),
+            judged_by=judged_by,
+            encoder=None if is_plain else encoder,
+            notes=tuple(dict.fromkeys(notes)),
+            first_row=share[0] * (self._reader.n_rows or 0) // share[1],
+        )
+
+    @property
+    def _labels(self) -> list[str]:
+        return [] if self._options.label is None else [self._options.label]
+
+    def _listing(self, columns: Sequence[Column], id_column: str | None) -> list[dict[str, Any]]:
+        """Return every column of the file and what becomes of it, for ``run.json``."""
+        known = {column.name: asdict(column) for column in columns}
+        if id_column in known:
+            known[id_column]["becomes"] += "; names the rows"
+        for name, (kind, because) in self._others.items():
+            column = Column(name, kind, "", 0, columns[0].n_rows, f"left out: {because}", None, ())
+            known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
+        return [known[name] for name in self._reader.names if name in known]
+
+
+_T = TypeVar("_T", bound=Table)
+
+
+def without_empty_rows(table: _T) -> tuple[_T, Bools]:
+    """Return the rows that have a value in some column, and which others there are."""
+    empty: Bools = np.asarray(np.isnan(table.values).all(axis=1))
+    if not empty.any():
+        return table, empty
+    kept = np.flatnonzero(~empty)
+    if not len(kept):
+        raise TableError("no row has a value in any column that is used; fill in some")
+    ids, labels = (
+        None if words is None else [words[row] for row in kept]
+        for words in (table.ids, table.labels)
+    )
+    return replace(table, values=table.values[kept], ids=ids, labels=labels), empty
+
+
+def read_again(
+    path: Path,
+    features: Sequence[str],
+    id_column: str | None,
+    label_column: str | None,
+    encoder: TableEncoder | None,
+) -> Table:
+    """Return a table that was fitted, as it was fitted: without its empty rows."""
+    reader = open_table(path)
+    texts = [name for name in (id_column, label_column) if name is not None]
+    reader.require([*features, *texts])
+    values, words = _read(reader, encoder, features, texts, [])
+    ids = None if id_column is None else words[0]
+    labels = None if label_column is None else label_words(words[-1])
+    table = Table(values, tuple(features), ids, id_column, labels, label_column)
+    return without_empty_rows(table)[0]
+
+
+def read_blocks(
+    reader: TableReader,
+    encoder: TableEncoder | None,
+    features: Sequence[str],
+    texts: Sequence[str],
+    notes: list[str],
+    block_rows: int | None = _BLOCK_ROWS,
+) -> Iterator[Block]:
+    """Yield rows in blocks: as numbers, and columns of any type as text.
+
+    Parameters
+    ----------
+    encoder : TableEncoder or None
+        Fitted; None where the cells are plain numbers.
+    features : sequence of str
+        The columns that become numbers, as they were in fit; those that the table lacks are taken
+        as missing.
+    notes : list of str
+        Gets what was strange about cells.
+    block_rows : int or None
+        The number of rows of a block; None for all of them, where they are plain numbers.
+    """
+    present = [name for name in features if name in reader.names]
+    if encoder is None:
+        places = [features.index(name) for name in present]
+        for block in reader.blocks(present, texts, block_rows):
+            if len(present) < len(features):
+                values = np.full((len(block.values), len(features)), np.nan)
+                values[:, places] = block.values
+                block = Block(values, block.texts)
+            yield block
+        return
+    names = list(dict.fromkeys([*present, *texts]))
+    for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
+        values = _encode(encoder, _typed(encoder, table.select(present)), reader.path, notes)
+        yield Block(values, [column_words(table.column(name)) for name in texts])
+
+
+def _typed(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
+    """Return columns with plain numbers as numbers, but for those that are read as words."""
+    words = [
+        column.name
+        for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
+        if not isinstance(encoding, NumberEncoding | YesNoEncoding)
+    ]
+    return with_plain_numbers(columns, words)
+
+
+def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:
+    """Return columns as features; ``notes`` get what was strange about their cells."""
+    with collected_warnings() as said:
+        try:
+            values = encoder.transform(columns)
+        except TableError as error:
+            raise TableError(f"{path}: {error}") from None
+    # Those who read know already which columns are missing.
+    notes += [str(w.message) for w in said if "has no column" not in str(w.message)]
+    return values
+
+
+def _read(
+    reader: TableReader,
+    encoder: TableEncoder | None,
+    features: Sequence[str],
+    texts: Sequence[str],
+    notes: list[str],
+) -> Block:
+    """Return all rows as one block."""
+    if encoder is not None and reader.n_rows is not None:
+        check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
+    return join_blocks(list(read_blocks(reader, encoder, features, texts, notes, None)))
+
+
+def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
+    """Return names of columns, given one by one or with commas; a name may have commas itself."""
+    found: list[str] = []
+    for value in values or ():
+        parts = [value] if value in reader.names else [part.strip() for part in value.split(",")]
+        found += [part for part in parts if part]
+    return found
+
+
+def _declared_kinds(
+    options: ColumnOptions, reader: TableReader, unused: set[str | None]
+) -> dict[str, Any]:
+    """Return what columns are declared as, for an encoder."""
+    kinds: dict[str, Any] = {}
+    clashes = []
+    for kind in ("number", "category", "ordered", "date", "log"):
+        for name in _split(getattr(options, kind), reader):
+            order: tuple[str, ...] = ()
+            if kind == "ordered" and name not in reader.names:
+                name, _, words = name.partition("=")
+                order = tuple(word.strip() for word in words.split("<") if word.strip())
+            is_logarithm = kind == "log" and kinds.get(name) == "number"
+            if name in unused or (name in kinds and not is_logarithm):
+                clashes.append(name)
+            kinds[name] = (kind, order) if order else kind
+    reader.require([*kinds, *_split(options.ids, reader)])
+    if clashes:
+        raise TableError(
+            f"{reader.path}: two things are asked of {list_names(sorted(set(clashes)))}; choose one"
+        )
+    return kinds
+
+
+def _find_names(table: pa.Table, encoder: TableEncoder) -> str | None:
+    """Return the first id or text that is short and hardly ever the same, words before numbers."""
+    found = []
+    for column in encoder.columns_:
+        if column.kind not in ("id", "text"):
+            continue
+        words = column_words(table.column(column.name))
+        differ = len(set(words)) >= _DIFFERENT * len(words)
+        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
+            found.append((not any(map(str.isalpha, "".join(words))), column.name))
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _remedy(error: ValueError) -> str:
+    """Return what to type, for columns that are wrong."""
+    columns = error.columns if isinstance(error, TableError) else ()
+    if not columns:
+        return ""
+    names = shlex.quote(",".join(columns))
+    if len(columns) == 1:
+        return f" (--category {names}), or leave it out (--drop {names})"
+    return f"; on the command line: --category, --number, …, or leave them out with --drop {names}"
+
+
+def _is_plain(encoder: TableEncoder) -> bool:
+    """Return whether encoded columns are the numbers of the file."""
+
+    def is_plain(encoding: Encoding) -> bool:
+        if isinstance(encoding, NumberEncoding):
+            return not encoding.sentinels and encoding.shift is None and encoding.divisor == 1
+        return isinstance(encoding, YesNoEncoding) and encoding.divisor == 1
+
+    return all(is_plain(encoding) for encoding in encoder.encodings_ if encoding is not None)
+
+
+def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:
+    """Return columns with the gaps and ranges of all rows, not of those they were judged by."""
+    columns = []
+    for place, (column, encoding) in enumerate(
+        zip(encoder.columns_, encoder.encodings_, strict=True)
+    ):
+        if encoding is not None:
+            own = values[:, encoder.source_ == place]
+            n_missing = int(np.isnan(own).all(axis=1).sum())
+            summary = column.summary
+            if column.kind in ("number", "whole") and n_missing < len(own):
+                cells = encoding.decode(own)
+                summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
+            column = replace(column, summary=summary, n_missing=n_missing, n_rows=len(own))
+        columns.append(column)
+    return columns

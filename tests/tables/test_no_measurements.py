@@ -1,0 +1,96 @@
+"""Columns that are not measurements: labels, indices, identifiers, times as numbers, gaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, load_wine
+
+from sgpmic import TableEncoder
+from sgpmic.tables.columns import Column
+
+RNG = np.random.default_rng(0)
+N = 200
+NUMBERS: dict[str, Any] = {name: RNG.normal(size=N) for name in "abc"}
+
+
+def columns_of(table: dict[str, Any], **kinds: str) -> dict[str, Column]:
+    encoder = TableEncoder(kinds=kinds).fit(table)
+    return {column.name: column for column in encoder.columns_}
+
+
+def labelled(load: Any, names: bool) -> dict[str, Any]:
+    data = load()
+    classes = data.target_names[data.target] if names else data.target + 1
+    return {**dict(zip(data.feature_names, data.data.T, strict=True)), "cultivar": classes}
+
+
+@pytest.mark.parametrize(
+    ("load", "names"), [(load_wine, True), (load_wine, False), (load_iris, True)]
+)
+def test_a_label_among_the_measurements_is_left_out_and_said(load: Any, names: bool) -> None:
+    table = labelled(load, names)
+    found = columns_of(table)
+    label = found.pop("cultivar")
+    assert label.becomes == "left out: looks like a label"
+    assert "of the variance of the other columns" in str(label.warning)
+    assert all(column.features for column in found.values())
+    assert columns_of(table, cultivar="category")["cultivar"].features
+
+
+def test_what_goes_along_with_the_others_is_no_label() -> None:
+    cylinders = RNG.choice([4, 6, 8], size=N)
+    power = {f"p{i}": cylinders * (i + 1) + RNG.normal(size=N) for i in range(4)}
+    assert columns_of({**power, "cylinders": cylinders})["cylinders"].features
+    island = np.array(["x", "y", "z"])[RNG.integers(3, size=N)]
+    assert columns_of({**power, "island": island})["island"].features
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "column_1", ""])
+def test_an_index_without_a_name_is_an_id(name: str) -> None:
+    index = np.sort(RNG.choice(60_000, size=N, replace=False))
+    found = columns_of({name: index, **NUMBERS})[name]
+    assert (found.kind, found.features) == ("id", ())
+    assert columns_of({name: index, **NUMBERS}, **{name: "number"})[name].features
+    assert columns_of({"income": index, **NUMBERS})["income"].features
+
+
+@pytest.mark.parametrize("name", ["flight", "zip_code", "customerId", "account"])
+def test_identifiers_are_no_numbers(name: str) -> None:
+    cells = RNG.integers(1, 6000, size=N)
+    cells[:20] = cells[20:40]  # they repeat
+    found = columns_of({name: cells, **NUMBERS})[name]
+    assert found.becomes == "left out: an identifier, not a measurement"
+    assert columns_of({name: cells, **NUMBERS}, **{name: "number"})[name].features == (name,)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_times_of_the_day_as_numbers(as_text: bool) -> None:
+    minutes = RNG.integers(1440, size=N)
+    cells = [*(int(m // 60 * 100 + m % 60) for m in minutes[:-1]), 2400]
+    minutes[-1] = 0
+    column = list(map(str, cells)) if as_text else cells
+    for name in ("dep_time", "departs"):
+        encoder = TableEncoder().fit({name: column, **NUMBERS})
+        assert encoder.columns_[0].kind == "date"
+        decoded = encoder.inverse_transform(encoder.transform({name: column, **NUMBERS}))[name]
+        np.testing.assert_array_equal(decoded.astype("timedelta64[m]").astype(int), minutes)
+    assert (
+        columns_of({"dep_time": column, **NUMBERS}, dep_time="number")["dep_time"].kind == "number"
+    )
+    lengths = RNG.integers(2400, size=N)
+    assert columns_of({"air_time": lengths, **NUMBERS})["air_time"].kind == "whole"
+
+
+def test_a_column_that_is_mostly_missing_is_left_out() -> None:
+    cells = np.where(np.arange(N) % 10 == 0, RNG.normal(size=N), np.nan)
+    words = np.where(np.arange(N) % 10 == 0, "R", None)
+    words[:5] = "PG"
+    found = columns_of({"rare": cells, "mpaa": words, **NUMBERS})
+    assert found["rare"].becomes == "left out: 90 % of its cells are missing"
+    assert not found["mpaa"].features
+    assert columns_of({"rare": cells, **NUMBERS}, rare="number")["rare"].features
+    half = np.where(np.arange(N) % 2 == 0, cells, 1.0 + np.arange(N))
+    assert columns_of({"half": half, **NUMBERS})["half"].features

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def fit(
     table: opt.TablePath,
-    clusters: opt.Clusters,
+    clusters: opt.Clusters = "auto",
     dims: opt.Dimensions = "2",
     out: opt.OutFolder = Path("run"),
     columns: opt.Columns = None,

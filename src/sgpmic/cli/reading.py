@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sgpmic._types import Floats
 from sgpmic.tables.base import TableReader
-from sgpmic.tables.columns import Column, used_names
+from sgpmic.tables.columns import Column, naming_column, used_names
 from sgpmic.tables.conversions import with_plain_numbers
 from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names, quote
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
-
-# A column can name the rows where so many cells are different, and so short on average.
-_DIFFERENT, _LONGEST_NAME = 0.9, 60
 
 
 @dataclass(frozen=True)
@@ -172,16 +169,9 @@ def _judge(reader: TableReader, choice: Choice, is_alone: bool) -> tuple[TableEn
 
 
 def _find_names(table: pa.Table, encoder: TableEncoder) -> str | None:
-    """Return the first id or text that is short and hardly ever the same, words before numbers."""
-    found = []
-    for column in encoder.columns_:
-        if column.kind not in ("id", "text"):
-            continue
-        words = column_words(table.column(column.name))
-        differ = len(set(words)) >= _DIFFERENT * len(words)
-        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
-            found.append((not any(map(str.isalpha, "".join(words))), column.name))
-    return min(found, key=lambda one: one[0])[1] if found else None
+    """Return the id or text that names rows, if there is one."""
+    names = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
+    return naming_column({name: column_words(table.column(name)) for name in names})
 
 
 def _with_ids(choice: Choice, encoder: TableEncoder) -> Choice:
@@ -277,6 +267,18 @@ def read_again(
     raw = read_columns(path, columns=features, id_column=id_column, label_column=label_column)
     values, _ = encode_rows(encoder, raw.columns, str(path))
     return Table(values, tuple(features), raw.ids, id_column, raw.labels, label_column)
+
+
+def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the columns of ids and text, none of which is fitted to, for the report to show.
+
+    ``columns`` are those of :class:`EncodedTable`.
+    """
+    names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
+    if not names:
+        return {}
+    found = read_columns(path, columns=names).columns
+    return {name: column_words(found.column(name)) for name in names}
 
 
 def encode_rows(encoder: TableEncoder, columns: pa.Table, path: str) -> tuple[Floats, list[str]]:

@@ -82,7 +82,7 @@ def write_results(fit: Fit) -> None:
         model.feature_names_in_ = np.array(data.names, dtype=object)
     model.encoder_ = data.encoder
     model.save(folder.new.model)
-    write_report(folder.new.report, model, data, record, fit.explanations)
+    write_report(folder.new.report, model, data, record, explanations=fit.explanations)
     folder.finish(record)
 
 
@@ -157,10 +157,10 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "converged": bool(model.converged_),
             "clusters": model.n_clusters_,
             "components": model.n_components_,
-            "support": None if model.support_ is None else asdict(model.support_),
-            "number_of_clusters": model.number_of_clusters_,
+            "support": model.cluster_tendency_ and asdict(model.cluster_tendency_),
+            "number_of_clusters": model._number_of_clusters,
             "number_of_dimensions": model.number_of_dimensions_,
-            "committee": model.committee_,
+            "committee": model._committee,
             "sizes": sizes,
             "comparison": fit.comparison,
             "profiles": [found.as_dict() for found in fit.explanations],
@@ -181,17 +181,28 @@ def write_report(
     model: SGPMIC,
     data: Table,
     record: dict[str, Any],
+    *,
+    table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
-    """Write the report to ``path``; ``explanations`` are those of the clusters, if known."""
+    """Write the report to ``path``.
+
+    ``table`` is where the table is now, ``explanations`` are those of the clusters, if known.
+    """
+    from sgpmic.cli.reading import read_texts
     from sgpmic.report import render_report
 
+    texts = {}
+    if len(data.values) == record["data"]["rows"]:  # not a sample
+        texts = read_texts(table or record["table"], record["columns"])
+        texts.pop(str(data.id_name), None)
     content = _content(
         model,
         data,
         title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
         columns=record["columns"],
         ids=data.ids,
+        texts=texts,
         given_labels=data.labels,
         label_name=data.label_name or "",
         settings={k: v for k, v in record["settings"].items() if v is not None},

@@ -76,7 +76,12 @@ def advice(
             "(n_inducing) may help.",
         )
     rounds = len(fit.history)
-    if fit.broke_off:
+    if fit.interrupted:
+        yield (
+            ConvergenceWarning,
+            f"Learning was interrupted: the model is that of the last finished round, {rounds}.",
+        )
+    elif fit.broke_off:
         yield (
             ConvergenceWarning,
             f"Round {rounds + 1} gave numbers that are not finite; the model is that of round "

@@ -23,6 +23,7 @@ function sentence(i) {
   if (groups[0]) words += `, ${groups[0].name} ${levelOf(i, groups[0])}`;
   const some = Math.min(data.features.length, 4);
   for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${valueWords(valueOf(i, f), f)}`;
+  for (const text of data.texts) words += `, ${text.name} ${text.words[i]}`;
   for (const group of groups.slice(1, 3)) words += `, ${group.name} ${levelOf(i, group)}`;
   return words + ".";
 }

@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
+from sgpmic.committee.examination import Structure
+from sgpmic.committee.support import Support
 from sgpmic.exceptions import NoStructureWarning
+from sgpmic.learning.advice import advice
+from sgpmic.learning.state import StartFit
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -49,6 +55,25 @@ def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
         model = SGPMIC(3, n_inducing=10, max_iter=1, random_state=0).fit(Y)
     assert not model.cluster_tendency_.supported
     assert model.memberships_.max(axis=1).mean() < 0.7
+
+
+def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Floats) -> None:
+    model = quick_fit(table, committee=Committee())
+    doubt = Support(1.0, 0.1, "a gap", "an elliptical cloud")
+    for asked, expected in (("auto", "use n_clusters=1,"), (3, "use n_clusters='auto',")):
+        settings = model.set_params(n_clusters=asked).check_settings()
+        result = SimpleNamespace(
+            selection=SimpleNamespace(fit=StartFit(model._state, history=[{}])),
+            predictor=model._predictor,
+            X=model.embedding_,
+            S=model.memberships_,
+            sizes=np.bincount(model.labels_),
+            structure=Structure(doubt, None, None),
+        )
+        given: Any = result
+        said = [words for kind, words in advice(given, settings) if kind is NoStructureWarning]
+        assert len(said) == 1
+        assert expected in said[0]
 
 
 def test_no_committee_no_test(table: Floats, quick_fit: Fit) -> None:

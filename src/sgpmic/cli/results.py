@@ -52,6 +52,7 @@ def write_results(fit: Fit) -> None:
     report that shows a sample of all rows.
     """
     job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
+    began = time.perf_counter()
     n_rows, sizes = job.group.n_rows, job.sizes(model)
     shown, shown_data = job.sample(model, data)
     if job.is_first:
@@ -67,14 +68,8 @@ def write_results(fit: Fit) -> None:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
         return
-    began = time.perf_counter()
     unusual_below = model.unusual_below_
-    # The last time of every start.
-    learning = dict(zip(model.history_["start"], model.history_["seconds"], strict=True))
-    fit.seconds |= {
-        "learning": float(sum(learning.values())),
-        "judging densities": time.perf_counter() - began,
-    }
+    fit.seconds["describing clusters, judging densities"] = time.perf_counter() - began
     fit.comparison = _compare(model.labels_, model.n_clusters_, data)
     record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
     # Set after all that was computed from arrays without names.

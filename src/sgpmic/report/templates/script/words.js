@@ -1,5 +1,6 @@
 function number(value, digits) {
   if (!Number.isFinite(value)) return "–";
+  if (Math.abs(value) < 1e-12) return "0"; // what rounding leaves
   const short = Number(value.toPrecision(digits || 6));
   const size = Math.abs(short);
   const text = size !== 0 && (size >= 1e9 || size < 1e-4) ? short.toExponential() : String(short);

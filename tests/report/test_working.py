@@ -411,6 +411,8 @@ def test_narrow_screens(visit, driver):
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         visit(table_of_everything(Q=4))
+        assert not driver.find_element(By.ID, "beside").is_displayed()
+        driver.find_element(By.CSS_SELECTOR, "#more-controls summary").click()
         click(driver, "beside")
         Select(driver.find_element(By.ID, "colour")).select_by_value("feature:0")
         focus_picture(driver)

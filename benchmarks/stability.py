@@ -71,7 +71,7 @@ def run_set(task: tuple[DataSet, str]) -> tuple[str, str, Ints, float, float]:
         model = SGPMIC(int(dataset.references[0].max()), random_state=int(change == "seed")).fit(X)
     labels = np.empty(len(X), dtype=np.int64)
     labels[order] = model.labels_
-    support = np.nan if model.support_ is None else model.support_.p_value
+    support = np.nan if model.cluster_tendency_ is None else model.cluster_tendency_.p_value
     return dataset.name, change, labels, support, time.perf_counter() - begun
 
 

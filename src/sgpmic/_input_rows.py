@@ -1,17 +1,76 @@
-"""The rows that a user gives, as numbers; or one sentence that says why they are none."""
+"""The rows that a user gives, as numbers; or one sentence that says why they are not."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
+from sgpmic._types import Floats
+from sgpmic.exceptions import ColumnsWarning
+
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
+
 _REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
+
+# How the types of columns begin that are not numbers, though NumPy may make some of them.
+_OTHER_TYPES = ("cat", "enum", "dict", "date", "time", "duration", "period", "interval")
+
+
+def has_other_columns(X: Any) -> bool:
+    """Return whether X is a data frame with columns of words, categories or dates."""
+    names = _column_names(X)
+    if names is None or len(set(map(str, names))) < len(names):
+        return False  # no table, or one that is refused later
+    return any(_is_other(X[name]) for name in names)
+
+
+def _is_other(column: Any) -> bool:
+    dtype = getattr(column, "dtype", getattr(column, "type", None))
+    if getattr(dtype, "kind", "O") in "biuf":
+        return False
+    return str(dtype).lower().startswith(_OTHER_TYPES) or _no_numbers(column) is not None
+
+
+def encode(X: Any) -> tuple[TableEncoder, Floats, tuple[type[Warning], str]]:
+    """Return an encoder of a data frame, its rows as numbers, and what was done as a warning."""
+    from sgpmic import TableEncoder
+
+    encoder = TableEncoder().fit(X)
+    used = Counter(column.kind for column in encoder.columns_ if column.features)
+    said = ", ".join(f"{count} {kind.replace('_', '/')}" for kind, count in used.items())
+    left_out = [f"{c.name} ({c.kind})" for c in encoder.columns_ if not c.features]
+    if left_out:
+        more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+        said += f"; left out: {', '.join(left_out[:5])}{more}"
+    note = f"TableEncoder made numbers of the columns ({said}); encoder_.columns_ has all of it."
+    return encoder, encoder.transform(X), (ColumnsWarning, note)
+
+
+def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
+    """Return what names rows, or says more of them, and is not fitted to, by the column's name.
+
+    An index of words, and columns of ids and text.
+    """
+    found = {}
+    if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
+        found[str(X.index.name or "index")] = [str(name) for name in X.index]
+    if encoder is not None:
+        from sgpmic.tables.conversions import to_texts
+        from sgpmic.tables.frames import as_frame
+
+        frame = as_frame(X)
+        columns = dict(zip(frame.names, frame.columns, strict=True))
+        for column in encoder.columns_:
+            if column.kind in ("id", "text") and column.name in columns:
+                found[column.name] = [word.strip() for word in to_texts(columns[column.name])]
+    return found
 
 
 def read_rows(estimator: Any, X: Any, **options: Any) -> Any:

@@ -13,14 +13,15 @@ from sgpmic.storage.models import StoredModel, load_model, save_model, unreadabl
 
 #: What a model file keeps besides the predictor.
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
-_STORED_RECORDS = (
-    "history",
-    "starts",
-    "committee",
-    "support",
-    "number_of_clusters",
-    "number_of_dimensions",
-)
+#: What a file calls the records of a fit, and the attributes that hold them.
+_STORED_RECORDS = {
+    "history": "history_",
+    "starts": "starts_",
+    "committee": "_committee",
+    "support": "cluster_tendency_",
+    "number_of_clusters": "_number_of_clusters",
+    "number_of_dimensions": "number_of_dimensions_",
+}
 
 
 class ModelFilesMixin(BaseEstimator):
@@ -44,7 +45,7 @@ class ModelFilesMixin(BaseEstimator):
             parameters=self.get_params(deep=False),
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
-            **{name: getattr(self, f"{name}_") for name in _STORED_RECORDS},
+            **{name: getattr(self, held) for name, held in _STORED_RECORDS.items()},
             encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
             reduction=self._reduction,
             empty_rows=self._empty_rows,
@@ -85,6 +86,7 @@ class ModelFilesMixin(BaseEstimator):
         )
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
-        for name in _STORED_RECORDS:
-            setattr(model, f"{name}_", getattr(stored, name))
+        for name, held in _STORED_RECORDS.items():
+            setattr(model, held, getattr(stored, name))
+        model._row_words = {}
         return model

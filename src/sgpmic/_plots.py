@@ -1,15 +1,18 @@
-"""Plotting methods of the estimator; what draws is imported when one is called."""
+"""Plots, report and summary of the estimator; what makes them is imported when it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from sgpmic._types import Ints
     from sgpmic.plots import (
         BoundDisplay,
         CommitteeDisplay,
@@ -18,14 +21,111 @@ if TYPE_CHECKING:
         NumberOfClustersDisplay,
         ProfilesDisplay,
     )
+    from sgpmic.report.explanations import Explanation
     from sgpmic.report.notebook import InteractivePicture
 
 
-class PlotsMixin:
-    """Plots of a fitted model, on the matplotlib axes given or on new ones.
+#: What there is of every number of clusters; 'certainty' in models of earlier versions.
+_BY_NUMBER = ("candidates", "probability", "certainty", "expected")
 
-    Each returns a display of :mod:`sgpmic.plots`, with what was drawn in ``ax_`` and ``figure_``.
+
+def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns as a data frame of pandas or polars, or as a dict where neither is there."""
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        try:
+            from polars import DataFrame
+        except ImportError:
+            return dict(columns)
+    return DataFrame(columns)
+
+
+class PlotsMixin:
+    """What a fitted model shows: plots, the report, the summary, and what is in them as tables.
+
+    Plots go on the matplotlib axes given or on new ones; each returns a display of
+    :mod:`sgpmic.plots`, with what was drawn in ``ax_`` and ``figure_``.
     """
+
+    labels_: Ints
+    _committee: list[dict[str, Any]]
+    _number_of_clusters: dict[str, Any] | None
+    _explained: list[Explanation] | None
+
+    @property
+    def committee_(self) -> Any:
+        """Every member of the committee, the weightiest first."""
+        check_is_fitted(self)
+        names = ("name", "weight", "expected", "agreement", "cut", "reason")
+        return _data_frame({name: [m.get(name) for m in self._committee] for name in names})
+
+    @property
+    def number_of_clusters_(self) -> Any:
+        """The probability of every number of clusters; None where their number was given."""
+        check_is_fitted(self)
+        if self._number_of_clusters is None:
+            return None
+        found = dict(self._number_of_clusters)
+        chosen = [k == found["chosen"] for k in found["candidates"]]
+        return _data_frame({k: v for k, v in found.items() if k in _BY_NUMBER} | {"chosen": chosen})
+
+    @property
+    def profiles_(self) -> Any:
+        """The name, the sentence and the rule of every cluster; made when first asked for."""
+        check_is_fitted(self)
+        explained = self._explain()
+        rules = [found.rule for found in explained]
+        return _data_frame(
+            {
+                "cluster": list(range(len(explained))),
+                "rows": [int((self.labels_ == m).sum()) for m in range(len(explained))],
+                "name": [found.name for found in explained],
+                "sentence": [found.sentence for found in explained],
+                "rule": [rule and " and ".join(rule.conditions) for rule in rules],
+                "precision": [rule and rule.precision for rule in rules],
+                "coverage": [rule and rule.coverage for rule in rules],
+            }
+        )
+
+    def _explain(self) -> list[Explanation]:
+        if self._explained is None:
+            from sgpmic.report.content import content_of_rows
+            from sgpmic.report.explanations import explain
+
+            self._explained = explain(content_of_rows(self, title=""))
+        return self._explained
+
+    def summary(self: Any) -> None:
+        """Print what ``sgpmic fit`` prints at the end: the clusters, and how they were found."""
+        check_is_fitted(self)
+        from sgpmic.report.summary import print_summary
+
+        print_summary(self, self._explain())
+
+    def report(
+        self: Any,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        *,
+        labels: Sequence[Any] | None = None,
+        title: str = "Clusters",
+    ) -> None:
+        """Write the report: one HTML file that opens in any browser, without a network.
+
+        Parameters
+        ----------
+        path : str or path-like
+        X : array-like or data frame of shape (n_samples, n_features), or None
+            Rows to show, as ``fit`` takes them: their ids, texts and index name them. None for the
+            training rows (a sample of 20 000 where there were more).
+        labels : sequence of n_samples labels or None
+            A known grouping, to compare the clusters with.
+        title : str, default='Clusters'
+        """
+        from sgpmic.report.notebook import write_report
+
+        write_report(self, path, X, labels=labels, title=title)
 
     def plot_embedding(
         self: Any,

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._input_rows import read_rows
+from sgpmic._input_rows import read_rows, words_of_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.learning.prediction.imputation import Imputation
@@ -29,6 +29,7 @@ class DrawnRows(NamedTuple):
     values: Floats  # as the model takes them: encoded, reduced
     embedding: Floats
     memberships: Floats
+    words: dict[str, list[str]]  # what names them, or says more of them, column by column
 
 
 class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -41,6 +42,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     _reduction: Reduction | None
     encoder_: TableEncoder | None
     n_components_: int
+    _row_words: dict[str, list[str]]
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
         """Return rows as the model takes them, and which of them have no value at all.
@@ -213,14 +215,16 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return self._predictor.unusual_below
 
     def __dir__(self) -> list[str]:
-        """Return the names there are, without ``unusual_below_`` until it was computed.
+        """Return the names there are, without those that take a while until they were computed.
 
         scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
-        listed; that one takes seconds or more.
+        listed.
         """
         names = set(object.__dir__(self))
         if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
             names.remove("unusual_below_")
+        if getattr(self, "_explained", None) is None:
+            names.discard("profiles_")
         return [name for name in names if hasattr(self, name)]
 
     def score(self, X: ArrayLike, y: object = None) -> float:
@@ -308,13 +312,18 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if X is None:
             reference = self._predictor.reference
             values, rows = reference.rows, reference.lookup(reference.rows)
+            if len(values) == len(self._predictor.X):
+                rows = np.arange(len(values))  # those that are equal have names of their own
             # Not those of the estimator, which also have rows without any value.
             embedding, memberships = self._predictor.X[rows], self._predictor.S[rows]
+            words = {name: [column[i] for i in rows] for name, column in self._row_words.items()}
         else:
             values, empty = self._check_rows(X)
             values = values[~empty]
             embedding, memberships = self._predictor.place(values)
-        return DrawnRows(values, embedding, memberships)
+            found = words_of_rows(X, self.encoder_).items()
+            words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
+        return DrawnRows(values, embedding, memberships, words)
 
 
 _T = TypeVar("_T", bound=NDArray[Any])

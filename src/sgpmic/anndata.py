@@ -175,11 +175,12 @@ def _store(model: SGPMIC, adata: AnnData, key: str, asked: dict[str, Any]) -> No
         "lower_bound": float(model.lower_bound_),
         "converged": bool(model.converged_),
     }
-    if model.support_ is not None:
+    tendency = model.cluster_tendency_
+    if tendency is not None:
         found["support"] = {
-            "sentence": model.support_.sentence(),
-            "supported": bool(model.support_.supported),
-            "p_value": float(model.support_.p_value),
+            "sentence": tendency.sentence(),
+            "supported": bool(tendency.supported),
+            "p_value": float(tendency.p_value),
         }
     adata.uns[key] = found
 

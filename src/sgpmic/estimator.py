@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._input_rows import read_rows
+from sgpmic._input_rows import encode, has_other_columns, read_rows, words_of_rows
 from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
@@ -48,10 +48,13 @@ from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
 
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
+
 MAPPINGS = ("shared", "per_cluster")
 
 #: Attributes by the names that they had up to version 1.0.0rc1.
-_RENAMED = {"units_": "scaler_"}
+_RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
 
 #: What ``tol='auto'`` stands for.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
@@ -67,10 +70,10 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
 
     Parameters
     ----------
-    n_clusters : int or 'auto', default=3
-        Number of clusters. 'auto' takes the number that a committee of clusterings is surest
-        about, or one where the rows do not stand out from noise
-        (:mod:`sgpmic.committee.how_many`); ``number_of_clusters_`` has the course of it.
+    n_clusters : int or 'auto', default='auto'
+        Number of clusters. 'auto' takes the most probable number, which is one where the rows do
+        not stand out from noise (:mod:`sgpmic.committee.how_many`); ``n_clusters_`` is that number,
+        ``number_of_clusters_`` the probability of every number.
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
         dimensions as principal components are needed for it. 'auto' takes as many as principal
@@ -145,19 +148,26 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         Every start: its kind, bound, agreement with the others, rounds, labels, whether it was
         kept.
     n_clusters_ : int
-        Number of clusters, those without rows included.
-    support_ : Support or None
-        Whether the rows stand out from noise without clusters: ``support_.supported``,
+        Number of clusters, those without rows included: the one asked for, or the one that 'auto'
+        chose.
+    cluster_tendency_ : Support or None
+        Whether the rows stand out from noise without clusters: ``cluster_tendency_.supported``,
         ``p_value``, ``statistic`` and ``sentence()``. None without a committee.
-    number_of_clusters_, number_of_dimensions_ : dict or None
-        Where they were to be found: what was 'chosen', and what it goes by; of clusters the
-        'probability' of every number of 'candidates'.
-    committee_ : list of dict
+    number_of_clusters_ : DataFrame, dict of lists, or None
+        How 'auto' chose: the 'probability' of every number of 'candidates', the 'expected'
+        adjusted Rand index with the true clusters, and which one was 'chosen'. None where
+        ``n_clusters`` is a number.
+    number_of_dimensions_ : dict or None
+        How ``n_components='auto'`` chose: what was 'chosen', and the 'variance' it goes by.
+    committee_ : DataFrame or dict of lists
         Every member of the committee, the one with the highest weight first: 'name', 'weight'
         (all add up to 1), 'expected' (the adjusted Rand index with the true clusters that the
         judge expects of it), 'agreement' (the same index with the labels that the committee
-        arrived at) and 'cut' (the share of a row's neighbors that it puts into another cluster).
-        A member that could not vote has a 'reason' instead. Empty without a committee.
+        arrived at), 'cut' (the share of a row's neighbors that it puts into another cluster) and
+        'reason' (why a member could not vote). Empty without a committee.
+    profiles_ : DataFrame or dict of lists
+        What every cluster is: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most three
+        conditions with its 'precision' and 'coverage'. Made when first asked for.
     n_iter_ : int
         Rounds of the start that was kept.
     converged_ : bool
@@ -177,15 +187,18 @@ n_components_) and (n_clusters, n_components_, n_components_)
         How features were centered and scaled: a tuple with the fields ``offset`` and ``scale``,
         both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
     encoder_ : TableEncoder or None
-        What turns rows of a user's table into features, in every method that takes rows: of models
-        that ``sgpmic fit`` wrote, where the table is more than plain numbers. None after ``fit``.
+        What turns rows of a user's table into features, in every method that takes rows, where
+        the table is more than plain numbers.
     n_features_in_ : int
-        Number of features seen in fit.
+        Number of features seen in fit; of a table with an encoder, of those that it made.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Their names, when all are strings.
 
     Notes
     -----
+    Data frames among the attributes are of pandas, or of polars where that alone is installed;
+    without either they are dicts of lists.
+
     A row that was trained on keeps its fitted latent point and memberships in ``transform`` and
     ``predict_proba`` (of equal training rows, that of the first); any other row is placed by
     itself, so the answer for a row never depends on the rest of the batch.
@@ -222,7 +235,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def __init__(
         self,
-        n_clusters: int | str = 3,
+        n_clusters: int | str = "auto",
         n_components: int | float | str = 2,
         *,
         kernel: str | Kernel = "rbf",
@@ -361,36 +374,54 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, data frame or sparse matrix of shape (n_samples, n_features)
             The data (the paper's Y), in their own units. NaN stands for a missing value, which is
             integrated out. A row without any value is set aside, with a warning: its label is -1,
             and its latent point and memberships are NaN. A feature without any is left out, with
-            a warning. A sparse matrix of more than 100 features is reduced to 100 by a
-            truncated singular value decomposition first, which is part of the model
-            (:mod:`sgpmic.learning.preprocessing`); 'auto' then scales all by one number.
+            a warning. A data frame (pandas, polars, pyarrow) with words, categories or dates goes
+            through :class:`sgpmic.TableEncoder`, ``encoder_``, which a warning says in one line;
+            with ``scale='auto'`` its features are all scaled by one number where there are
+            categories, as they are of one unit then. A sparse matrix of more than 100 features is
+            reduced to 100 by a truncated singular value decomposition first, which is part of the
+            model (:mod:`sgpmic.learning.preprocessing`); 'auto' then scales all by one number.
         y : Ignored
             Present for scikit-learn's conventions.
 
         Returns
         -------
         self : SGPMIC
+
+        Notes
+        -----
+        Interrupted (Ctrl-C) after the first round, it warns and keeps the last finished round;
+        with a checkpoint it stops, to be resumed from there.
         """
         before = self.__dict__.copy()
         try:
-            settings, result, reduction, empty = self._learn(X)
+            encoder, table, notes = None, X, []
+            if has_other_columns(X):
+                encoder, table, note = encode(X)
+                notes = [note]
+            settings, result, reduction, empty = self._learn(table, encoder)
             names = getattr(self, "feature_names_in_", None)
-            for category, sentence in advice(result, settings, names):
+            if encoder is not None:
+                names = encoder.get_feature_names_out()
+            for category, sentence in (*notes, *advice(result, settings, names)):
                 # Past the method that chooses the device, to the line of the user's that called it.
                 warnings.warn(sentence, category, stacklevel=3)
         except BaseException:  # a failed fit changes nothing, not even what validation has set
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        self.encoder_, self._reduction = None, reduction
+        self.encoder_, self._reduction = encoder, reduction
+        words = words_of_rows(X, encoder).items()
+        self._row_words = {name: np.delete(each, empty).tolist() for name, each in words}
         self._keep(result, empty)
         return self
 
-    def _learn(self, X: Any) -> tuple[FitSettings, Result, Reduction | None, Ints]:
+    def _learn(
+        self, X: Any, encoder: TableEncoder | None
+    ) -> tuple[FitSettings, Result, Reduction | None, Ints]:
         """Return the settings and the result of a fit.
 
         And how a sparse matrix was reduced, and the rows that have no value.
@@ -400,6 +431,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
         Y = read_rows(self, table, ensure_min_samples=least)
+        if encoder is not None and encoder.has_categories_ and settings.scale == "auto":
+            # The encoder has brought all columns to one unit already.
+            settings = replace(settings, scale="one")
         reduction = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
@@ -448,10 +482,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """Set the attributes that a fit has."""
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
-        self.committee_ = result.committee_listing()
-        support, number, dimensions = result.structure
-        self.support_ = support
-        self.number_of_clusters_ = None if number is None else number.listing()
+        self._committee = result.committee_listing()
+        self.cluster_tendency_, number, dimensions = result.structure
+        self._number_of_clusters = None if number is None else number.listing()
         self.number_of_dimensions_ = None if dimensions is None else dimensions.listing()
         self.starts_ = result.selection.listing()
         self.history_ = result.selection.history
@@ -466,7 +499,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         The rows ``empty``, counted from 0, were not learned from.
         """
-        self._predictor = predictor
+        self._predictor, self._explained = predictor, None
         self._empty_rows = empty
         # Where they are inserted into arrays of the others. np.insert makes copies: what a user
         # does to them must not reach the model.

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 __all__ = [
+    "ColumnsWarning",
     "ConvergenceWarning",
     "DeadClusterWarning",
     "DimensionsWarning",
@@ -22,6 +23,10 @@ __all__ = [
 
 class SGPMICWarning(UserWarning):
     """Base of all warnings of this package."""
+
+
+class ColumnsWarning(SGPMICWarning):
+    """Columns of a table were encoded, or left out."""
 
 
 class DeadClusterWarning(SGPMICWarning):

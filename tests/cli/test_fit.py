@@ -48,7 +48,7 @@ def test_a_number_that_is_found_is_shown_with_its_probability(tmp_path: Path) ->
     assert found is not None
     assert int(found[1]) > 80
     stored = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").number_of_clusters_["chosen"] == 3
+    assert SGPMIC.load(tmp_path / "run" / "model.sgpmic").n_clusters_ == 3
     assert str(stored).count("'probability'") == 1
 
 

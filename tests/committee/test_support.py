@@ -1,5 +1,6 @@
 """Whether a table has clusters at all: the test and its parts."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,15 @@ def test_odd_tables() -> None:
     assert 0 < structure_support(rng.integers(0, 2, (100, 4)).astype(float)).p_value <= 1
 
 
-def test_the_sentence_of_noise() -> None:
-    assert (
-        Support(0.1, 0.4, "a gap", "an elliptical cloud").sentence().startswith("There may be no")
-    )
+@pytest.mark.parametrize(
+    ("p_value", "draws", "words"),
+    [
+        (1 / 80, 79, "There are clusters: .* p = 0.013 .79 noise tables"),
+        (1 / 80, 19, "There are clusters: .* p < 0.05 .19 noise tables"),  # never simulated
+        (0.1, 79, "There may be no clusters: .* comes near: p = 0.1 "),
+        (0.4, 19, "There may be no clusters: .* looks the same: p = 0.4 "),
+    ],
+)
+def test_the_sentence(p_value: float, draws: int, words: str) -> None:
+    sentence = Support(6.0, p_value, "a gap", "an elliptical cloud", draws).sentence()
+    assert re.match(words, sentence), sentence

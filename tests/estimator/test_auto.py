@@ -1,15 +1,22 @@
-"""n_clusters='auto', n_components='auto', support_ and view_."""
+"""n_clusters='auto', n_components='auto', cluster_tendency_ and view_."""
 
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
+from sgpmic.committee.examination import Structure
+from sgpmic.committee.support import Support
 from sgpmic.exceptions import NoStructureWarning
+from sgpmic.learning.result import advice
+from sgpmic.learning.state import StartFit
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -25,16 +32,18 @@ def four_blobs() -> Floats:
 def test_everything_is_found(four_blobs: Floats, quick_fit: Fit, tmp_path: Path) -> None:
     model = quick_fit(four_blobs, "auto", n_components="auto", committee=Committee())
     assert model.n_clusters_ == 4
-    assert model.number_of_clusters_["chosen"] == 4
+    found = model.number_of_clusters_
+    assert found["candidates"][found["chosen"]].tolist() == [4]
+    assert found["probability"].sum() == pytest.approx(1.0)
     assert model.n_components_ == model.number_of_dimensions_["chosen"]
-    assert model.support_ is not None
-    assert model.support_.supported
-    assert "There are clusters" in model.support_.sentence()
+    assert model.cluster_tendency_ is not None
+    assert model.cluster_tendency_.supported
+    assert "There are clusters" in model.cluster_tendency_.sentence()
     model.save(tmp_path / "model.sgpmic")
     loaded = SGPMIC.load(tmp_path / "model.sgpmic")
     assert loaded.n_clusters == "auto"
-    assert loaded.support_ == model.support_
-    assert loaded.number_of_clusters_ == model.number_of_clusters_
+    assert loaded.cluster_tendency_ == model.cluster_tendency_
+    pd.testing.assert_frame_equal(loaded.number_of_clusters_, found)
     assert loaded.number_of_dimensions_ == model.number_of_dimensions_
     np.testing.assert_array_equal(loaded.predict(four_blobs + 0.1), model.predict(four_blobs + 0.1))
 
@@ -44,24 +53,49 @@ def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
     assert quick_fit(Y, "auto", committee=Committee()).n_clusters_ == 1
     with pytest.warns(NoStructureWarning, match="n_clusters='auto'"):
         model = SGPMIC(3, n_inducing=10, max_iter=1, random_state=0).fit(Y)
-    assert not model.support_.supported
+    assert not model.cluster_tendency_.supported
     assert model.memberships_.max(axis=1).mean() < 0.7
+
+
+def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Floats) -> None:
+    model = quick_fit(table, committee=Committee())
+    doubt = Support(1.0, 0.1, "a gap", "an elliptical cloud")
+    for asked, expected in (("auto", "use n_clusters=1,"), (3, "use n_clusters='auto',")):
+        settings = model.set_params(n_clusters=asked).check_settings()
+        result = SimpleNamespace(
+            selection=SimpleNamespace(fit=StartFit(model._state, history=[{}])),
+            predictor=model._predictor,
+            X=model.embedding_,
+            S=model.memberships_,
+            sizes=np.bincount(model.labels_),
+            structure=Structure(doubt, None, None),
+        )
+        given: Any = result
+        said = [words for kind, words in advice(given, settings) if kind is NoStructureWarning]
+        assert len(said) == 1
+        assert expected in said[0]
 
 
 def test_no_committee_no_test(table: Floats, quick_fit: Fit) -> None:
     model = quick_fit(table)
-    assert model.support_ is None
+    assert model.cluster_tendency_ is None
     assert model.number_of_clusters_ is None
-    assert model.committee_ == []
+    assert len(model.committee_) == 0
     assert model.n_clusters_ == 3
+
+
+def test_former_name_of_cluster_tendency(table: Floats, quick_fit: Fit) -> None:
+    model = quick_fit(table, committee=Committee())
+    with pytest.warns(FutureWarning, match="cluster_tendency_"):
+        assert model.support_ is model.cluster_tendency_
 
 
 def test_clusters_give_no_warning(four_blobs: Floats) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", NoStructureWarning)
         model = SGPMIC(4, n_inducing=10, max_iter=1, random_state=0).fit(four_blobs)
-    assert model.support_ is not None
-    assert model.support_.supported
+    assert model.cluster_tendency_ is not None
+    assert model.cluster_tendency_.supported
 
 
 def test_view_of_more_than_two_dimensions(table: Floats, quick_fit: Fit) -> None:

@@ -223,6 +223,11 @@ REFUSED: dict[str, Callable[[], object]] = {
     "linear operator": lambda: sp.linalg.aslinearoperator(ROWS),
 }
 
+#: Frames and columns that a fit refuses too.
+NOT_EVEN_ENCODED = (
+    *("column 1", "column 2", "polars structs", "polars lazy", "polars series", "arrow array"),
+)
+
 #: What is read, and as what.
 READ: dict[str, tuple[Callable[[], object], np.ndarray]] = {
     **{
@@ -305,7 +310,9 @@ def model(finished: Path) -> SGPMIC:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_is_a_sentence(name: str, model: SGPMIC) -> None:
     """Ours or scikit-learn's: somebody has written it, and it is not what NumPy stumbled over."""
-    for method in (SGPMIC(3).fit, model.predict):
+    # A fit takes data frames with columns of words, categories and dates.
+    is_frame = name.startswith(("column", "polars", "arrow")) and name not in NOT_EVEN_ENCODED
+    for method in (model.predict,) if is_frame else (SGPMIC(3).fit, model.predict):
         with quietly(), pytest.raises((ValueError, TypeError)) as caught:
             method(REFUSED[name]())
         last = traceback.extract_tb(caught.value.__traceback__)[-1]
@@ -325,8 +332,7 @@ def test_what_can_be_read_is_read_right(name: str) -> None:
     [
         (lambda: with_cell("red"), "row 3, column 1 .* 'red'"),
         (lambda: [*ROWS.tolist(), [1.0, 2.0]], "Row 60 .* 2 cells"),
-        (lambda: column("red"), "Column 'b' .* 'red'"),
-        (lambda: column(pd.NaT), "dates or times .*TableEncoder"),
+        (lambda: WHOLE.astype("M8[s]"), "dates or times .*TableEncoder"),
         (lambda: pd.DataFrame(ROWS, columns=["a", "a", "b"]), "Two columns .* 'a'"),
         (lambda: (row for row in ROWS), "type generator"),
         (lambda: np.zeros(60, dtype=fields), r"fields \(a, b\)"),

@@ -48,7 +48,7 @@ OLD_NUMBERS = {"candidates": [2, 3, 4], "certainty": [0.8, 0.95, 0.7], "modes": 
 def chosen(model: SGPMIC) -> SGPMIC:
     """Return a model as if a committee had voted, without the time that it takes."""
     found = copy.copy(model)
-    found.committee_, found.number_of_clusters_ = MEMBERS, NUMBERS
+    found._committee, found._number_of_clusters = MEMBERS, NUMBERS
     return found
 
 

@@ -383,7 +383,7 @@ class TestRunContent:
         one = {"embedding": "isomap", "memberships": "votes", "bound": -1.0, "agreement": 0.5}
         model.starts_ = [one | {"kept": False, "labels": iris.target}, one | {"kept": True}]
         model.start = Start()
-        model.committee_, model.support_, model.number_of_clusters_ = [], None, None
+        model._committee, model.cluster_tendency_, model._number_of_clusters = [], None, None
         model.encoder_ = None
         model.scaler_ = Scaler(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)
         content = content_from_model(model, iris.data, title="Iris", warnings=["one"])

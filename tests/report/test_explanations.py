@@ -122,7 +122,9 @@ def plain(markup: str) -> str:
 def mean_words(value: float, is_date: bool) -> str:
     if is_date:
         return str(np.datetime64(round(value), "D"))
-    text = f"{round(value):,}" if abs(value) >= 1000 else f"{value:.3g}"
+    text = f"{value:.3g}" if abs(value) < 1000 else str(round(value))
+    if abs(round(value)) >= 10_000:  # 1994 may be a year
+        text = f"{round(value):,}"
     return text.replace("-", "−")
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -262,8 +263,38 @@ class TestPlainWords:
         assert text.count("Mind this.") == 2
         assert "ended after 1 round in the start that was kept, one of 3, before" in text
 
+    def test_remarks_are_not_warnings(self):
+        remark = "The neighbor graph fell into 2 pieces; they were joined."
+        page = render_report(make_content(warnings=[remark]))
+        assert remark in page
+        assert "warnings, below" not in page
+        assert '<div class="warnings"' not in page
+
+    def test_one_cluster_is_not_compared(self):
+        content = make_content()
+        one = replace(
+            content,
+            memberships=np.ones((content.n_rows, 1)),
+            means=content.means[:1],
+            covariances=content.covariances[:1],
+            weights=np.ones(1),
+        )
+        text = self.text(one)
+        assert "taken for one cluster" in text
+        assert "All rows are in one cluster" in text
+        for words in ("On average", "Most doubtful rows", "Certainty of rows", "Nothing differs"):
+            assert words not in text
+
+    def test_numbers_as_people_write_them(self):
+        assert [number(v) for v in (1994.0, 12345.0, 6e-17, -0.25)] == [
+            "1994",
+            "12,345",
+            "0",
+            "−0.25",
+        ]
+
     def test_what_the_data_support_is_said_first_and_once(self):
-        support = "There may be no clusters: noise looks the same (p = 0.5)."
+        support = "There may be no clusters: noise looks the same: p = 0.5."
         text = self.text(make_content(support=support, warnings=[f"{support} Ask for fewer."]))
         assert text.index(support) < text.index("were grouped")
         assert text[: text.index("Latent space")].count(support) == 1

@@ -167,8 +167,11 @@ def test_profile_of_the_selection(visit):
     )
     shown = {name: float(effect.replace("−", "-")) for name, effect in rows}
     # The same by the functions of the cluster cards.
-    numbers = cluster_profiles(content.values.astype(np.float32), 1 - inside, 2).effects[0]
-    levels = level_shares(content.categories[0].codes, 3, 1 - inside, 2).effects[0]
+    compared = cluster_profiles(content.values.astype(np.float32), 1 - inside, 2)
+    shares = level_shares(content.categories[0].codes, 3, 1 - inside, 2)
+    numbers, levels = (
+        each.certain[0] * each.known[0] / inside.sum() for each in (compared, shares)
+    )
     assert shown["width"] == pytest.approx(numbers[0], abs=0.006)
     strongest = int(np.argmax(abs(levels)))
     name = f"plan: {content.categories[0].levels[strongest]}"
@@ -408,6 +411,8 @@ def test_narrow_screens(visit, driver):
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
         visit(table_of_everything(Q=4))
+        assert not driver.find_element(By.ID, "beside").is_displayed()
+        driver.find_element(By.CSS_SELECTOR, "#more-controls summary").click()
         click(driver, "beside")
         Select(driver.find_element(By.ID, "colour")).select_by_value("feature:0")
         focus_picture(driver)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def fit(
     table: opt.TablePath,
-    clusters: opt.Clusters,
+    clusters: opt.Clusters = "auto",
     dims: opt.Dimensions = "2",
     out: opt.OutFolder = Path("run"),
     columns: opt.Columns = None,
@@ -234,7 +234,9 @@ def _learn(this: Fit) -> None:
     try:
         with display, listening(display.announce), collected_warnings() as said:
             model.set_params(em__callbacks=[*model.em.callbacks, display.show])
+            began = time.perf_counter()
             model.fit(SharedTable(this.data.values, job.group))
+            this.seconds["learning"] = time.perf_counter() - began
             display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
     except OSError as error:
         raise fail(

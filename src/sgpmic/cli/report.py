@@ -55,7 +55,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             "or run sgpmic fit again."
         )
     with console.status("Drawing"):
-        write_report(folder.results.report, model, data, record)
+        write_report(folder.results.report, model, data, record, table=place)
 
 
 def info(

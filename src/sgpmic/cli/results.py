@@ -102,6 +102,7 @@ def write_results(fit: Fit) -> None:
     report that shows a sample of all rows.
     """
     job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
+    began = time.perf_counter()
     n_rows, sizes = job.group.n_rows, job.sizes(model)
     shown, shown_data = job.sample(model, data)
     if job.is_first:
@@ -114,14 +115,8 @@ def write_results(fit: Fit) -> None:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
         return
-    began = time.perf_counter()
     unusual_below = model.unusual_below_
-    # The last time of every start.
-    learning = dict(zip(model.history_["start"], model.history_["seconds"], strict=True))
-    fit.seconds |= {
-        "learning": float(sum(learning.values())),
-        "judging densities": time.perf_counter() - began,
-    }
+    fit.seconds["describing clusters, judging densities"] = time.perf_counter() - began
     fit.comparison = _compare(model.labels_, model.n_clusters_, data)
     record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
     # Set after all that was computed from arrays without names.
@@ -129,7 +124,7 @@ def write_results(fit: Fit) -> None:
         model.feature_names_in_ = np.array(data.names, dtype=object)
     model.encoder_ = data.encoder
     model.save(folder.new.model)
-    write_report(folder.new.report, model, data, record, fit.explanations)
+    write_report(folder.new.report, model, data, record, explanations=fit.explanations)
     folder.finish(record)
 
 
@@ -204,10 +199,10 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "converged": bool(model.converged_),
             "clusters": model.n_clusters_,
             "components": model.n_components_,
-            "support": None if model.support_ is None else asdict(model.support_),
-            "number_of_clusters": model.number_of_clusters_,
+            "support": model.cluster_tendency_ and asdict(model.cluster_tendency_),
+            "number_of_clusters": model._number_of_clusters,
             "number_of_dimensions": model.number_of_dimensions_,
-            "committee": model.committee_,
+            "committee": model._committee,
             "sizes": sizes,
             "comparison": fit.comparison,
             "profiles": [found.as_dict() for found in fit.explanations],
@@ -228,17 +223,30 @@ def write_report(
     model: SGPMIC,
     data: Table,
     record: dict[str, Any],
+    *,
+    table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
-    """Write the report to ``path``; ``explanations`` are those of the clusters, if known."""
-    from sgpmic.report import render_report
+    """Write the report to ``path``.
 
+    ``table`` is where the table is now, ``explanations`` are those of the clusters, if known.
+    """
+    from sgpmic.report import render_report
+    from sgpmic.tables.dataset import read_texts
+
+    texts = {}
+    if len(data.values) == record["data"]["rows"]:  # not a sample
+        found = read_texts(table or record["table"], record["columns"])
+        found.pop(str(data.id_name), None)
+        # Not those of a table of which empty rows were set aside.
+        texts = {name: words for name, words in found.items() if len(words) == len(data.values)}
     content = _content(
         model,
         data,
         title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
         columns=record["columns"],
         ids=data.ids,
+        texts=texts,
         given_labels=data.labels,
         label_name=data.label_name or "",
         settings={k: v for k, v in record["settings"].items() if v is not None},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
@@ -13,19 +14,11 @@ from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
     from sgpmic.cli.results import Fit
-    from sgpmic.report.explanations import Explanation
     from sgpmic.tables.dataset import EncodedTable
 
 _MOST_SHOWN = 30
 _MOST_WARNINGS = 20
-_MOST_EXPLAINED = 10
 _LONGEST = 44
-
-_SCALED = {
-    "each": "Every feature was divided by its own standard deviation",
-    "one": "All features were divided by one number",
-    "none": "Features were not scaled",
-}
 
 
 def show_columns(data: EncodedTable) -> None:
@@ -66,71 +59,28 @@ def _short(text: str) -> str:
 
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and where the results are."""
-    from sgpmic.committee.voting import explain_vote
-    from sgpmic.learning.starts import explain_choice
+    from sgpmic.report.statistics import Sizes
+    from sgpmic.report.summary import print_summary
 
     job, model = fit.job, fit.model
-    clusters = "1 cluster" if model.n_clusters_ == 1 else f"{model.n_clusters_} clusters"
-    screen = ScreenTable(title=f"{job.group.n_rows} rows in {clusters}")
-    for name in ("cluster", "rows", "mean certainty"):
-        screen.add_column(name, justify="right")
-    for m, size in enumerate(job.sizes(model)):
-        own = model.memberships_[model.labels_ == m, m]
-        certainty = f"{float(job.group.total(own.sum())) / size:.3f}" if size else "–"
-        screen.add_row(str(m), str(size), certainty)
-    console.print(screen)
-    _show_explanations(fit.explanations)
-    support = "" if model.support_ is None else model.support_.sentence()
-    if support and not any(known.startswith(support) for known in fit.notes):  # once is enough
-        console.print(support)
-    if model.number_of_clusters_ is not None and model.n_clusters_ > 1:
-        console.print(_how_many(model.number_of_clusters_))
-    if why := explain_vote(model.committee_):
-        console.print(why)
-    console.print(_scaling(fit))
-    if len(model.starts_) > 1:
-        console.print(explain_choice(model.starts_, model.start.selection))
+    counts = np.array(job.sizes(model))
+    sums = np.bincount(model.labels_, weights=model.memberships_.max(axis=1), minlength=len(counts))
+    with np.errstate(invalid="ignore"):
+        certainty = job.group.total(sums) / counts
+    print_summary(
+        model,
+        fit.explanations,
+        console,
+        sizes=Sizes(counts, counts / job.group.n_rows, certainty),
+        is_mixed=fit.data.is_mixed,
+        notes=fit.notes,
+    )
     if fit.comparison is not None and job.is_alone:
         _show_comparison(fit.comparison)
     for sentence in fit.notes:
         note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
-
-
-def _scaling(fit: Fit) -> str:
-    """Return how features were scaled, and by what that was decided."""
-    if fit.data.is_mixed:
-        return "Columns were brought to one unit, so that none outweighs another."
-    scaler = fit.model.scaler_
-    if not scaler.reason:
-        return f"{_SCALED[scaler.kind]}."
-    looks, other = ("one unit", "each") if scaler.kind == "one" else ("different units", "one")
-    return (
-        f"{_SCALED[scaler.kind]}: they look like {looks} ({scaler.reason}); --scale {other} "
-        "changes it."
-    )
-
-
-def _show_explanations(explanations: list[Explanation]) -> None:
-    """Print what the clusters are, and a rule for each."""
-    if len(explanations) < 2:
-        return
-    for m, found in enumerate(explanations[:_MOST_EXPLAINED]):
-        rule = f" Rule: {found.rule.sentence()}" if found.rule else ""
-        console.print(escape(f"{m}: {found.sentence}{rule}"))
-        if found.alone:
-            note(found.alone)
-    if len(explanations) > _MOST_EXPLAINED:
-        console.print(f"… and {len(explanations) - _MOST_EXPLAINED} more, all in report.html.")
-
-
-def _how_many(found: dict[str, Any]) -> str:
-    """Return the probabilities of the two likeliest numbers of clusters, as a sentence."""
-    pairs = zip(found["probability"], found["candidates"], strict=True)
-    likeliest = sorted(pairs, reverse=True)[:2]
-    words = [f"{100 * p:.0f} % for {number}" for p, number in likeliest]
-    return f"Probability of the number of clusters: {', '.join(words)}."
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:

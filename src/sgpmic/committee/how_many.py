@@ -22,7 +22,7 @@ from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, mixture_bic
 from sgpmic.committee.modes import find_modes
-from sgpmic.committee.support import Support
+from sgpmic.committee.support import IMPLAUSIBLE, Support
 from sgpmic.committee.validity import INDICES, validity_indices
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.progress import announce, listening
@@ -42,10 +42,6 @@ _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 N_FIGURES = 10 + len(INDICES)
 #: The BIC per row where no mixture could be fitted.
 _MOST_BIC = 1e3
-#: The p-value of the test of cluster tendency above which one cluster is the answer. The test is
-#: strict: several kinds of noise have to be ruled out, and one in twenty tables of noise has less
-#: than 0.2.
-IMPLAUSIBLE = 0.3
 
 
 @dataclass(frozen=True)

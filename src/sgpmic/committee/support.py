@@ -19,6 +19,9 @@ FEWEST_ROWS = 20
 MOST_AXES, VARIANCE = 50, 0.95
 #: Tables of noise of each kind: a first look, and all.
 FIRST_DRAWS, DRAWS = 19, 79
+#: The p-value above which noise looks the same, and one cluster is the answer. The test is strict:
+#: several kinds of noise have to be ruled out, and one in twenty tables of noise has less than 0.2.
+IMPLAUSIBLE = 0.3
 #: After the first look: p-values above this end the test, and so does a lead of this many spreads.
 HOPELESS, CLEAR = 0.18, 5.0
 
@@ -37,12 +40,16 @@ class Support:
         What stood out most.
     noise : str
         The kind of noise that came nearest.
+    draws : int
+        Tables of that noise. Where the p-value is smaller than so many can show, it was
+        extrapolated from a clear lead: 'p < 0.05' is all that was simulated.
     """
 
     statistic: float
     p_value: float
     part: str
     noise: str
+    draws: int = DRAWS
 
     @property
     def supported(self) -> bool:
@@ -53,15 +60,17 @@ class Support:
         """Return the outcome in a sentence for people."""
         if not self.noise:
             return f"Whether there are clusters cannot be told: {self.part}."
+        p = f"p = {self.p_value:.2g}"
+        if self.p_value * (self.draws + 1) < 1.0 - 1e-9:
+            p = f"p < {LEVEL:g}"
+        p += f" ({self.draws} noise tables)"
         if self.supported:
             return (
                 f"There are clusters: {self.part}, more than in noise without clusters "
-                f"({self.noise}; p = {self.p_value:.2g})."
+                f"({self.noise}): {p}."
             )
-        return (
-            "There may be no clusters: noise without any "
-            f"({self.noise}) looks the same (p = {self.p_value:.2g})."
-        )
+        alike = "looks the same" if self.p_value > IMPLAUSIBLE else "comes near"
+        return f"There may be no clusters: noise without any ({self.noise}) {alike}: {p}."
 
 
 def _turned(Z: Floats) -> Floats:
@@ -169,7 +178,7 @@ def structure_support(
             lead, p_value, part = _compare(figures[kind])
             if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:
                 p_value = 1 / (DRAWS + 1)
-            outcomes[kind] = Support(lead, p_value, PARTS[part], kind)
+            outcomes[kind] = Support(lead, p_value, PARTS[part], kind, len(figures[kind]) - 1)
             if p_value > HOPELESS:
                 return outcomes[kind]
     return max(outcomes.values(), key=lambda outcome: (outcome.p_value, -outcome.statistic))

@@ -181,10 +181,11 @@ def advice(
         )
     support = result.structure.support
     if support is not None and not support.supported and result.S.shape[1] > 1:
+        fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"
         yield (
             NoStructureWarning,
             f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
-            "use n_clusters='auto' or n_clusters=1, or add features that tell groups apart.",
+            f"use {fewer}, or add features that tell groups apart.",
         )
     for note in fit.notes:
         yield StartWarning, note
@@ -210,7 +211,12 @@ def advice(
             "(n_inducing) may help.",
         )
     rounds = len(fit.history)
-    if fit.broke_off:
+    if fit.interrupted:
+        yield (
+            ConvergenceWarning,
+            f"Learning was interrupted: the model is that of the last finished round, {rounds}.",
+        )
+    elif fit.broke_off:
         yield (
             ConvergenceWarning,
             f"Round {rounds + 1} gave numbers that are not finite; the model is that of round "

@@ -7,6 +7,8 @@ need.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -108,23 +110,26 @@ def run(
     for number, start in enumerate(starts):
         if start.is_retry and any(has_all_clusters(f, settings, group) for f in fits[:number]):
             break
-        if number == len(fits):
-            which = f"start {number + 1}" if n_planned > 1 or number else "start"
-            announce(f"{which}: {start}")
-            values = start_values(view, group, start, settings, votes)
-            state = initial_state(values, settings, scaler, limits, rows, cells, group)
-            fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
-        run_em(
-            fits[number],
-            rows,
-            limits,
-            settings,
-            group,
-            start=number,
-            n_starts=max(n_planned, number + 1),
-            log_volume=log_volume,
-            save=partial(_save, checkpoint, starts, fits),
-        )
+        with _keeping_rounds(fits, can_resume=checkpoint is not None or group.n_processes > 1):
+            if number == len(fits):
+                which = f"start {number + 1}" if n_planned > 1 or number else "start"
+                announce(f"{which}: {start}")
+                values = start_values(view, group, start, settings, votes)
+                state = initial_state(values, settings, scaler, limits, rows, cells, group)
+                fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
+            run_em(
+                fits[number],
+                rows,
+                limits,
+                settings,
+                group,
+                start=number,
+                n_starts=max(n_planned, number + 1),
+                log_volume=log_volume,
+                save=partial(_save, checkpoint, starts, fits),
+            )
+        if fits[0].interrupted:
+            break
 
     # Choose one of the fits, and finish it.
     selection = select_fit(starts, fits, settings, group)
@@ -199,6 +204,21 @@ def _lay_out(
     prior = lay_out_memberships(votes, settings, rows, group)
     weight = np.float64(settings.committee.strength)
     return replace(rows, assignment_prior=prior, prior_weight=weight)
+
+
+@contextmanager
+def _keeping_rounds(fits: list[StartFit], *, can_resume: bool) -> Iterator[None]:
+    """Mark the fits where learning is interrupted (Ctrl-C) after the first round of any.
+
+    Not where it can resume from a checkpoint, or where other processes wait for this one.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if can_resume or not any(fit.history for fit in fits):
+            raise
+        for fit in fits:
+            fit.interrupted = True
 
 
 def _save(

@@ -148,6 +148,7 @@ class StartFit:
     notes: tuple[str, ...] = ()
     broke_off: bool = False  # an iteration gave non-finite numbers; the one before is kept
     ended: bool = False  # no more iterations are to be made
+    interrupted: bool = False  # learning was interrupted: the last finished iteration is kept
 
 
 class Snapshot(NamedTuple):

@@ -38,12 +38,12 @@ class CommitteeDisplay(Display):
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
         """Draw the committee of a fitted model (:meth:`sgpmic.SGPMIC.plot_committee`)."""
         check_is_fitted(estimator)
-        if not estimator.committee_:
+        if not estimator._committee:
             raise ValueError(
                 "No committee has voted on this model, so there is none to draw: fit with "
                 "committee=Committee()."
             )
-        voted = [member for member in estimator.committee_ if "reason" not in member]
+        voted = [member for member in estimator._committee if "reason" not in member]
         return cls(voted).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
@@ -112,12 +112,12 @@ class NumberOfClustersDisplay(Display):
         (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`).
         """
         check_is_fitted(estimator)
-        if estimator.number_of_clusters_ is None:
+        if estimator._number_of_clusters is None:
             raise ValueError(
                 "The number of clusters of this model was given, not found: fit with "
                 "n_clusters='auto' to compare numbers."
             )
-        return cls(estimator.number_of_clusters_).plot(ax=ax)
+        return cls(estimator._number_of_clusters).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw it on the axes given, or on those of a new figure."""

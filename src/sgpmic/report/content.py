@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from sklearn.decomposition import PCA
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.starts import explain_choice
+from sgpmic.tables.columns import naming_column
 from sgpmic.tables.description import Description, Levels, describe
 
 
@@ -41,6 +43,7 @@ class RunContent:
     principal: Principal | None = None  # drawn beside the learned picture
     cluster_names: list[str] = field(default_factory=list)  # none, or "", for their numbers
     ids: list[str] | None = None  # names of the rows; None for their numbers
+    texts: dict[str, list[str]] = field(default_factory=dict)  # more columns to read and search
     given_labels: list[str] | None = None  # a known grouping to compare with
     label_name: str = "given label"  # what it is called
     history: dict[str, list[Any]] = field(default_factory=dict)  # as SGPMIC.history_
@@ -77,9 +80,10 @@ class RunContent:
             words = getattr(self, name)
             if words is not None and len(words) != n:
                 raise ValueError(f"{name} has {len(words)} entries for {n} rows.")
-        for levels in self.categories:
-            if len(levels.codes) != n:
-                raise ValueError(f"{levels.name} has {len(levels.codes)} entries for {n} rows.")
+        lengths = {levels.name: len(levels.codes) for levels in self.categories}
+        for name, length in (lengths | {k: len(v) for k, v in self.texts.items()}).items():
+            if length != n:
+                raise ValueError(f"{name} has {length} entries for {n} rows.")
         if n == 0:
             raise ValueError("A report needs at least one row.")
 
@@ -141,9 +145,9 @@ def content_from_model(
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
         "choice": explain_choice(model.starts_, model.start.selection),
-        "support": "" if model.support_ is None else model.support_.sentence(),
-        "committee": model.committee_,
-        "number_of_clusters": model.number_of_clusters_,
+        "support": "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence(),
+        "committee": model._committee,
+        "number_of_clusters": model._number_of_clusters,
         "settings": plain,
     }
     return RunContent(
@@ -152,6 +156,29 @@ def content_from_model(
         values=described.numbers,
         **(found | more),
     )
+
+
+def content_of_rows(
+    model: Any, X: Any = None, *, labels: Sequence[Any] | None = None, **more: Any
+) -> RunContent:
+    """Gather the content of a report on some rows: by default those that the model was fitted on.
+
+    ``labels`` are a known grouping of them.
+    """
+    drawn = model._rows_to_draw(X)
+    given = None if labels is None else [str(label) for label in labels]
+    if given is not None and len(given) != len(drawn.values):
+        raise ValueError(f"There are {len(given)} labels for {len(drawn.values)} rows.")
+    names = naming_column(drawn.words)
+    found: dict[str, Any] = {
+        "embedding": drawn.embedding @ view_axes(model.embedding_),
+        "memberships": drawn.memberships,
+        "given_labels": given,
+        "label_name": str(getattr(labels, "name", None) or "label"),
+        "ids": None if names is None else drawn.words[names],
+        "texts": {name: words for name, words in drawn.words.items() if name != names},
+    }
+    return content_from_model(model, drawn.values, **(found | more))
 
 
 def describe_rows(model: Any, values: Floats) -> Description:

@@ -11,8 +11,7 @@ from sklearn.metrics import roc_curve
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.points import view_axes
-from sgpmic.report.content import RunContent, content_from_model
+from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.differences import Difference, find_differences, shortened
 from sgpmic.report.statistics import Profiles, cluster_profiles, strongest_first
 from sgpmic.report.words import day, listing, number, percent, shorten
@@ -113,15 +112,7 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
         their ``precision`` (share of the rows they hold for that are in the cluster) and
         ``coverage`` (share of the cluster's rows they hold for).
     """
-    drawn = model._rows_to_draw(X)
-    content = content_from_model(
-        model,
-        drawn.values,
-        title="",
-        embedding=drawn.embedding @ view_axes(model.embedding_),
-        memberships=drawn.memberships,
-    )
-    return [found.as_dict() for found in explain(content)]
+    return [found.as_dict() for found in explain(content_of_rows(model, X, title=""))]
 
 
 def explain(content: RunContent, compared: Profiles | None = None) -> list[Explanation]:

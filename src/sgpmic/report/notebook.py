@@ -1,16 +1,16 @@
-"""The report's picture in a notebook's cell."""
+"""The report, and its picture in a notebook's cell, of a model in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from sgpmic.learning.points import view_axes
-from sgpmic.report.content import content_from_model
+from sgpmic.report.content import content_of_rows
 from sgpmic.report.page import render_report
 
 
@@ -53,18 +53,14 @@ def interactive_picture(
     height: int,
 ) -> InteractivePicture:
     """Return the picture of rows; :meth:`sgpmic.SGPMIC.plot_interactive` says of what."""
-    drawn = model._rows_to_draw(X)
-    words = None if labels is None else [str(label) for label in labels]
-    if words is not None and len(words) != len(drawn.values):
-        raise ValueError(f"There are {len(words)} labels for {len(drawn.values)} rows.")
-    content = content_from_model(
-        model,
-        drawn.values,
-        title=title,
-        embedding=drawn.embedding @ view_axes(model.embedding_),
-        memberships=drawn.memberships,
-        given_labels=words,
-        label_name="label",
-        cluster_names=list(names),
-    )
+    content = content_of_rows(model, X, labels=labels, title=title, cluster_names=list(names))
     return InteractivePicture(render_report(content, only_picture=True), height)
+
+
+def write_report(
+    model: Any, path: Any, X: Any, *, labels: Sequence[Any] | None, title: str
+) -> None:
+    """Write the report on rows; :meth:`sgpmic.SGPMIC.report` says of what."""
+    columns = [] if model.encoder_ is None else [asdict(c) for c in model.encoder_.columns_]
+    content = content_of_rows(model, X, labels=labels, title=title, columns=columns)
+    Path(path).write_text(render_report(content), encoding="utf-8")

@@ -70,6 +70,9 @@ _MOST_COLUMNS = 200
 #: A row is called doubtful under this certainty.
 _DOUBT = 0.6
 
+# Warnings of a fit that ask nothing of the reader begin so.
+_REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
+
 # The parts of the page's script share one scope: a constant comes before what uses it at once.
 _SCRIPT_PARTS = (
     *("data", "words", "names", "state", "planes", "colours", "marks", "drawing", "legend"),
@@ -121,7 +124,8 @@ def render_report(
             palettes=_palettes(content, compared),
             summary=together(" ".join(_summary(content, sizes))),
             content=content,
-            warnings=[_unsaid(words, content.support) for words in content.warnings],
+            warnings=[_unsaid(words, content.support) for words in _warnings(content)],
+            remarks=[words for words in content.warnings if words.startswith(_REMARKS)],
             label_name=shorten(content.label_name, 60) or "given label",
             sizes=sizes.counts.tolist(),
             picture_words=_picture_words(content, sizes),
@@ -140,6 +144,11 @@ def render_report(
         )
     )
     return page.lstrip()
+
+
+def _warnings(content: RunContent) -> list[str]:
+    """Return what a reader should act on."""
+    return [words for words in content.warnings if not words.startswith(_REMARKS)]
 
 
 def _script() -> str:
@@ -194,10 +203,12 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
         of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
     noun = "column" if content.categories else "feature"
     sentences = [content.support] if content.support else []
+    grouped = f"grouped into {plural(len(filled), 'cluster')} {of}"
+    if len(filled) == 1:
+        grouped = "taken for one cluster"
     sentences.append(
-        f"{plural(n, 'row')} with {plural(p, noun)} {'was' if n == 1 else 'were'} grouped "
-        f"into {plural(len(filled), 'cluster')} {of} and placed in a latent space of "
-        f"{plural(content.embedding.shape[1], 'dimension')}."
+        f"{plural(n, 'row')} with {plural(p, noun)} {'was' if n == 1 else 'were'} {grouped} and "
+        f"placed in a latent space of {plural(content.embedding.shape[1], 'dimension')}."
     )
     empty = content.n_clusters - len(filled)
     if empty:
@@ -208,15 +219,16 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
     doubtful = int((content.certainty < _DOUBT).sum())
     rows = plural(doubtful, "row") if doubtful else "no row"
     verb = "are" if doubtful > 1 else "is"
-    sentences.append(
-        f"On average the model gives a row’s cluster a probability of "
-        f"{percent(float(content.certainty.mean()))}; {rows} {verb} below {100 * _DOUBT:.0f} %."
-    )
+    if content.n_clusters > 1:
+        sentences.append(
+            f"On average the model gives a row’s cluster a probability of "
+            f"{percent(float(content.certainty.mean()))}; {rows} {verb} below {100 * _DOUBT:.0f} %."
+        )
     if content.kept_start is not None:
         sentences.append(_ending(content.starts[content.kept_start], len(content.starts)))
-    if content.warnings:
-        verb = "There is" if len(content.warnings) == 1 else "There are"
-        sentences.append(f"{verb} {plural(len(content.warnings), 'warning')}, below.")
+    if n_warnings := len(_warnings(content)):
+        verb = "There is" if n_warnings == 1 else "There are"
+        sentences.append(f"{verb} {plural(n_warnings, 'warning')}, below.")
     return sentences
 
 

@@ -30,6 +30,9 @@ FLOAT_BYTES = 4_000_000
 STEP_BYTES = 20_000_000
 MAX_BYTES = 40_000_000
 
+#: Columns of text that are kept, and letters of a cell.
+MOST_TEXTS, LONGEST_TEXT = 5, 200
+
 #: Memberships of a row that are kept: the highest ones.
 TOP_CLUSTERS = 3
 
@@ -210,6 +213,10 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
         "categories": [
             pack_levels(column.name, column.levels, column.codes[rows])
             for column in content.categories[: max(1, MAX_BYTES // len(rows))]
+        ],
+        "texts": [
+            {"name": shorten(name), "words": [shorten(words[i], LONGEST_TEXT) for i in rows]}
+            for name, words in list(content.texts.items())[:MOST_TEXTS]
         ],
         "sizes": np.bincount(content.labels, minlength=content.n_clusters).tolist(),
         "given": given,

@@ -11,6 +11,9 @@ import numpy as np
 #: Longest name, identity or label that the page carries.
 LONGEST = 120
 
+# Smaller numbers are what rounding leaves of 0.
+_NOTHING = 1e-12
+
 
 def shorten(text: object, longest: int = LONGEST) -> str:
     """Return text that is fit to be shown: no control characters, not too long, valid Unicode."""
@@ -26,8 +29,10 @@ def number(value: float, digits: int = 4) -> str:
     """Return a number for reading: few digits, a true minus, – where there is none."""
     if not math.isfinite(value):
         return "–"
+    if abs(value) < _NOTHING:
+        return "0"
     if float(value).is_integer() and abs(value) < 1e7:
-        text = f"{int(value):,}"
+        text = f"{int(value):,}" if abs(value) >= 1e4 else str(int(value))  # 1994 is a year
     else:
         text = f"{value:.{digits}g}"
     return text.replace("-", "−")

@@ -17,6 +17,8 @@ from sgpmic.tables.plans import Plan
 
 # Levels that a summary names.
 _MOST_SHOWN = 4
+# A column can name the rows where so many cells are different, and so short on average.
+_DIFFERENT, _LONGEST_NAME = 0.9, 60
 # What a column is in a file.
 _STORED = {
     **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
@@ -84,6 +86,16 @@ def describe_columns(
 def used_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the columns that become features."""
     return [column.name for column in columns if column.features]
+
+
+def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the first column that is short and hardly ever the same, words before numbers."""
+    found = []
+    for name, words in columns.items():
+        differ = len(set(words)) >= _DIFFERENT * len(words)
+        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
+            found.append((not any(map(str.isalpha, "".join(words))), name))
+    return min(found, key=lambda one: one[0])[1] if found else None
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:

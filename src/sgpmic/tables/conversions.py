@@ -152,7 +152,7 @@ def plain(column: pa.Array) -> pa.Array:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
         elif pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+            column = pc.take(plain(column.dictionary), column.indices)
         elif pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
         elif str(column.type) == "string_view":  # which pyarrow 15 has no name for

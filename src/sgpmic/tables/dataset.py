@@ -20,7 +20,7 @@ import pyarrow as pa
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
-from sgpmic.tables.columns import Column, used_names
+from sgpmic.tables.columns import Column, naming_column, used_names
 from sgpmic.tables.conversions import with_plain_numbers
 from sgpmic.tables.encoder import TableEncoder
 from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
@@ -39,8 +39,6 @@ from sgpmic.tables.reader import (
 SAMPLE_ROWS = 20_000
 
 _BLOCK_ROWS = 16_384
-# A column can name the rows where so many cells are different, and so short on average.
-_DIFFERENT, _LONGEST_NAME = 0.9, 60
 
 
 @dataclass(frozen=True)
@@ -222,6 +220,19 @@ def read_again(
     return without_empty_rows(table)[0]
 
 
+def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the columns of ids and text, none of which is fitted to, for the report to show.
+
+    ``columns`` are those of :class:`EncodedTable`. Rows without a value are among them.
+    """
+    names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
+    if not names:
+        return {}
+    reader = open_table(path)
+    words = join_blocks(list(reader.blocks([], names, None))).texts
+    return dict(zip(names, words, strict=True))
+
+
 def read_blocks(
     reader: TableReader,
     encoder: TableEncoder | None,
@@ -329,16 +340,9 @@ def _declared_kinds(
 
 
 def _find_names(table: pa.Table, encoder: TableEncoder) -> str | None:
-    """Return the first id or text that is short and hardly ever the same, words before numbers."""
-    found = []
-    for column in encoder.columns_:
-        if column.kind not in ("id", "text"):
-            continue
-        words = column_words(table.column(column.name))
-        differ = len(set(words)) >= _DIFFERENT * len(words)
-        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
-            found.append((not any(map(str.isalpha, "".join(words))), column.name))
-    return min(found, key=lambda one: one[0])[1] if found else None
+    """Return the id or text that names rows, if there is one."""
+    names = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
+    return naming_column({name: column_words(table.column(name)) for name in names})
 
 
 def _remedy(error: ValueError) -> str:

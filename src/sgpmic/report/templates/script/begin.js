@@ -1,5 +1,6 @@
 $("explorer").hidden = false;
 $("theme").hidden = false;
+$("more-controls").open = window.innerWidth > 860; // they fold away on a phone
 fillColours();
 buildValues();
 showNames();

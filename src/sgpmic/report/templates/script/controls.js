@@ -48,7 +48,7 @@ function visit(row) {
   box.focus({ preventScroll: true });
 }
 
-/** Rows are found by their name, the beginning of it, or their number. */
+/** Rows are found by their name, the beginning of it, words in their texts, or their number. */
 function find(words) {
   const wanted = words.trim().toLowerCase();
   if (!wanted) return;
@@ -58,6 +58,7 @@ function find(words) {
     found = names.indexOf(wanted);
     if (found < 0) found = names.findIndex((name) => name.startsWith(wanted));
   }
+  for (const text of data.texts) if (found < 0) found = text.words.findIndex((words) => words.toLowerCase().includes(wanted));
   if (found < 0 && /^(row\s*)?\d+$/.test(wanted)) found = indexOfRow(Number(wanted.replace(/\D/g, "")) - 1);
   const input = $("find-row");
   input.setAttribute("aria-invalid", String(found < 0));

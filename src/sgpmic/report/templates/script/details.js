@@ -1,6 +1,7 @@
 const MOST_VALUES = 60; // what a person may want to read through
 const valueCells = [];
 const levelCells = [];
+const textCells = [];
 
 function pair(list, name, value) {
   const term = element("dt"), words = element("dd");
@@ -12,6 +13,7 @@ function pair(list, name, value) {
 
 function buildValues() {
   const list = $("row-values");
+  for (const text of data.texts) textCells.push(pair(list, shorten(text.name, 60), ""));
   for (let f = 0; f < Math.min(data.features.length, MOST_VALUES); f++) {
     valueCells.push(pair(list, shorten(data.features[f], 60), ""));
   }
@@ -38,6 +40,7 @@ function fillDetails(i) {
   for (let k = 0; k < top; k++) {
     pair(chances, shorten(clusterName(topClusters[i * top + k]), 40), percent(topChances[i * top + k] / 65535));
   }
+  textCells.forEach((cell, k) => { cell.textContent = data.texts[k].words[i] || "–"; });
   valueCells.forEach((cell, f) => { cell.textContent = valueWords(valueOf(i, f), f); });
   levelCells.forEach((cell, k) => { cell.textContent = shorten(levelOf(i, groups[1 + k]), 60); });
 }

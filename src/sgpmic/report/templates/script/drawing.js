@@ -120,9 +120,16 @@ function drawOutlines() {
   pen.globalAlpha = 1;
 }
 
-/** The first of some places that is in sight and on no other number; the very first if none is. */
+const BADGE = 14; // pixels from an outline to the middle of its number, which then covers no marks
+
+/** The first place outside an outline that is in sight and on no other number; the very first if none is. */
 function freePlace(candidates, taken) {
-  const inPixels = candidates.map(([x, y]) => [toX(x), toY(y)]);
+  const onLine = candidates.map(([x, y]) => [toX(x), toY(y)]);
+  const [cx, cy] = [0, 1].map((k) => onLine.reduce((sum, at) => sum + at[k], 0) / onLine.length);
+  const inPixels = onLine.map(([px, py]) => {
+    const away = BADGE / Math.max(Math.hypot(px - cx, py - cy), 1);
+    return [px + (px - cx) * away, py + (py - cy) * away];
+  });
   const free = ([px, py]) =>
     px > MARGIN.left + 10 && px < size.width - MARGIN.right - 10 &&
     py > MARGIN.top + 10 && py < size.height - MARGIN.bottom - 10 &&

@@ -1,11 +1,18 @@
-// What sets the selected rows apart from all others: Cohen's d of numbers, Cohen's h of levels.
+// What sets the selected rows apart from all others: Cohen's d of numbers, Cohen's h of levels, both
+// shrunk to what is certain of them, as on the cards.
 const MOST_DIFFERENCES = 8;
 const LARGEST_EFFECT = 100; // as in statistics.py
 const SMALL_EFFECT = 0.2; // as in differences.py
 
 const indices = (wanted) => { const found = []; for (let i = 0; i < n; i++) if (wanted(i)) found.push(i); return found; };
 
-/** Means of a feature in selected and other rows, and their distance in pooled standard deviations. */
+/** The end of an effect's 95 % confidence interval that is nearer to 0, as in statistics.py. */
+function certainPart(effect, counts, more) {
+  const error = 1.96 * Math.sqrt(1 / counts[0] + 1 / counts[1] + more);
+  return Math.sign(effect) * Math.max(Math.abs(effect) - error, 0);
+}
+
+/** Means of a feature in selected and other rows, and as much of Cohen's d as is certain. */
 function compareNumbers(feature) {
   const counts = [0, 0], sums = [0, 0];
   for (let i = 0; i < n; i++) {
@@ -23,7 +30,9 @@ function compareNumbers(feature) {
   }
   const deviation = Math.sqrt(scatter / Math.max(counts[0] + counts[1] - 2, 1));
   const apart = means[1] - means[0];
-  const effect = apart === 0 ? 0 : Math.max(-LARGEST_EFFECT, Math.min(LARGEST_EFFECT, apart / deviation));
+  const d = apart === 0 ? 0 : Math.max(-LARGEST_EFFECT, Math.min(LARGEST_EFFECT, apart / deviation));
+  // Rows without a value count as no different, as in differences.py.
+  const effect = (certainPart(d, counts, (d * d) / (2 * (counts[0] + counts[1]))) * counts[1]) / state.nPicked;
   const words = means.map((mean) => valueWords(mean, feature, 4));
   return { name: data.features[feature], effect, inside: words[1], outside: words[0] };
 }
@@ -32,7 +41,9 @@ function compareNumbers(feature) {
 function compareShares(name, counts, totals) {
   if (!totals[0] || !totals[1]) return null;
   const shares = counts.map((count, side) => count / totals[side]);
-  const effect = 2 * Math.asin(Math.sqrt(shares[1])) - 2 * Math.asin(Math.sqrt(shares[0]));
+  // Jeffreys' prior, as in statistics.py.
+  const angles = counts.map((count, side) => 2 * Math.asin(Math.sqrt((count + 0.5) / (totals[side] + 1))));
+  const effect = (certainPart(angles[1] - angles[0], totals, 0) * totals[1]) / state.nPicked;
   return { name, effect, inside: percent(shares[1]), outside: percent(shares[0]) };
 }
 

@@ -18,6 +18,9 @@ const tableColumns = (() => {
     columns.push({ key: "second", name: "next cluster", words, value: secondChance, text: true });
   }
   if (data.ids) columns.push({ key: "number", name: "number", words: (i) => String(rowOf(i) + 1), value: rowOf });
+  for (const [k, text] of data.texts.entries()) {
+    columns.push({ key: "text:" + k, name: text.name, words: (i) => text.words[i], text: true });
+  }
   groups.slice(0, 1).filter(Boolean).forEach((group) => columns.push(levelColumn("given", group)));
   data.features.forEach((name, f) => columns.push({
     key: "feature:" + f, name, words: (i) => valueWords(valueOf(i, f), f), value: (i) => valueOf(i, f),
@@ -40,9 +43,9 @@ function sortRows() {
   const column = tableColumns.find((one) => one.key === table.sort);
   const order = Uint32Array.from({ length: n }, (_, i) => i);
   const sign = table.down ? -1 : 1;
-  if (column.key === "row" && data.ids) {
+  if ((column.key === "row" && data.ids) || !column.value) {
     const collator = new Intl.Collator("en", { numeric: true });
-    order.sort((a, b) => sign * collator.compare(nameOf(a), nameOf(b)) || a - b);
+    order.sort((a, b) => sign * collator.compare(column.words(a), column.words(b)) || a - b);
   } else {
     const values = Float64Array.from({ length: n }, (_, i) => column.value(i));
     order.sort((a, b) => {
@@ -53,14 +56,14 @@ function sortRows() {
   table.order = order;
 }
 
-/** Whether a row has the words that are searched for: in its name, its cluster's or a level's. */
+/** Whether a row has the words that are searched for: in its name, its texts, its cluster's name or a level's. */
 function searcher() {
   const wanted = table.words.trim().toLowerCase();
   if (!wanted) return () => true;
   const has = (words) => words.toLowerCase().includes(wanted);
   const levels = groups.filter(Boolean).map((group) => ({ codes: group.codes, hit: group.names.map(has) }));
   const clusters = names.map((_, m) => has(clusterName(m)));
-  return (i) => has(nameOf(i)) || clusters[clusterOf(i)] || levels.some(({ codes, hit }) => hit[codes[i]]);
+  return (i) => has(nameOf(i)) || data.texts.some((text) => has(text.words[i])) || clusters[clusterOf(i)] || levels.some(({ codes, hit }) => hit[codes[i]]);
 }
 
 function fillRows() {
@@ -136,7 +139,7 @@ function buildRows() {
     head.append(button);
     $("rows-head").append(head);
   }
-  const left = 3 + (top > 1) + Boolean(data.ids) + groups.filter(Boolean).length + data.features.length - MOST_COLUMNS;
+  const left = 3 + (top > 1) + Boolean(data.ids) + data.texts.length + groups.filter(Boolean).length + data.features.length - MOST_COLUMNS;
   if (left > 0) $("rows-note").textContent = `The table shows ${MOST_COLUMNS} columns; ${left} more are in what is saved.`;
   markSorted();
   fillRows();

@@ -39,13 +39,14 @@ function csvOf(rows) {
   const head = ["row", ...(data.ids ? ["id"] : []), "cluster", ...(named ? ["cluster name"] : []), "certainty"];
   if (top > 1) head.push("next cluster", "probability of next cluster");
   const written = groups.filter(Boolean);
-  head.push(...written.map((group) => group.name), ...data.features);
+  head.push(...data.texts.map((text) => text.name), ...written.map((group) => group.name), ...data.features);
   const lines = [head.map(textCell).join(",")];
   for (const i of rows) {
     const cells = [String(rowOf(i) + 1), ...(data.ids ? [textCell(data.ids[i])] : []), String(clusterOf(i))];
     if (named) cells.push(textCell(names[clusterOf(i)]));
     cells.push(certaintyOf(i).toFixed(5));
     if (top > 1) cells.push(String(secondCluster(i)), secondChance(i).toFixed(5));
+    for (const text of data.texts) cells.push(textCell(text.words[i]));
     for (const group of written) cells.push(levelOf(i, group) === MISSING ? "" : textCell(levelOf(i, group)));
     data.features.forEach((_, f) => cells.push(numberCell(valueOf(i, f), f)));
     lines.push(cells.join(","));

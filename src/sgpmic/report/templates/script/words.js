@@ -1,5 +1,6 @@
 function number(value, digits) {
   if (!Number.isFinite(value)) return "–";
+  if (Math.abs(value) < 1e-12) return "0"; // what rounding leaves
   const short = Number(value.toPrecision(digits || 6));
   const size = Math.abs(short);
   const text = size !== 0 && (size >= 1e9 || size < 1e-4) ? short.toExponential() : String(short);
@@ -23,6 +24,7 @@ function sentence(i) {
   if (groups[0]) words += `, ${groups[0].name} ${levelOf(i, groups[0])}`;
   const some = Math.min(data.features.length, 4);
   for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${valueWords(valueOf(i, f), f)}`;
+  for (const text of data.texts) words += `, ${text.name} ${text.words[i]}`;
   for (const group of groups.slice(1, 3)) words += `, ${group.name} ${levelOf(i, group)}`;
   return words + ".";
 }

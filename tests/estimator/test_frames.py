@@ -1,0 +1,174 @@
+"""Data frames as people have them, and in Python what the command line shows."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from tests.estimator.conftest import QUICK
+
+from sgpmic import SGPMIC, TableEncoder
+from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
+from sgpmic.learning.progress import Progress
+from sgpmic.report.summary import print_summary
+
+Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
+
+
+@pytest.fixture(scope="module")
+def frame(table: Floats) -> pd.DataFrame:
+    """Return the blobs with gaps, a category, dates, and names for the rows."""
+    found = pd.DataFrame(table.copy(), columns=["length", "width", "height", "depth"])
+    found.loc[3, "width"] = np.nan
+    found["colour"] = pd.Categorical(np.repeat(["red", "green", "blue"], 20))
+    found["sold"] = pd.date_range("2020-03-01", periods=60, freq="7D")
+    found["item"] = [f"item {chr(97 + i % 26)}{i}" for i in range(60)]
+    found["remark"] = [f"a longer remark on the item with number {i}, " * 3 for i in range(60)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def mixed(frame: pd.DataFrame) -> SGPMIC:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return SGPMIC(3).set_params(**QUICK).fit(frame)
+
+
+def test_frames_are_encoded(frame: pd.DataFrame, mixed: SGPMIC, quick_fit: Fit) -> None:
+    encoded = TableEncoder().fit_transform(frame)
+    by_hand = quick_fit(encoded, scale="one")
+    np.testing.assert_array_equal(mixed.memberships_, by_hand.memberships_)
+    np.testing.assert_array_equal(mixed.predict_proba(frame), mixed.memberships_)
+    assert mixed.encoder_ is not None
+    for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        np.testing.assert_array_equal(quick_fit(other).labels_, mixed.labels_)
+
+
+def test_what_was_done_is_said_in_one_line(frame: pd.DataFrame) -> None:
+    with pytest.warns(ColumnsWarning) as said:
+        SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame)
+    words = [str(w.message) for w in said if w.category is ColumnsWarning]
+    assert words == [
+        "TableEncoder made numbers of the columns (4 number, 1 category, 1 date; left out: "
+        "item (text), remark (text)); encoder_.columns_ has all of it."
+    ]
+    assert said[0].filename == __file__
+
+
+def test_numbers_are_left_as_they_are(table: Floats, fitted: SGPMIC, quick_fit: Fit) -> None:
+    names = [f"row {i}" for i in range(60)]
+    model = quick_fit(pd.DataFrame(table, columns=list("abcd"), index=names))
+    assert model.encoder_ is None
+    np.testing.assert_array_equal(model.memberships_, fitted.memberships_)
+    again = quick_fit(table)
+    assert again.encoder_ is None
+
+
+def test_a_failed_fit_of_a_frame_changes_nothing(frame: pd.DataFrame) -> None:
+    model = SGPMIC(3)
+    with pytest.raises(ValueError, match="no column is left"):
+        model.fit(frame[["item", "remark"]])
+    assert vars(model) == vars(SGPMIC(3))
+
+
+def test_the_report_names_rows(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Path) -> None:
+    mixed.report(tmp_path / "kept.html", labels=frame["colour"], title="Blobs")
+    page = (tmp_path / "kept.html").read_text(encoding="utf-8")
+    for words in ("<bdi>Blobs</bdi>", "item a0", "with number 59", "left out", "Adjusted Rand"):
+        assert words in page
+    mixed.save(tmp_path / "model.sgpmic")
+    loaded = SGPMIC.load(tmp_path / "model.sgpmic")
+    loaded.report(tmp_path / "loaded.html")
+    assert "with number 59" not in (tmp_path / "loaded.html").read_text(encoding="utf-8")
+    loaded.report(tmp_path / "given.html", frame, labels=frame["colour"], title="Blobs")
+    assert (tmp_path / "given.html").read_text(encoding="utf-8") == page
+
+
+def test_an_index_names_rows(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
+    names = pd.Index([f"state {chr(97 + i % 26)}{i}" for i in range(60)], name="state")
+    quick_fit(pd.DataFrame(table, columns=list("abcd"), index=names)).report(tmp_path / "x.html")
+    assert "state a0" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_profiles(frame: pd.DataFrame, mixed: SGPMIC) -> None:
+    assert "profiles_" not in dir(quick_copy(mixed))
+    profiles = mixed.profiles_
+    assert profiles["rows"].tolist() == np.bincount(mixed.labels_).tolist()
+    assert profiles["name"].is_unique
+    assert profiles[["precision", "coverage"]].stack().between(0.0, 1.0).all()
+    for m, rule in enumerate(profiles["rule"]):
+        if rule.startswith("colour is ") and " and " not in rule:
+            held = frame["colour"] == rule.removeprefix("colour is ")
+            assert profiles["precision"][m] == (mixed.labels_[held] == m).mean()
+
+
+def quick_copy(model: SGPMIC) -> SGPMIC:
+    made = SGPMIC(3)
+    made.__dict__.update(vars(model) | {"_explained": None})
+    return made
+
+
+@pytest.mark.parametrize("missing", [("pandas",), ("pandas", "polars")])
+def test_without_pandas(
+    mixed: SGPMIC, missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    profiles: Any = mixed.profiles_
+    assert isinstance(profiles, dict if len(missing) == 2 else pl.DataFrame)
+    assert list(profiles["cluster"]) == [0, 1, 2]
+
+
+def test_summary(mixed: SGPMIC, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed.summary()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "60 rows in 3 clusters" in said
+    for name in mixed.profiles_["name"]:
+        assert name[1:] in said  # the first letter is large
+    assert "Columns were brought to one unit" in said
+    assert print_summary.__module__ == "sgpmic.report.summary"
+
+
+def interrupt(progress: Progress) -> None:
+    if progress.start == 1 or (progress.n_starts == 1 and progress.round == 2):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_an_interrupted_fit_keeps_finished_rounds(
+    table: Floats, quick_fit: Fit, n_init: int
+) -> None:
+    model = SGPMIC(3).set_params(
+        **QUICK | {"tol": 0.0}, start__n_init=n_init, em__callbacks=[interrupt]
+    )
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model.fit(table)
+    rounds = 2 if n_init == 1 else model.starts_[0]["n_iter"]
+    if n_init == 1:
+        same = quick_fit(table, tol=0.0, max_iter=rounds)
+        assert model.n_iter_ == rounds
+        assert not model.converged_
+        np.testing.assert_array_equal(model.memberships_, same.memberships_)
+    else:
+        assert model.starts_[0]["n_iter"] == QUICK["max_iter"]
+
+
+def test_an_interrupt_before_the_first_round_changes_nothing(
+    table: Floats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sgpmic.learning.run.run_em", stop)
+    model = SGPMIC(3).set_params(**QUICK)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(table)
+    assert not hasattr(model, "labels_")

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from sgpmic._types import Floats
 from sgpmic.exceptions import ColumnsWarning
+from sgpmic.learning.preprocessing import LARGEST_DATA
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
@@ -102,6 +103,19 @@ def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
         # Others, such as the OverflowError for a very long integer, are as good as this.
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(reason) from error
+
+
+def refuse_huge_cells(Y: Floats, names: Sequence[str] | None) -> None:
+    """Raise for a cell that float64 cannot square, and say where it is."""
+    largest = max(np.fmax.reduce(Y, axis=None), -np.fmin.reduce(Y, axis=None))
+    if not largest > LARGEST_DATA:
+        return
+    row, column = np.argwhere(np.abs(Y) > LARGEST_DATA)[0]
+    name = column if names is None else repr(str(names[column]))
+    raise ValueError(
+        f"Row {row}, column {name}: {Y[row, column]:.3g} is too large to be squared in float64. "
+        "Correct it; if all values are so large, multiply them by a number that brings them near 1."
+    )
 
 
 def _unmasked(X: Any) -> Any:

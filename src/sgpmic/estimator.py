@@ -14,7 +14,13 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._input_rows import encode, has_other_columns, read_rows, words_of_rows
+from sgpmic._input_rows import (
+    encode,
+    has_other_columns,
+    read_rows,
+    refuse_huge_cells,
+    words_of_rows,
+)
 from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
@@ -445,6 +451,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 # How much a singular vector varies says how much it matters.
                 settings = replace(settings, scale="one")
             Y = dense_rows(Y, reduction)
+        refuse_huge_cells(
+            Y, getattr(self, "feature_names_in_", None) if reduction is None else None
+        )
         empty = np.zeros(0, np.int64)
         if group is None:
             Y, empty = _without_empty_rows(Y)

@@ -135,6 +135,17 @@ def test_data_at_the_ends_of_float64(table: Floats, factor: float) -> None:
         SGPMIC(3).fit(table * factor)
 
 
+def test_a_cell_that_is_too_large_is_named(table: Floats) -> None:
+    pandas = pytest.importorskip("pandas")
+    Y = table.copy()
+    Y[17, 1] = -1e150
+    with pytest.raises(ValueError, match=r"Row 17, column 1: -1e\+150 is too large"):
+        SGPMIC(3).fit(Y)
+    names = [f"feature {j}" for j in range(Y.shape[1])]
+    with pytest.raises(ValueError, match="Row 17, column 'feature 1':"):
+        SGPMIC(3).fit(pandas.DataFrame(Y, columns=names))
+
+
 def test_more_inducing_points_than_rows(table: Floats, quick_fit: Fit) -> None:
     # Ten, for which other tests compile as well.
     model = quick_fit(table[::6], n_inducing=1000)

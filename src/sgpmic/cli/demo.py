@@ -27,8 +27,8 @@ def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed 
     except OSError as error:
         raise fail(f"The folder {out} cannot be created: {error.strerror}.") from None
     console.print(
-        f"$ sgpmic fit {escape(str(table))} -k 3 --id flower --label species "
-        f"--out {escape(str(out / 'run'))}"
+        f"$ sgpmic fit {escape(str(table))} -k 3 --scale one --id flower --label "
+        f"species --out {escape(str(out / 'run'))}"
     )
     fit(
         table,
@@ -36,6 +36,7 @@ def demo(out: OutFolder = Path("demo-output"), force: Force = False, seed: Seed 
         out=out / "run",
         id_column=["flower"],
         label_column="species",
+        scale="one",  # lengths of one flower
         seed=seed,
         force=True,
     )

@@ -38,7 +38,7 @@ N_KEPT = 100
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
 # Variances, their inverses and a kernel's parameters are squares of what is in the data.
-_SMALLEST_DATA, _LARGEST_DATA = 1e-100, 1e100
+_SMALLEST_DATA, LARGEST_DATA = 1e-100, 1e100
 # Deviations below this fraction of the largest value are rounding: nothing to divide by.
 _CONSTANT = 1e-12
 # Rows that are measured at a time.
@@ -100,7 +100,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     sums = np.sum if (counts == group.n_rows).all() else np.nansum  # which makes a copy
     sizes = np.maximum(np.abs(highest), np.abs(lowest))
     size = float(sizes.max())
-    if not (size == 0.0 or _SMALLEST_DATA <= size <= _LARGEST_DATA):
+    if not (size == 0.0 or _SMALLEST_DATA <= size <= LARGEST_DATA):
         raise ValueError(
             f"The largest value of the data is {size:.3g} in size, too close to the limits of what "
             "float64 can square: multiply the data by a number that brings it near 1."

@@ -90,8 +90,9 @@ def _how_scaled(scaler: Scaler, is_mixed: bool) -> str:
         return "Columns were brought to one unit, so that none outweighs another."
     if not scaler.reason:
         return f"{_SCALED[scaler.kind]}."
-    looks, other = ("one unit", "each") if scaler.kind == "one" else ("different units", "one")
+    looks, other = "they look like ones of one unit", "each"
+    if scaler.kind == "each":
+        looks, other = "there is no strong evidence for one unit", "one"
     return (
-        f"{_SCALED[scaler.kind]}: they look like {looks} ({scaler.reason}); scale='{other}' "
-        "(--scale) changes it."
+        f"{_SCALED[scaler.kind]}: {looks} ({scaler.reason}); scale='{other}' (--scale) changes it."
     )

@@ -228,9 +228,8 @@ def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str,
     names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
     if not names:
         return {}
-    reader = open_table(path)
-    words = join_blocks(list(reader.blocks([], names, None))).texts
-    return dict(zip(names, words, strict=True))
+    table = pa.concat_tables(open_table(path).raw_blocks(names, _BLOCK_ROWS))
+    return {name: column_words(table.column(name)) for name in names}
 
 
 def read_blocks(

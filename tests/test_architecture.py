@@ -71,7 +71,11 @@ def layer_of(module: str) -> str:
 
 #: What functions may import all the same: a method that draws, and the judge's stored weights.
 EXCEPTIONS = {
-    "sgpmic._plots": {"sgpmic.plots", "sgpmic.report.notebook"},
+    # Methods of the estimator that draw and describe; pictures and pages import the estimator.
+    "sgpmic._plots": {
+        "sgpmic.plots",
+        *(f"sgpmic.report.{name}" for name in ("content", "explanations", "notebook", "summary")),
+    },
     "sgpmic.committee.judge": {"safetensors.numpy", "safetensors.numpy.load"},
 }
 

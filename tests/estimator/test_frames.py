@@ -28,7 +28,7 @@ def frame(table: Floats) -> pd.DataFrame:
     """Return the blobs with gaps, a category, dates, and names for the rows."""
     found = pd.DataFrame(table.copy(), columns=["length", "width", "height", "depth"])
     found.loc[3, "width"] = np.nan
-    found["colour"] = pd.Categorical(np.repeat(["red", "green", "blue"], 20))
+    found["colour"] = pd.Categorical(np.tile(["red", "green", "blue"], 20))
     found["sold"] = pd.date_range("2020-03-01", periods=60, freq="7D")
     found["item"] = [f"item {chr(97 + i % 26)}{i}" for i in range(60)]
     found["remark"] = [f"a longer remark on the item with number {i}, " * 3 for i in range(60)]

@@ -143,11 +143,3 @@ def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
     assert threads() == before
     assert meanwhile
     assert all(number == 1 for numbers in meanwhile for number in numbers)
-
-
-def test_ctrl_c_gets_through(table: Floats, quick_fit: Fit) -> None:
-    def interrupt(_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        quick_fit(table, em__callbacks=[interrupt])

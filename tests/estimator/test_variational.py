@@ -38,7 +38,7 @@ def test_overlapping_blobs_stay_three() -> None:
     centres[1, 0] = centres[2, 1] = 3.0
     y = np.arange(250) % 3
     Y = 0.6 * rng.normal(size=(250, 6)) + centres[y]
-    model = SGPMIC(3, latent="variational", committee=None, random_state=0).fit(Y)
+    model = SGPMIC(3, latent="variational", committee=None, scale="one", random_state=0).fit(Y)
     assert adjusted_rand_score(y, model.labels_) >= 0.95
     bounds = np.array([model.history_["bound_after_e"], model.history_["bound"]]).T.ravel()
     assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[1:]))

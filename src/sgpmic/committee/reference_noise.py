@@ -209,7 +209,7 @@ def mixed(table: MixedTable, kept: int) -> Draw:
         values, value = np.unique(Y[:, first:last], axis=0, return_inverse=True)
         if last - first == 1 and len(values) > FEW_VALUES:
             ranks.append(stats.rankdata(Y[:, first]))
-            samplers.append(_interpolated(quantiles(Y[:, first])))
+            samplers.append(_interpolated(quantiles(Y[:, [first]])[0]))
             continue
         value = value.ravel()
         along = np.bincount(value, leading) / np.bincount(value)

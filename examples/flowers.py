@@ -10,7 +10,7 @@ from sgpmic import SGPMIC
 
 def main() -> Figure:
     iris = load_iris()
-    model = SGPMIC(n_clusters=3, random_state=0).fit(iris.data)
+    model = SGPMIC(n_clusters=3, scale="one", random_state=0).fit(iris.data)
 
     # The species of most flowers in a cluster; a ring marks the flowers of another one.
     usual = np.array([np.bincount(iris.target[model.labels_ == k]).argmax() for k in range(3)])

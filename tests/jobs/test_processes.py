@@ -244,10 +244,7 @@ def test_a_committee_votes_for_all_processes(table: Path, two: Runs) -> None:
     """Every process asks it about the same rows, fits of its own included, and gets its share."""
     together = two.voted
     assert together is not None
-    settings = SETTINGS | {"committee": Committee(), "max_iter": 1}
+    settings = SETTINGS | {"committee": Committee(), "max_iter": 1, "scale": "one"}
     alone = SGPMIC().set_params(**settings).fit(np.load(table))
+    np.testing.assert_array_equal(together["labels"], alone.labels_)
     np.testing.assert_allclose(together["memberships"], alone.memberships_, atol=0.02)
-    first, second = np.sort(alone.memberships_, axis=1)[:, :-3:-1].T
-    clear = first - second > 0.04
-    assert clear.mean() > 0.9
-    np.testing.assert_array_equal(together["labels"][clear], alone.labels_[clear])

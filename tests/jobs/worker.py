@@ -113,7 +113,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
         found = fit(settings | {"computation__checkpoint": checkpoint})
         np.savez(Path(folder) / f"{process}-resumed.npz", **found)
     if votes:
-        found = fit(settings | {"committee": Committee(), "max_iter": 1})
+        found = fit(settings | {"committee": Committee(), "max_iter": 1, "scale": "one"})
         np.savez(Path(folder) / f"{process}-voted.npz", **found)
 
 

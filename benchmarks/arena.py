@@ -1,4 +1,4 @@
-"""How good are the clusters: SGPMIC beside other methods, over many labelled data sets.
+"""How good are the clusters: SGPMIC beside other methods, over many labeled data sets.
 
     make bench-arena                                       # everything, in hours
     python benchmarks/arena.py --methods "k-means; Ward"    # some of it; a run resumes
@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arena_data import Floats, Ints, Problem, problems, public_data, read_folder, write_folder
-from arena_summary import draw_ranks, summarise
+from arena_summary import draw_ranks, summarize
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # --jobs says how many cores; for the workers as well
@@ -382,7 +382,7 @@ def main() -> None:
             raise SystemExit(f"{chosen.out} has no results yet.")
         fixed = {name for name, method in METHODS.items() if not method.seeded}
         if chosen.summary:
-            print(summarise(lines, list(METHODS), fixed, chosen.markdown, chosen.extremes))
+            print(summarize(lines, list(METHODS), fixed, chosen.markdown, chosen.extremes))
         if chosen.plot:
             draw_ranks(lines, list(METHODS), chosen.plot)
     else:

@@ -61,7 +61,7 @@ def problems(dataset: DataSet) -> list[Problem]:
 
 
 def scaled(X: Floats, *, each: bool) -> Floats:
-    """Centre the features; divide each by its spread, or all by one. Constant ones are dropped."""
+    """Center the features; divide each by its spread, or all by one. Constant ones are dropped."""
     spread = X.std(axis=0)
     varies = spread > 1e-9 * max(1.0, float(np.abs(X).max()))
     Y: Floats = (X - X.mean(axis=0))[:, varies]
@@ -201,6 +201,6 @@ def _arcs(rng: np.random.RandomState) -> tuple[Floats, Ints]:
 
 def _unequal_sizes(distance: float, rng: np.random.RandomState) -> tuple[Floats, Ints]:
     classes = np.repeat(np.arange(3), [400, 100, 50])
-    centres = distance * np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 5.0]])
+    centers = distance * np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 5.0]])
     spread = np.array([1.2, 0.6, 0.5])
-    return centres[classes] + rng.randn(550, 2) * spread[classes][:, None], classes
+    return centers[classes] + rng.randn(550, 2) * spread[classes][:, None], classes

@@ -120,7 +120,7 @@ def by_group(lines: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
     return dict(sorted(groups.items(), reverse=True))  # tables, shapes
 
 
-def summarise(
+def summarize(
     lines: list[dict[str, Any]], order: list[str], fixed: set[str], markdown: bool, n_extremes: int
 ) -> str:
     """Return a table for every group, the best mean ARI first.
@@ -285,9 +285,9 @@ def _draw_group(axis: Any, title: str, found: Ranking) -> None:
         y = first_name - (place if left else n - 1 - place)
         x = low - 0.03 * (high - low) if left else high + 0.03 * (high - low)
         ours = found.methods[at].startswith("SGPMIC")
-        colour = _OURS if ours else _OTHERS
-        axis.plot([found.ranks[at]] * 2 + [x], [0.0, y, y], color=colour, linewidth=0.9)
+        color = _OURS if ours else _OTHERS
+        axis.plot([found.ranks[at]] * 2 + [x], [0.0, y, y], color=color, linewidth=0.9)
         name, rank = found.methods[at], f"{found.ranks[at]:.1f}"
         text = f"{name}  {rank}" if left else f"{rank}  {name}"
         axis.text(x, y, f" {text} ", ha="right" if left else "left", va="center", fontsize=9,
-                  color=colour, fontweight="bold" if ours else "normal")  # fmt: skip
+                  color=color, fontweight="bold" if ours else "normal")  # fmt: skip

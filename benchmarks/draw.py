@@ -25,11 +25,11 @@ def devices(axis: Any, lines: list[dict[str, Any]]) -> None:
     """Draw milliseconds against rows, on the processor and on the GPU."""
     found = [line for line in lines if line["part"] == "cpu" and "cpu_ms" in line]
     rows = [int(line["what"].removeprefix("N=")) for line in found]
-    for kind, name, colour in (("cpu", "processor", ORANGE), ("gpu", "GPU", BLUE)):
+    for kind, name, color in (("cpu", "processor", ORANGE), ("gpu", "GPU", BLUE)):
         times = [line[f"{kind}_ms"] for line in found]
-        axis.loglog(rows, times, "o-", color=colour, markersize=5)
+        axis.loglog(rows, times, "o-", color=color, markersize=5)
         axis.annotate(name, (rows[2], times[2]), (-8, 6), textcoords="offset points",
-                      ha="right", color=colour)  # fmt: skip
+                      ha="right", color=color)  # fmt: skip
     axis.set_xlabel("rows")
     axis.set_ylabel("ms, one value and gradient")
     axis.set_title("Processor and GPU", fontsize=10)

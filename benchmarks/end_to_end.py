@@ -4,7 +4,7 @@
 
 - *sgpmic*: ``SGPMIC(n_clusters, n_components)``, defaults.
 - *pca + gmm*: scikit-learn's GaussianMixture on as many principal components, best of 5 starts.
-- *umap + hdbscan*: UMAP for clustering as its manual advises (30 neighbours, no minimal distance),
+- *umap + hdbscan*: UMAP for clustering as its manual advises (30 neighbors, no minimal distance),
   then scikit-learn's HDBSCAN with clusters of at least a fiftieth of the rows. It is not told the
   number of clusters, the others are. It runs in the peers' environment (``make bench-peers``);
   without it it is left out.
@@ -43,8 +43,8 @@ def curved(n_rows: int = 50_000, n_clusters: int = 6, n_features: int = 10) -> t
     rng = np.random.default_rng(0)
     classes = rng.integers(n_clusters, size=n_rows)
     angle = 2.0 * np.pi * classes / n_clusters
-    centres = 3.0 * np.column_stack([np.cos(angle), np.sin(angle)])
-    latent = centres + 0.6 * rng.standard_normal((n_rows, 2))
+    centers = 3.0 * np.column_stack([np.cos(angle), np.sin(angle)])
+    latent = centers + 0.6 * rng.standard_normal((n_rows, 2))
     waves = np.cos(latent @ (0.4 * rng.standard_normal((2, 50))) + rng.uniform(0, 2 * np.pi, 50))
     Y = waves @ rng.standard_normal((50, n_features)) / 5.0
     return Y + 0.1 * rng.standard_normal(Y.shape), classes

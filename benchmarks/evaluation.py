@@ -88,8 +88,8 @@ def plain(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, Y: Array) 
     assert isinstance(k, RBF)
     total = jnp.sum(jax.vmap(one)(k.variance, k.gamma, k.bias, k.white, S.T))
     mass = jnp.sum(S, axis=1)
-    normaliser = 0.5 * P * jnp.log(beta / (2.0 * jnp.pi)) * jnp.sum(mass)
-    return normaliser - 0.5 * beta * jnp.sum(mass * jnp.sum(Y**2, axis=1)) + total
+    normalizer = 0.5 * P * jnp.log(beta / (2.0 * jnp.pi)) * jnp.sum(mass)
+    return normalizer - 0.5 * beta * jnp.sum(mass * jnp.sum(Y**2, axis=1)) + total
 
 
 def floor(Z: np.ndarray, X: np.ndarray, Y: np.ndarray, block: int = 1000) -> None:

@@ -88,13 +88,13 @@ def table(n_rows: int, n_features: int, n_clusters: int, seed: int = 0) -> np.nd
     """Return rows that lie on a curved surface, in clusters, with noise."""
     rng = np.random.default_rng(seed)
     angle = 2.0 * np.pi * np.arange(n_clusters) / n_clusters
-    centres = 4.0 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    centers = 4.0 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     mix, phase = rng.normal(size=(2, n_features)) / 3.0, rng.uniform(0.0, 6.0, n_features)
     Y = np.empty((n_rows, n_features))
     for first in range(0, n_rows, 100_000):
         part = Y[first : first + 100_000]
         which = rng.integers(n_clusters, size=len(part))
-        X = centres[which] + 0.5 * rng.normal(size=(len(part), 2))
+        X = centers[which] + 0.5 * rng.normal(size=(len(part), 2))
         part[:] = np.sin(X @ mix + phase) + 0.1 * rng.normal(size=part.shape)
     return Y
 

@@ -50,15 +50,15 @@ def shape(number: int) -> Clusters:
 
 
 def _apart(rng: Rng, k: int, n_features: int, distance: float) -> Floats:
-    """Return centres with at least a distance between any two."""
+    """Return centers with at least a distance between any two."""
     side = 1.5 * distance * k ** (1 / n_features)
-    centres: list[Floats] = []
-    while len(centres) < k:
-        centre = rng.uniform(0, side, n_features)
-        if all(np.linalg.norm(centre - other) >= distance for other in centres):
-            centres.append(centre)
+    centers: list[Floats] = []
+    while len(centers) < k:
+        center = rng.uniform(0, side, n_features)
+        if all(np.linalg.norm(center - other) >= distance for other in centers):
+            centers.append(center)
         side *= 1.001  # so that there is room in the end
-    return np.array(centres)
+    return np.array(centers)
 
 
 def _circle(rng: Rng, n: int, radius: float, noise: float) -> Floats:
@@ -69,38 +69,38 @@ def _circle(rng: Rng, n: int, radius: float, noise: float) -> Floats:
 
 def _clouds(rng: Rng, n: int, variant: int) -> Clusters:
     k, n_features = rng.randint(2, 10), rng.choice([2, 2, 3])
-    centres = _apart(rng, k, n_features, rng.uniform(4, 6.5))
-    return [centre + rng.standard_normal((n // k, n_features)) for centre in centres]
+    centers = _apart(rng, k, n_features, rng.uniform(4, 6.5))
+    return [center + rng.standard_normal((n // k, n_features)) for center in centers]
 
 
 def _stretched(rng: Rng, n: int, variant: int) -> Clusters:
     k, n_features = rng.randint(2, 8), rng.choice([2, 3, 5])
     found = []
-    for centre in _apart(rng, k, n_features, rng.uniform(4.5, 6.5)):
+    for center in _apart(rng, k, n_features, rng.uniform(4.5, 6.5)):
         turn = np.linalg.qr(rng.standard_normal((n_features, n_features)))[0]
         widths = rng.uniform(0.3, 1.4, n_features)
-        found.append(centre + rng.standard_normal((n // k, n_features)) * widths @ turn)
+        found.append(center + rng.standard_normal((n // k, n_features)) * widths @ turn)
     return found
 
 
 def _of_different_spread(rng: Rng, n: int, variant: int) -> Clusters:
     k = rng.randint(2, 9)
-    centres = _apart(rng, k, 2, rng.uniform(4, 6))
-    return [c + rng.uniform(0.3, 1.4) * rng.standard_normal((n // k, 2)) for c in centres]
+    centers = _apart(rng, k, 2, rng.uniform(4, 6))
+    return [c + rng.uniform(0.3, 1.4) * rng.standard_normal((n // k, 2)) for c in centers]
 
 
 def _of_different_size(rng: Rng, n: int, variant: int) -> Clusters:
     k = rng.randint(2, 9)
     sizes = np.maximum(rng.dirichlet(np.full(k, 3.0)) * n, 20).astype(int)
-    centres = _apart(rng, k, 2, rng.uniform(4, 6))
-    return [c + rng.standard_normal((size, 2)) for c, size in zip(centres, sizes, strict=True)]
+    centers = _apart(rng, k, 2, rng.uniform(4, 6))
+    return [c + rng.standard_normal((size, 2)) for c, size in zip(centers, sizes, strict=True)]
 
 
 def _in_many_dimensions(rng: Rng, n: int, variant: int) -> Clusters:
     k, n_features = rng.randint(2, 8), rng.choice([8, 15, 30])
-    centres = np.zeros((k, n_features))
-    centres[:, :4] = _apart(rng, k, 4, rng.uniform(4.5, 6))
-    return [centre + rng.standard_normal((n // k, n_features)) for centre in centres]
+    centers = np.zeros((k, n_features))
+    centers[:, :4] = _apart(rng, k, 4, rng.uniform(4.5, 6))
+    return [center + rng.standard_normal((n // k, n_features)) for center in centers]
 
 
 def _on_a_grid(rng: Rng, n: int, variant: int) -> Clusters:
@@ -112,16 +112,16 @@ def _on_a_grid(rng: Rng, n: int, variant: int) -> Clusters:
 
 def _boxes(rng: Rng, n: int, variant: int) -> Clusters:
     k = rng.randint(3, 9)
-    centres = _apart(rng, k, 2, rng.uniform(2.8, 3.6))
-    return [c + rng.uniform(-1, 1, (n // k, 2)) * rng.uniform(0.5, 1.0, 2) for c in centres]
+    centers = _apart(rng, k, 2, rng.uniform(2.8, 3.6))
+    return [c + rng.uniform(-1, 1, (n // k, 2)) * rng.uniform(0.5, 1.0, 2) for c in centers]
 
 
 def _discs(rng: Rng, n: int, variant: int) -> Clusters:
     k = rng.randint(3, 9)
     found = []
-    for centre in _apart(rng, k, 2, rng.uniform(2.4, 3.2)):
+    for center in _apart(rng, k, 2, rng.uniform(2.4, 3.2)):
         rim = _circle(rng, n // k, 1.0, 0.0)
-        found.append(centre + rim * np.sqrt(rng.random_sample((n // k, 1))))
+        found.append(center + rim * np.sqrt(rng.random_sample((n // k, 1))))
     return found
 
 

@@ -6,7 +6,7 @@ The table has 20 features in float64: 1.6 GB for ten million rows. The mapping m
 into blocks, and evaluates the bound (M = 3, U = 50, Q = 2) and its gradient by the kernels, Z, β
 and X once. The peak is that of the whole mapping, Python and compiler included; it is also taken
 after every step, which shows where it comes from. Nothing of size N × U may be stored: that alone
-would be 12 GB. What an optimiser remembers on top (X a few times over) is not part of this.
+would be 12 GB. What an optimizer remembers on top (X a few times over) is not part of this.
 """
 
 from __future__ import annotations

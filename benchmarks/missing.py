@@ -138,7 +138,7 @@ def _row(task: Any, ari: float, error: Any = "", coverage: str = "", seconds: fl
     return dict(zip(FIELDS, values, strict=True))
 
 
-def summarise(rows: list[dict[str, Any]]) -> None:
+def summarize(rows: list[dict[str, Any]]) -> None:
     """Print means over seeds for every table and kind of gap, and mean ranks."""
     from scipy.stats import rankdata
 
@@ -194,7 +194,7 @@ def main() -> None:
             if writer and out:
                 writer.writerow(row)
                 out.flush()
-    summarise(rows)
+    summarize(rows)
 
 
 if __name__ == "__main__":

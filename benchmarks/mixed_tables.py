@@ -4,7 +4,7 @@
         [--csv benchmarks/results/mixed_tables.csv]
 
 Adjusted Rand index, as a Markdown table. All methods get the number of clusters. The others get the
-columns as they have to have them: k-prototypes and k-means standardised numbers (k-means one-hot
+columns as they have to have them: k-prototypes and k-means standardized numbers (k-means one-hot
 categories as well), Gower's distance the numbers as they are. `--quick` leaves SGPMIC out.
 """
 
@@ -175,7 +175,7 @@ TABLES: dict[str, Callable[[Generator, int], Table]] = {
 
 
 def split(table: pd.DataFrame) -> tuple[Floats, pd.DataFrame]:
-    """Return standardised numbers, and all other columns."""
+    """Return standardized numbers, and all other columns."""
     numbers = table.select_dtypes("number")
     scaled = (
         StandardScaler().fit_transform(numbers) if numbers.shape[1] else np.empty((len(table), 0))

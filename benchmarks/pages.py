@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from arena import METHODS as ARENA_METHODS
-from arena_summary import share, summarise
+from arena_summary import share, summarize
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -61,7 +61,7 @@ def two_digits(value: float) -> str:
 
 def arena() -> str:
     fixed = {name for name, method in ARENA_METHODS.items() if not method.seeded}
-    return summarise(read(RESULTS / "arena.csv"), list(ARENA_METHODS), fixed, True, 6)
+    return summarize(read(RESULTS / "arena.csv"), list(ARENA_METHODS), fixed, True, 6)
 
 
 def arena_shapes() -> str:
@@ -182,7 +182,7 @@ def pictures() -> str:
             f"{int(line['rows']):,} {line['table']}",
             names[line["picture"]],
             measured(line["same_group"]),
-            measured(line["same_neighbours"]),
+            measured(line["same_neighbors"]),
             line["seconds"],
         ]
         for line in read(RESULTS / "pictures.csv")

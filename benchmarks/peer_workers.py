@@ -17,7 +17,7 @@ Report = dict[str, Any]
 
 
 def problem(N: int, U: int, Q: int, P: int) -> tuple[Any, Any, Any]:
-    """Return Y (N, P), standardised, its Q principal components X, and U of them as Z."""
+    """Return Y (N, P), standardized, its Q principal components X, and U of them as Z."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -63,12 +63,12 @@ class Worker:
         """Return what was computed, the gradient as far as it is compared."""
         raise NotImplementedError
 
-    def optimise(self, iterations: int) -> Report:
-        """Run the library's own optimiser from the start."""
+    def optimize(self, iterations: int) -> Report:
+        """Run the library's own optimizer from the start."""
         raise NotImplementedError
 
     def reach(self, level: float) -> Report:
-        """Run the library's own optimiser until it has reached a bound."""
+        """Run the library's own optimizer until it has reached a bound."""
         raise NotImplementedError
 
 
@@ -114,8 +114,8 @@ class Ours(Worker):
                 explained = jnp.trace(jax.scipy.linalg.cho_solve((L, True), phi[0]))
                 trace = 0.5 * beta * P * (N * one.variance - explained)
                 squares = jnp.sum(rows.norm2)
-                normaliser = 0.5 * N * P * jnp.log(beta / (2.0 * jnp.pi))
-                return normaliser - 0.5 * beta * squares + fit - trace
+                normalizer = 0.5 * N * P * jnp.log(beta / (2.0 * jnp.pi))
+                return normalizer - 0.5 * beta * squares + fit - trace
 
             self.bound = titsias if self.trace_term else bound
             self.gradient = jax.jit(jax.value_and_grad(self.bound, argnums=(0, 1, 2, 3)))
@@ -147,12 +147,12 @@ class Ours(Worker):
 
 
 class OursWithTrace(Ours):
-    """The same less the trace term: what GPy's SparseGPLVM maximises."""
+    """The same less the trace term: what GPy's SparseGPLVM maximizes."""
 
     description = "Titsias' bound by our code, M=1: the same function as gpy"
     trace_term = True
 
-    def _minimiser(self, optimiser: str) -> Callable[[int], Any]:
+    def _minimizer(self, optimizer: str) -> Callable[[int], Any]:
         """Return the search with so many steps, compiled once, over X, Z, log θ and log β."""
         import jax.numpy as jnp
 
@@ -161,8 +161,8 @@ class OursWithTrace(Ours):
 
         kernel: Any
         kernel, Z, beta = self.start
-        minimisers: dict[str, Any] = {"scg": scg.minimize, "lbfgs": lbfgs.minimize}
-        minimise = minimisers[optimiser]
+        minimizers: dict[str, Any] = {"scg": scg.minimize, "lbfgs": lbfgs.minimize}
+        minimize = minimizers[optimizer]
         free = jnp.log(jnp.stack([kernel.variance[0], kernel.gamma[0], beta]))
 
         def search(steps: Any, X: Any, Z: Any, free: Any, rows: Any, T: Any) -> Any:
@@ -172,7 +172,7 @@ class OursWithTrace(Ours):
                 moved = stacked_like(kernel, {"variance": variance[None], "gamma": gamma[None]})
                 return -self.bound(moved, Z, beta, X, rows, T)
 
-            return minimise(self.jax.value_and_grad(loss), (X, Z, free), max_steps=steps)
+            return minimize(self.jax.value_and_grad(loss), (X, Z, free), max_steps=steps)
 
         compiled = self.jax.jit(search)
 
@@ -185,8 +185,8 @@ class OursWithTrace(Ours):
     def reach(self, level: float) -> Report:
         report: Report = {}
         with self.numerics():
-            for optimiser in ("scg", "lbfgs"):
-                run = self._minimiser(optimiser)
+            for optimizer in ("scg", "lbfgs"):
+                run = self._minimizer(optimizer)
                 compiling = timed(lambda run=run: run(1))[0]
                 # The fewest steps that reach it: double, then halve the gap.
                 low, high = 0, 8
@@ -202,7 +202,7 @@ class OursWithTrace(Ours):
                     (timed(lambda run=run, steps=high: run(steps)) for _ in range(3)),
                     key=lambda pair: pair[0],
                 )
-                report[optimiser] = {
+                report[optimizer] = {
                     "seconds": seconds,
                     "steps": high,
                     "evaluations": int(result.evaluations),
@@ -249,13 +249,13 @@ class GPy(Worker):
             "X": self.model.X.gradient,
         }
 
-    def optimise(self, iterations: int) -> Report:
+    def optimize(self, iterations: int) -> Report:
         # The best of three, as ours.
-        runs = [timed(self._optimised, iterations) for _ in range(3)]
+        runs = [timed(self._optimized, iterations) for _ in range(3)]
         seconds, bound = min(runs)
         return {"seconds": seconds, "iterations": iterations, "bound": bound}
 
-    def _optimised(self, iterations: int) -> float:
+    def _optimized(self, iterations: int) -> float:
         self.model = self.make()
         self.model.optimize("lbfgsb", max_iters=iterations, messages=False)
         return self.model.log_likelihood().item()

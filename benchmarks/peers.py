@@ -13,7 +13,7 @@ What is compared, on the same Y, X, Z, kernel and noise:
 
 - *ours*: the data part of the KL-corrected bound, M = 1; and *ours, trace term*: the same less
   β/2 tr(K_ff − Q_ff) for every feature, which makes it Titsias' bound and so exactly the function
-  that GPy's SparseGPLVM maximises. Values and gradients of the two are compared.
+  that GPy's SparseGPLVM maximizes. Values and gradients of the two are compared.
 - *gpy*: SparseGPLVM with its default inference, VarDTC. (Its DTC class, our bound without the trace
   term, raises for more than one feature in GPy 1.15.)
 - *gpy-bayesian*, *gpflow-bayesian*: BayesianGPLVM. They also learn a variance for every latent
@@ -23,8 +23,8 @@ What is compared, on the same Y, X, Z, kernel and noise:
   evaluation, and does not integrate the inducing values out: q(u) is learned (a mean and a
   triangular factor for every feature), with all rows as one batch and in float64 here.
 
-Time to a level: GPy runs its own optimiser (L-BFGS-B) for k iterations; the level is what it has
-reached. Ours runs its own optimisers, on the same function from the same start, until they reach
+Time to a level: GPy runs its own optimizer (L-BFGS-B) for k iterations; the level is what it has
+reached. Ours runs its own optimizers, on the same function from the same start, until they reach
 it. Compilation is not in the time; it is printed.
 """
 
@@ -77,8 +77,8 @@ def work(name: str, sizes: list[int], folder: Path) -> None:
     print(json.dumps(start), file=answers)
     for count, line in enumerate(sys.stdin, start=1):
         order = json.loads(line)
-        if "optimise" in order:
-            answer = worker.optimise(order["optimise"])
+        if "optimize" in order:
+            answer = worker.optimize(order["optimize"])
         elif "reach" in order:
             answer = worker.reach(order["reach"])
         else:
@@ -197,11 +197,11 @@ def time_to_level(present: dict[str, Colleague], iterations: list[int]) -> None:
     if not {"ours, trace term", "gpy"} <= set(present):
         return
     for count in iterations:
-        gpy = present["gpy"].ask({"optimise": count})
+        gpy = present["gpy"].ask({"optimize": count})
         say(level_of=f"gpy, L-BFGS-B, {count} iterations", **gpy)
-        for optimiser, report in present["ours, trace term"].ask({"reach": gpy["bound"]}).items():
+        for optimizer, report in present["ours, trace term"].ask({"reach": gpy["bound"]}).items():
             say(
-                level_by=f"ours, {optimiser}",
+                level_by=f"ours, {optimizer}",
                 **report,
                 gpy_takes_times=round(gpy["seconds"] / report["seconds"], 2),
             )

@@ -1,4 +1,4 @@
-"""Pictures: how well neighbours stay together in ours and in UMAP's, and how long each takes.
+"""Pictures: how well neighbors stay together in ours and in UMAP's, and how long each takes.
 
     python benchmarks/pictures.py [--rows 100000] [--only waves] [--peers .venv-peers/bin/python]
         [--out benchmarks/results/pictures.csv]
@@ -13,7 +13,7 @@ not told the number of groups; sgpmic is. Each runs once, with seed 0, in a fres
 core, compilation included, imports not. Seconds are processor time.
 
 Of up to 5000 rows, drawn at random, the fifteen nearest rows in the picture are looked at, among
-all rows. ``same group`` is the share that is of the row's own group, ``same neighbours`` the share
+all rows. ``same group`` is the share that is of the row's own group, ``same neighbors`` the share
 that is also among the fifteen nearest in the features. The line *features* is what the table itself
 has; ``same group`` of a picture can exceed it.
 """
@@ -39,7 +39,7 @@ from sklearn.neighbors import NearestNeighbors
 
 Table = tuple[Any, Any, int]  # rows, groups, number of groups
 
-COLUMNS = ("table", "rows", "picture", "same_group", "same_neighbours", "seconds")
+COLUMNS = ("table", "rows", "picture", "same_group", "same_neighbors", "seconds")
 N_NEIGHBORS = 15
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -47,18 +47,18 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 def waves(n_rows: int) -> Table:
     """Return the table of examples/million.py: the same draws in the same order."""
     rng = np.random.default_rng(0)
-    centres = np.array([[0, 0], [4, 0], [2, 3.5], [-2, 3.5], [-4, 0], [0, -3.5]])
+    centers = np.array([[0, 0], [4, 0], [2, 3.5], [-2, 3.5], [-4, 0], [0, -3.5]])
     cloud = rng.integers(6, size=n_rows)
-    plane = centres[cloud] + rng.normal(scale=0.6, size=(n_rows, 2))
+    plane = centers[cloud] + rng.normal(scale=0.6, size=(n_rows, 2))
     bent = np.sin(plane @ rng.normal(scale=0.5, size=(2, 10)) + rng.uniform(0, 6, size=10))
     return bent + rng.normal(scale=0.05, size=bent.shape), cloud, 6
 
 
 def groups(n_rows: int) -> Table:
     rng = np.random.default_rng(0)
-    centres = rng.normal(scale=2.0, size=(30, 20))
+    centers = rng.normal(scale=2.0, size=(30, 20))
     group = rng.choice(30, size=n_rows, p=rng.dirichlet(np.full(30, 3.0)))
-    return centres[group] + rng.normal(size=(n_rows, 20)), group, 30
+    return centers[group] + rng.normal(size=(n_rows, 20)), group, 30
 
 
 def digits(_: int) -> Table:
@@ -100,7 +100,7 @@ def work(method: str, table: str, n_rows: int, out: str) -> None:
     np.savez(out, picture=picture, seconds=time.process_time() - begin)
 
 
-def neighbours(places: Any, rows: Any) -> Any:
+def neighbors(places: Any, rows: Any) -> Any:
     """Return the nearest rows of some rows, themselves left out."""
     found = NearestNeighbors(n_neighbors=N_NEIGHBORS + 1).fit(places)
     nearest = found.kneighbors(places[rows], return_distance=False)
@@ -113,7 +113,7 @@ def measure(table: str, n_rows: int, pythons: dict[str, Path]) -> Iterator[tuple
     """Yield a line for the features and one for every picture of a table."""
     rows, group, _ = TABLES[table](n_rows)
     some = np.random.default_rng(0).permutation(len(rows))[:5000]
-    true = neighbours(rows, some)
+    true = neighbors(rows, some)
     same = np.mean(group[true] == group[some, None])
     yield table, str(len(rows)), "features", f"{same:.3f}", "1.000", ""
     for method, python in pythons.items():
@@ -123,7 +123,7 @@ def measure(table: str, n_rows: int, pythons: dict[str, Path]) -> Iterator[tuple
             subprocess.run(call, env=os.environ | dict.fromkeys(THREADS, "1"), check=True)
             with np.load(out) as stored:
                 picture, seconds = stored["picture"], float(stored["seconds"])
-        near = neighbours(picture, some)
+        near = neighbors(picture, some)
         same = np.mean(group[near] == group[some, None])
         kept = np.mean([np.isin(a, b).mean() for a, b in zip(near, true, strict=True)])
         yield table, str(len(rows)), method, f"{same:.3f}", f"{kept:.3f}", f"{seconds:.0f}"

@@ -95,7 +95,7 @@ def lines(results: dict[tuple[str, str], tuple[Ints, float, float]]) -> Iterator
         }
 
 
-def summarise(found: list[dict[str, Any]]) -> None:
+def summarize(found: list[dict[str, Any]]) -> None:
     """Print mean and worst for every change: of all sets, and of those that have clusters."""
     sets = {line["set"] for line in found}
     clustered = {line["set"] for line in found if line["support_p"] < 0.05}
@@ -135,7 +135,7 @@ def main() -> None:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         writer.writerows(found)
-    summarise(found)
+    summarize(found)
 
 
 if __name__ == "__main__":

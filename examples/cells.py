@@ -19,12 +19,12 @@ def main(n_cells: int = 700) -> Figure:
     print(f"agreement with the kinds, which were not used: {agreement:.2f}")
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.8), layout="constrained")
-    colours = plt.get_cmap("tab10")
+    colors = plt.get_cmap("tab10")
     certainty = model.memberships_.max(axis=1)
     for cluster in np.unique(model.labels_):
         mine = model.labels_ == cluster
         size, faded = {"s": 16, "linewidths": 0}, certainty[mine]
-        left.scatter(*model.view_[mine].T, color=colours(cluster), alpha=faded, **size)
+        left.scatter(*model.view_[mine].T, color=colors(cluster), alpha=faded, **size)
         left.annotate(str(cluster), np.median(model.view_[mine], axis=0), weight="bold")
     left.set(xlabel="latent dimension 1", ylabel="latent dimension 2")
     left.set_title(f"{n_cells} blood cells in eight clusters", loc="left")

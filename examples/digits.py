@@ -22,8 +22,8 @@ def main(n_rows: int = 1797) -> Figure:
     figure = plt.figure(figsize=(8.5, 5.6), layout="constrained")
     grid = figure.add_gridspec(5, 3, width_ratios=[5, 1, 1])
     axes = figure.add_subplot(grid[:, 0])
-    colours = plt.get_cmap("tab10")
-    axes.scatter(*model.view_.T, color=colours(model.labels_), s=9, alpha=0.7, linewidths=0)
+    colors = plt.get_cmap("tab10")
+    axes.scatter(*model.view_.T, color=colors(model.labels_), s=9, alpha=0.7, linewidths=0)
     axes.set_title(f"{len(pixels)} digits in ten clusters", loc="left")
     axes.set(xlabel="latent dimension 1", ylabel="latent dimension 2")
     for cluster in range(10):
@@ -32,7 +32,7 @@ def main(n_rows: int = 1797) -> Figure:
         small.imshow(pixels[mine].mean(axis=0).reshape(8, 8), cmap="gray_r")
         small.set(xticks=[], yticks=[])
         small.set_title(f"{mine.sum()} rows", fontsize=8, pad=3)
-        small.spines[:].set(color=colours(cluster), linewidth=3)
+        small.spines[:].set(color=colors(cluster), linewidth=3)
     return figure
 
 

@@ -29,7 +29,7 @@ EXAMPLES = {
 
 
 def save(figure: Figure, name: str) -> None:
-    """Write a picture with few colours, which makes a small file."""
+    """Write a picture with few colors, which makes a small file."""
     drawn = BytesIO()
     figure.savefig(drawn, dpi=110, facecolor="white")
     picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)

@@ -37,7 +37,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     f"--window-size={WIDTH},{HEIGHT + 143}",
 )
-COLOURS = {
+COLORS = {
     **{"default": "#d8dee9", "black": "#3b4252", "red": "#e06c75", "green": "#98c379"},
     **{"brown": "#e5c07b", "blue": "#61afef", "magenta": "#c678dd", "cyan": "#56b6c2"},
     **{"white": "#eceff4", "brightblack": "#8b95a7"},
@@ -107,10 +107,10 @@ def terminal_page(screen: pyte.Screen, typed: str = "") -> str:
         spans = []
         for x in range(screen.columns):
             cell = screen.buffer[y][x]
-            colour = COLOURS.get(cell.fg, "#" + cell.fg if len(cell.fg) == 6 else "#d8dee9")
+            color = COLORS.get(cell.fg, "#" + cell.fg if len(cell.fg) == 6 else "#d8dee9")
             weight = "600" if cell.bold else "400"
             text = html.escape(cell.data)
-            spans.append(f'<span style="color:{colour};font-weight:{weight}">{text}</span>')
+            spans.append(f'<span style="color:{color};font-weight:{weight}">{text}</span>')
         lines.append("".join(spans).rstrip())
     return (
         '<!doctype html><meta charset="utf-8"><body style="margin:0;background:#20252e">'
@@ -183,7 +183,7 @@ def lasso(film: Film, words: str) -> None:
     box = browser.find_element(By.ID, "canvas-box")
     rows = browser.execute_script(
         "return [...Array(sgpmicReport.state().n).keys()]"
-        ".filter(i => sgpmicReport.colourOf(i)[0] > 200).map(sgpmicReport.place)"
+        ".filter(i => sgpmicReport.colorOf(i)[0] > 200).map(sgpmicReport.place)"
     )
     left, right = min(x for x, _ in rows) - 12, max(x for x, _ in rows) + 12
     top, bottom = min(y for _, y in rows) - 12, max(y for _, y in rows) + 12
@@ -222,14 +222,14 @@ def walk_through(film: Film, report: Path) -> None:
     film.shoot(7, "… see what sets them apart from the rest, and save them as CSV.")
     browser.find_element(By.ID, "selection-clear").click()
     browser.find_element(By.ID, "tool-pan").click()
-    Select(browser.find_element(By.ID, "colour")).select_by_visible_text("income")
+    Select(browser.find_element(By.ID, "color")).select_by_visible_text("income")
     scroll_to(browser, "clusters-legend", 60)
-    film.shoot(6, "Colour by any column; below, its distribution in every cluster.")
+    film.shoot(6, "Color by any column; below, its distribution in every cluster.")
     browser.find_element(By.ID, "beside").click()
     time.sleep(0.5)
     film.shoot(6, "The same rows on their principal components, side by side.")
     browser.find_element(By.ID, "beside").click()
-    Select(browser.find_element(By.ID, "colour")).select_by_value("cluster")
+    Select(browser.find_element(By.ID, "color")).select_by_value("cluster")
     scroll_to(browser, "clusters")
     film.shoot(6, "What sets each cluster apart, numbers and categories alike.")
     field = browser.find_element(By.CSS_SELECTOR, "[data-rename='0']")

@@ -15,15 +15,15 @@ from sklearn.metrics import adjusted_rand_score
 
 from sgpmic import SGPMIC
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def make_rows(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of ten features and the cloud that each was drawn from."""
     rng = np.random.default_rng(0)
-    centres = np.array([[0, 0], [4, 0], [2, 3.5], [-2, 3.5], [-4, 0], [0, -3.5]])
+    centers = np.array([[0, 0], [4, 0], [2, 3.5], [-2, 3.5], [-4, 0], [0, -3.5]])
     cloud = rng.integers(6, size=n_rows)
-    plane = centres[cloud] + rng.normal(scale=0.6, size=(n_rows, 2))
+    plane = centers[cloud] + rng.normal(scale=0.6, size=(n_rows, 2))
     waves = np.sin(plane @ rng.normal(scale=0.5, size=(2, 10)) + rng.uniform(0, 6, size=10))
     return waves + rng.normal(scale=0.05, size=waves.shape), cloud
 
@@ -40,9 +40,9 @@ def main(n_rows: int = 1_000_000) -> Figure:
     figure, axes = plt.subplots(figsize=(7, 5.5), layout="constrained")
     x, y = model.view_.T
     extent = (x.min(), x.max(), y.min(), y.max())
-    for cluster, colour in enumerate(COLOURS):
+    for cluster, color in enumerate(COLORS):
         mine = model.labels_ == cluster
-        shades = LinearSegmentedColormap.from_list(colour, ["white", colour])
+        shades = LinearSegmentedColormap.from_list(color, ["white", color])
         axes.hexbin(x[mine], y[mine], gridsize=90, extent=extent, mincnt=1, bins="log", cmap=shades)
         axes.text(
             x[mine].mean(), y[mine].mean(), f"cluster {cluster}\n{mine.sum():,} rows", ha="center"

@@ -31,7 +31,7 @@ LAYERS = {
         *("sgpmic._input_rows", "sgpmic.anndata"),
     ),
     "jobs": ("sgpmic.jobs", "sgpmic.parallel"),
-    "report": ("sgpmic.report", "sgpmic.colours"),
+    "report": ("sgpmic.report", "sgpmic.colors"),
     "plots": ("sgpmic.plots",),
     "cli": ("sgpmic.cli",),
 }

@@ -34,10 +34,10 @@ def without_a_screen() -> Iterator[None]:
     plt.close("all")
 
 
-def colour_of_marks(marks: PathCollection) -> NDArray[np.float64]:
+def color_of_marks(marks: PathCollection) -> NDArray[np.float64]:
     """Return red, green and blue of every mark; its opacity says how certain the row is."""
-    colours = marks.get_facecolors()[:, :3]
-    return np.broadcast_to(colours, (len(marks.get_offsets()), 3))
+    colors = marks.get_facecolors()[:, :3]
+    return np.broadcast_to(colors, (len(marks.get_offsets()), 3))
 
 
 def whole(words: str) -> int:
@@ -55,9 +55,9 @@ def test_flowers(capsys: pytest.CaptureFixture[str]) -> None:
     marks = [c for c in scatters if c is not rings]
     places = np.concatenate([c.get_offsets() for c in marks])
     assert len(places) == 150
-    colours = Counter(map(tuple, np.concatenate([colour_of_marks(c) for c in marks]).round(3)))
-    assert len(colours) == 3
-    assert 50 in colours.values()  # setosa, which lies apart from the other two
+    colors = Counter(map(tuple, np.concatenate([color_of_marks(c) for c in marks]).round(3)))
+    assert len(colors) == 3
+    assert 50 in colors.values()  # setosa, which lies apart from the other two
 
     # As many rings as were counted, each around a flower.
     ringed = np.asarray(rings.get_offsets())
@@ -74,14 +74,14 @@ def test_digits() -> None:
     figure = digits.main(n_rows=300)
     picture, *small = figure.axes
     (marks,) = picture.collections
-    colours = Counter(map(tuple, colour_of_marks(marks).round(3)))
-    assert len(small) == len(colours) == 10
-    assert sum(colours.values()) == 300
+    colors = Counter(map(tuple, color_of_marks(marks).round(3)))
+    assert len(small) == len(colors) == 10
+    assert sum(colors.values()) == 300
     total = np.zeros((8, 8))
     for axes in small:
         rows = whole(axes.get_title())
         frame = tuple(np.round(axes.spines["left"].get_edgecolor()[:3], 3))
-        assert colours[frame] == rows, "a frame has the colour of its cluster's marks"
+        assert colors[frame] == rows, "a frame has the color of its cluster's marks"
         total += rows * np.asarray(axes.images[0].get_array())
     # The mean images, each as often as its cluster has rows, are all the ink there is.
     np.testing.assert_allclose(total.ravel(), load_digits().data[:300].sum(axis=0))

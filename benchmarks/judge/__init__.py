@@ -1,1 +1,1 @@
-"""Made-up labelled clustering problems, from which a judge of partitions learns."""
+"""Made-up labeled clustering problems, from which a judge of partitions learns."""

@@ -1,4 +1,4 @@
-"""A prior over labelled clustering problems: ``make_problem(seed)`` draws one.
+"""A prior over labeled clustering problems: ``make_problem(seed)`` draws one.
 
 A judge learns from these problems how good a partition of a real table is. No row of a real table
 took part in making them, but two things known of real data did: many shapes are of the families
@@ -108,7 +108,7 @@ def is_sound(X: Floats, y: Integers) -> bool:
 
 
 def make_problem(seed: int) -> Problem:
-    """Draw a labelled clustering problem; the same seed gives the same problem.
+    """Draw a labeled clustering problem; the same seed gives the same problem.
 
     Parameters
     ----------

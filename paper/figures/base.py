@@ -19,8 +19,8 @@ from paper.datasets import DataSet
 from paper.methods import Problem
 from paper.results import Case, Record
 from sgpmic._types import Floats
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLORS
+from sgpmic.colors import MARKERS
+from sgpmic.colors import OKABE_ITO as COLORS
 
 _LOOK: dict[Any, Any] = {
     "font.size": 9,

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Drawing
 from paper.datasets import DataSet
 from paper.figures.base import Figure, set_title
 from paper.results import Case, Record
-from sgpmic.colours import MARKERS
-from sgpmic.colours import OKABE_ITO as COLORS
+from sgpmic.colors import MARKERS
+from sgpmic.colors import OKABE_ITO as COLORS
 
 _SHARE = 0.95
 

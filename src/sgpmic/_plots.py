@@ -137,7 +137,7 @@ class PlotsMixin:
         title: str | None = None,
         ax: Axes | None = None,
     ) -> EmbeddingDisplay:
-        """Draw the latent points, coloured by cluster or by anything else, and the Gaussians.
+        """Draw the latent points, colored by cluster or by anything else, and the Gaussians.
 
         Of more than two latent dimensions, the two principal axes are drawn (``view_``); one
         alone is drawn with a lane for each cluster.
@@ -145,10 +145,10 @@ class PlotsMixin:
         Parameters
         ----------
         color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
-            Clusters by default, paler where a row's cluster is in doubt. Numbers have a colour
+            Clusters by default, paler where a row's cluster is in doubt. Numbers have a color
             bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
             values) have a legend, with more than forty of them the rarest together. What is
-            missing is grey and named.
+            missing is gray and named.
         X : data frame, dict of columns, or array, or None
             The training rows in the same order, with the column that ``color_by`` names. It may
             have columns that the model was not fitted to.
@@ -183,7 +183,7 @@ class PlotsMixin:
     ) -> InteractivePicture:
         """Return the latent points as a picture for a notebook: point, zoom, select, save.
 
-        It is the report's picture: rows can be coloured by any feature, selected with a lasso and
+        It is the report's picture: rows can be colored by any feature, selected with a lasso and
         compared with the rest, found by number, and saved as CSV; nothing is asked of a network.
 
         Parameters
@@ -191,7 +191,7 @@ class PlotsMixin:
         X : array-like of shape (n_samples, n_features) or None
             Rows to show; None for the training rows (a sample of 20 000 where there were more).
         labels : sequence of n_samples labels or None
-            A known grouping, to colour by.
+            A known grouping, to color by.
         names : sequence of str
             What clusters are called, the first one first.
         title : str

@@ -4,7 +4,7 @@ Two things have to be set around them:
 
 - **float64.** JAX computes in float32 unless its global ``jax_enable_x64`` switch is on. Flipping
   that would change the numbers of every other JAX program in the process, so a context does it.
-- **One BLAS thread.** JAX's factorisations on a CPU are LAPACK calls of SciPy's OpenBLAS, which
+- **One BLAS thread.** JAX's factorizations on a CPU are LAPACK calls of SciPy's OpenBLAS, which
   splits even a 50 × 50 matrix over all cores and lets its threads wait for each other. On two
   cores of which one was busy, a round of EM took 2.9 s instead of 0.05 s. Our matrices are small
   and XLA has threads of its own for the large products.

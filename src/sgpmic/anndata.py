@@ -39,7 +39,7 @@ def cluster(
     Parameters
     ----------
     adata : AnnData
-        Cells are its rows. Normalise and log-transform counts first, as for any clustering.
+        Cells are its rows. Normalize and log-transform counts first, as for any clustering.
     n_clusters : int or 'auto', default='auto'
         Number of clusters.
     use_rep : str, optional
@@ -152,7 +152,7 @@ def _expression(adata: AnnData) -> Any:
     if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
         warnings.warn(
             "adata.X looks like raw counts: clusters would mostly be depths of sequencing. "
-            "Normalise and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
+            "Normalize and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
             SGPMICWarning,
             stacklevel=4,
         )

@@ -34,7 +34,7 @@ def mixed_frame() -> pd.DataFrame:
         {
             "customer": np.arange(100, 100 + N),
             "height": 10.0 * group + rng.normal(size=N),
-            "colour": np.where(
+            "color": np.where(
                 group == 0, "red", np.array(["green", "blue"])[np.arange(N) // 2 % 2]
             ),
             "size": np.array(["low", "medium", "high"])[np.arange(N) % 3],
@@ -42,7 +42,7 @@ def mixed_frame() -> pd.DataFrame:
         }
     )
     frame.loc[3, "height"] = np.nan
-    frame.loc[5, "colour"] = None
+    frame.loc[5, "color"] = None
     return frame
 
 
@@ -61,15 +61,15 @@ def test_python_takes_the_users_rows(run: Path) -> None:
     frame = mixed_frame()
     written = pd.read_csv(run / "labels.csv")
     np.testing.assert_array_equal(model.predict(frame), written["cluster"])
-    moved = frame[["size", "height", "colour"]].rename(columns={"price": "cost"})
+    moved = frame[["size", "height", "color"]].rename(columns={"price": "cost"})
     np.testing.assert_array_equal(model.predict_proba(moved), model.predict_proba(frame))
-    new = pd.DataFrame({"height": [10.0], "colour": ["purple"], "size": ["LOW"]})
+    new = pd.DataFrame({"height": [10.0], "color": ["purple"], "size": ["LOW"]})
     with pytest.warns(match="'purple'"):
         unseen = model.predict_proba(new)
-    missing = model.predict_proba(new.assign(colour=None))
+    missing = model.predict_proba(new.assign(color=None))
     np.testing.assert_array_equal(unseen, missing)
     names = list(model.encoder_.get_feature_names_out())
-    assert "colour=green" in names
+    assert "color=green" in names
 
 
 def test_a_model_saved_again_says_the_same(run: Path, tmp_path: Path) -> None:
@@ -110,18 +110,18 @@ def test_profiles_speak_of_columns_and_levels(run: Path) -> None:
         axes = model.plot_profiles(table, n_features=20).ax_
         names = [text.get_text() for text in axes.get_yticklabels()]
         assert sorted(names) == sorted(
-            ["height", *(f"colour: {c}" for c in ("red", "green", "blue"))]
+            ["height", *(f"color: {c}" for c in ("red", "green", "blue"))]
             + [f"size: {s}" for s in ("low", "medium", "high")]
         )
-        shown = np.asarray(axes.images[0].get_array())[names.index("colour: red")]
-        mine = frame["colour"].notna() & (model.labels_ == 0)
-        other = frame["colour"].notna() & (model.labels_ != 0)
-        shares = [(frame["colour"][side] == "red").mean() for side in (mine, other)]
+        shown = np.asarray(axes.images[0].get_array())[names.index("color: red")]
+        mine = frame["color"].notna() & (model.labels_ == 0)
+        other = frame["color"].notna() & (model.labels_ != 0)
+        shares = [(frame["color"][side] == "red").mean() for side in (mine, other)]
         h = 2 * np.arcsin(np.sqrt(shares[0])) - 2 * np.arcsin(np.sqrt(shares[1]))
         assert shown[0] == pytest.approx(h)
 
 
-def test_a_continuous_label_is_summarised(run: Path) -> None:
+def test_a_continuous_label_is_summarized(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
     found = record["result"]["comparison"]
     labels = pd.read_csv(run / "labels.csv")["cluster"]
@@ -209,12 +209,12 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
 )
 @given(tables(), st.booleans())
 def test_any_table_is_fitted_or_refused_in_one_sentence(
-    columns: dict[str, list[str]], labelled: bool
+    columns: dict[str, list[str]], labeled: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pd.DataFrame(columns).to_csv(folder / "t.csv", index=False)
-        options = ("--label", next(iter(columns))) if labelled and len(columns) > 1 else ()
+        options = ("--label", next(iter(columns))) if labeled and len(columns) > 1 else ()
         done = fit(folder / "t.csv", folder / "run", *options)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.output
         if done.exit_code:

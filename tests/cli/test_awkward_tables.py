@@ -63,7 +63,7 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
 
 TABLES = {
     "words and numbers": Awkward(
-        {"colour": [["red", "green", "blue"][i % 3] for i in ROWS]}, {"colour": "category"}
+        {"color": [["red", "green", "blue"][i % 3] for i in ROWS]}, {"color": "category"}
     ),
     "decimal commas": Awkward(
         {"depth": [f"{i}".replace(".", ",") for i in NOISE[0]]},
@@ -126,8 +126,8 @@ TABLES = {
         options=("--drop", "a, b"),
     ),
     "words alone": Awkward(
-        {"colour": [["red", "blue"][g] for g in GROUP], "shape": ["o", "x", "v"] * 8},
-        {"colour": "category", "shape": "category"},
+        {"color": [["red", "blue"][g] for g in GROUP], "shape": ["o", "x", "v"] * 8},
+        {"color": "category", "shape": "category"},
         alone=True,
     ),
     "types of Parquet": Awkward(
@@ -152,9 +152,9 @@ TABLES = {
         {"depth": [*(str(v) for v in NOISE[1][:-1]), "inf"]}, refused=("'depth'", "--drop depth")
     ),
     "words for a number": Awkward(
-        {"colour": [["red", "green"][i % 2] for i in ROWS], "remark": ["dark", "light"] * 12},
-        refused=("'colour'", "'remark'"),
-        options=("--number", "colour,remark"),
+        {"color": [["red", "green"][i % 2] for i in ROWS], "remark": ["dark", "light"] * 12},
+        refused=("'color'", "'remark'"),
+        options=("--number", "color,remark"),
     ),
     "nothing to learn from": Awkward(
         {"one": ["1"] * N, "id": [str(i) for i in ROWS]}, refused=("'one'", "'id'"), alone=True
@@ -250,7 +250,7 @@ def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
         "number": list(ROWS),
         "name": [f"n{i}" for i in ROWS],
         "height": [None if i % 5 == 0 else float(h) for i, h in enumerate(HEIGHT)],
-        "colour": [["red", "green"][g] for g in GROUP],
+        "color": [["red", "green"][g] for g in GROUP],
     }
     write_parquet(tmp_path / "t.parquet", columns)
     words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 10)
@@ -260,7 +260,7 @@ def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
     assert alone.exit_code == 0, alone.output
     two, one = (json.loads((tmp_path / n / "run.json").read_text()) for n in ("two", "one"))
     assert two["columns"] == one["columns"]
-    assert two["data"]["features"] == ["height", "colour"]
+    assert two["data"]["features"] == ["height", "color"]
     assert two["data"]["fingerprint"] == one["data"]["fingerprint"]
     assert len(lines_of(tmp_path / "two" / "labels.csv")) == N + 1
-    assert "colour: red" in (tmp_path / "two" / "report.html").read_text()
+    assert "color: red" in (tmp_path / "two" / "report.html").read_text()

@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 def blobs(n_clusters: int, n_features: int = 3, seed: int = 0) -> Floats:
     rng = np.random.RandomState(seed)
-    centres = 10.0 * rng.standard_normal((n_clusters, n_features))
-    return centres[np.arange(300) % n_clusters] + rng.standard_normal((300, n_features))
+    centers = 10.0 * rng.standard_normal((n_clusters, n_features))
+    return centers[np.arange(300) % n_clusters] + rng.standard_normal((300, n_features))
 
 
 CLEAR = Support(9.0, 1 / 80, "a gap", "Gaussian rows")

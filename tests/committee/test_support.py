@@ -90,8 +90,8 @@ def test_the_gain_of_two_components_is_that_of_a_mixture() -> None:
     assert two_group_gain([x, x[::-1]]) == pytest.approx([expected, expected], rel=0.02)
 
 
-def test_the_gap_is_the_distance_over_that_of_neighbours() -> None:
-    # Two rows of equidistant points: 3 neighbours away is 2 steps (3 at the ends), the gap 50.
+def test_the_gap_is_the_distance_over_that_of_neighbors() -> None:
+    # Two rows of equidistant points: 3 neighbors away is 2 steps (3 at the ends), the gap 50.
     line = np.arange(40.0)
     Z = np.append(line, line + 39 + 50)[:, None]
     assert widest_gap(Z) == pytest.approx(np.log(50 / 2), rel=1e-2)

@@ -25,8 +25,8 @@ QUICK: dict[str, Any] = {
 def table() -> Floats:
     """Return three blobs in four dimensions, 20 rows each, known order."""
     rng = np.random.default_rng(0)
-    centres = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
-    return np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centres])
+    centers = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
+    return np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centers])
 
 
 @pytest.fixture

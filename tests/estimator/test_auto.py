@@ -25,8 +25,8 @@ Fit = Callable[..., SGPMIC]
 @pytest.fixture(scope="module")
 def four_blobs() -> Floats:
     rng = np.random.RandomState(0)
-    centres = 8.0 * rng.standard_normal((4, 4))
-    return centres[np.arange(120) % 4] + rng.standard_normal((120, 4))
+    centers = 8.0 * rng.standard_normal((4, 4))
+    return centers[np.arange(120) % 4] + rng.standard_normal((120, 4))
 
 
 def test_everything_is_found(four_blobs: Floats, quick_fit: Fit, tmp_path: Path) -> None:

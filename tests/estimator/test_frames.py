@@ -28,7 +28,7 @@ def frame(table: Floats) -> pd.DataFrame:
     """Return the blobs with gaps, a category, dates, and names for the rows."""
     found = pd.DataFrame(table.copy(), columns=["length", "width", "height", "depth"])
     found.loc[3, "width"] = np.nan
-    found["colour"] = pd.Categorical(np.tile(["red", "green", "blue"], 20))
+    found["color"] = pd.Categorical(np.tile(["red", "green", "blue"], 20))
     found["sold"] = pd.date_range("2020-03-01", periods=60, freq="7D")
     found["item"] = [f"item {chr(97 + i % 26)}{i}" for i in range(60)]
     found["remark"] = [f"a longer remark on the item with number {i}, " * 3 for i in range(60)]
@@ -80,7 +80,7 @@ def test_a_failed_fit_of_a_frame_changes_nothing(frame: pd.DataFrame) -> None:
 
 
 def test_the_report_names_rows(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Path) -> None:
-    mixed.report(tmp_path / "kept.html", labels=frame["colour"], title="Blobs")
+    mixed.report(tmp_path / "kept.html", labels=frame["color"], title="Blobs")
     page = (tmp_path / "kept.html").read_text(encoding="utf-8")
     for words in ("<bdi>Blobs</bdi>", "item a0", "with number 59", "left out", "Adjusted Rand"):
         assert words in page
@@ -88,7 +88,7 @@ def test_the_report_names_rows(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Pat
     loaded = SGPMIC.load(tmp_path / "model.sgpmic")
     loaded.report(tmp_path / "loaded.html")
     assert "with number 59" not in (tmp_path / "loaded.html").read_text(encoding="utf-8")
-    loaded.report(tmp_path / "given.html", frame, labels=frame["colour"], title="Blobs")
+    loaded.report(tmp_path / "given.html", frame, labels=frame["color"], title="Blobs")
     assert (tmp_path / "given.html").read_text(encoding="utf-8") == page
 
 
@@ -105,8 +105,8 @@ def test_profiles(frame: pd.DataFrame, mixed: SGPMIC) -> None:
     assert profiles["name"].is_unique
     assert profiles[["precision", "coverage"]].stack().between(0.0, 1.0).all()
     for m, rule in enumerate(profiles["rule"]):
-        if rule.startswith("colour is ") and " and " not in rule:
-            held = frame["colour"] == rule.removeprefix("colour is ")
+        if rule.startswith("color is ") and " and " not in rule:
+            held = frame["color"] == rule.removeprefix("color is ")
             assert profiles["precision"][m] == (mixed.labels_[held] == m).mean()
 
 

@@ -29,8 +29,8 @@ both_ways = pytest.mark.parametrize("most_groups", [100, 0], ids=["exact", "post
 def holes() -> Floats:
     """Return three blobs in four dimensions with a fifth of the cells missing."""
     rng = np.random.default_rng(0)
-    centres = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
-    Y = np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centres])
+    centers = np.array([[0, 0, 0, 0], [6, 0, 6, 0], [0, 7, 0, 7]])
+    Y = np.concatenate([rng.normal(c, 1.0, size=(20, 4)) for c in centers])
     missing = rng.random(Y.shape) < 0.2
     missing[missing.all(axis=1), 0] = False
     return np.where(missing, np.nan, Y)

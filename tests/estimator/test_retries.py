@@ -29,7 +29,7 @@ def two_distinct_rows() -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_standardised_iris_has_three_clusters(seed: int) -> None:
+def test_standardized_iris_has_three_clusters(seed: int) -> None:
     """From the first start alone most seeds merge two of the species."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StartWarning)

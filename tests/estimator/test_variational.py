@@ -34,10 +34,10 @@ def test_noise_has_one_cluster(noise: SGPMIC) -> None:
 
 def test_overlapping_blobs_stay_three() -> None:
     rng = np.random.default_rng(0)
-    centres = np.zeros((3, 6))
-    centres[1, 0] = centres[2, 1] = 3.0
+    centers = np.zeros((3, 6))
+    centers[1, 0] = centers[2, 1] = 3.0
     y = np.arange(250) % 3
-    Y = 0.6 * rng.normal(size=(250, 6)) + centres[y]
+    Y = 0.6 * rng.normal(size=(250, 6)) + centers[y]
     model = SGPMIC(3, latent="variational", committee=None, scale="one", random_state=0).fit(Y)
     assert adjusted_rand_score(y, model.labels_) >= 0.95
     bounds = np.array([model.history_["bound_after_e"], model.history_["bound"]]).T.ravel()

@@ -25,7 +25,7 @@ Rng = np.random.Generator
 def prepare(folder: Path) -> Path:
     """Write a table, a finished run and an interrupted one."""
     labels = [("red", "green", "blue")[i // 20] for i in range(60)]
-    table = write_csv(folder / "t.csv", values(), colour=labels)
+    table = write_csv(folder / "t.csv", values(), color=labels)
     done = here("fit", table, *QUICK, "--out", folder / "run")
     assert done.exit_code == 0, done.output
     half = folder / "half"
@@ -181,9 +181,9 @@ OPTIONS = (
 )
 WORDS = (
     *("0", "1", "3", "-1", "1e9", "999999999999", "nan", "auto", "0.5", "", " "),
-    *("height", "colour", "height,width", "height,height", "no such column"),
+    *("height", "color", "height,width", "height,height", "no such column"),
     *("each", "one", "rbf", "linear", "cpu", "gpu", "variational"),
-    *("--", "-", "..", "/", "/dev/null", "size=a<b", "colour=red<green<blue", "字", "%s"),
+    *("--", "-", "..", "/", "/dev/null", "size=a<b", "color=red<green<blue", "字", "%s"),
 )
 
 

@@ -24,8 +24,8 @@ Found = dict[str, np.ndarray]
 def make_table(path: Path, n_rows: int = 301) -> Path:
     """Write three well separated groups on a curve; rows that no number of processes divides."""
     rng = np.random.RandomState(0)
-    centres = np.array([[4.0, 0.0, 1.0, 0.0], [0.0, 5.0, 0.0, -2.0], [-4.0, -4.0, 2.0, 1.0]])
-    values = centres[rng.randint(3, size=n_rows)] + rng.standard_normal((n_rows, 4))
+    centers = np.array([[4.0, 0.0, 1.0, 0.0], [0.0, 5.0, 0.0, -2.0], [-4.0, -4.0, 2.0, 1.0]])
+    values = centers[rng.randint(3, size=n_rows)] + rng.standard_normal((n_rows, 4))
     np.save(path, values + 0.1 * values[:, ::-1] ** 2)
     return path
 

@@ -114,7 +114,7 @@ def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
 
 @pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
 def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
-    """In the compiled round, optimiser and all, no array is gathered from the devices."""
+    """In the compiled round, optimizer and all, no array is gathered from the devices."""
     shared = jobs.share(np.load(table))
     model = SGPMIC().set_params(
         **(SETTINGS | {"mapping": mapping, "max_iter": 1, "em__optimizer": "scg"})

@@ -1,4 +1,4 @@
-"""The plot of latent points: marks, colours, legends, outlines and texts."""
+"""The plot of latent points: marks, colors, legends, outlines and texts."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ def entries(display: EmbeddingDisplay) -> list[str]:
 def blobs(n_clusters: int, n_each: int = 5) -> tuple[np.ndarray, np.ndarray]:
     labels = np.repeat(np.arange(n_clusters), n_each)
     side = int(np.ceil(n_clusters**0.5))
-    centres = 10.0 * np.stack([labels % side, labels // side], axis=1)
-    return centres + np.random.default_rng(0).normal(size=(len(labels), 2)), labels
+    centers = 10.0 * np.stack([labels % side, labels // side], axis=1)
+    return centers + np.random.default_rng(0).normal(size=(len(labels), 2)), labels
 
 
 def test_every_row_has_a_mark_at_its_latent_point(model: SGPMIC) -> None:
@@ -128,7 +128,7 @@ def test_certainty_has_a_scale_up_to_one(model: SGPMIC) -> None:
     assert marks.get_clim()[0] <= 0.5
 
 
-def test_numbers_have_a_colour_bar_and_missing_ones_are_grey(model: SGPMIC) -> None:
+def test_numbers_have_a_color_bar_and_missing_ones_are_grey(model: SGPMIC) -> None:
     numbers = np.arange(60.0)
     numbers[[3, 50]] = np.nan
     display = model.plot_embedding(color_by=pd.Series(numbers, name="age"))
@@ -149,12 +149,12 @@ def test_a_column_of_a_table_with_missing_cells(model: SGPMIC, frame: pd.DataFra
     display = model.plot_embedding(color_by="kind", X=frame.assign(kind=words))
     assert entries(display) == ["b (28 rows)", "a (24 rows)", r"\$c\$ (5 rows)", "missing (3 rows)"]
     np.testing.assert_allclose(display.scatters_[1].get_offsets(), model.view_[words == "a"])
-    colours = {to_hex(marks.get_facecolors()[0]) for marks in display.scatters_}
-    assert len(colours) == 4
+    colors = {to_hex(marks.get_facecolors()[0]) for marks in display.scatters_}
+    assert len(colors) == 4
     assert display.legend_ is not None
     assert display.legend_.get_title().get_text() == "kind"
     assert display.colorbar_ is None
-    assert len(display.numbers_) == 3, "whose outline is whose, colours do not say here"
+    assert len(display.numbers_) == 3, "whose outline is whose, colors do not say here"
 
 
 def test_what_counts_as_labels(model: SGPMIC, frame: pd.DataFrame) -> None:
@@ -228,7 +228,7 @@ def test_points_of_ones_own(model: SGPMIC, frame: pd.DataFrame) -> None:
     assert display.outlines_ == []
 
 
-def test_a_display_can_be_drawn_again_in_other_colours(model: SGPMIC) -> None:
+def test_a_display_can_be_drawn_again_in_other_colors(model: SGPMIC) -> None:
     display = model.plot_embedding()
     _, ax = plt.subplots()
     assert display.plot(color_by="certainty", ax=ax) is display

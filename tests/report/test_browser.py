@@ -97,30 +97,30 @@ def test_selecting_a_cluster_fades_the_rest(visit):
     assert pixels() == before
 
 
-def test_recolouring(visit):
+def test_recoloring(visit):
     driver = visit(three_clouds())
 
-    def colours(choice: str) -> list[tuple[int, ...]]:
-        driver.find_element(By.CSS_SELECTOR, f"#colour option[value='{choice}']").click()
-        assert state(driver)["colour"] == choice
-        found = driver.execute_script("return [...Array(90).keys()].map(sgpmicReport.colourOf)")
-        return [tuple(colour[:3]) for colour in found]
+    def colors(choice: str) -> list[tuple[int, ...]]:
+        driver.find_element(By.CSS_SELECTOR, f"#color option[value='{choice}']").click()
+        assert state(driver)["color"] == choice
+        found = driver.execute_script("return [...Array(90).keys()].map(sgpmicReport.colorOf)")
+        return [tuple(color[:3]) for color in found]
 
-    by_cluster = colours("cluster")
+    by_cluster = colors("cluster")
     assert by_cluster[:3] == [(0, 114, 178), (230, 159, 0), (0, 158, 115)]  # Okabe and Ito
-    assert len(set(colours("certainty"))) == 1  # all are equally certain
-    by_label = colours("given")
+    assert len(set(colors("certainty"))) == 1  # all are equally certain
+    by_label = colors("given")
     assert len(set(by_label[::2])) == len(set(by_label[1::2])) == 1
     assert by_label[0] != by_label[1]
-    assert "red" in text_of(driver, "colour-legend")
-    by_value = colours("feature:0")  # one value for each cluster
+    assert "red" in text_of(driver, "color-legend")
+    by_value = colors("feature:0")  # one value for each cluster
     assert by_value[0] == by_value[3] != by_value[1]
-    assert "≤ 0.25" in text_of(driver, "colour-legend")
-    assert len(set(colours("feature:1"))) > 60
-    assert colours("cluster") == by_cluster
+    assert "≤ 0.25" in text_of(driver, "color-legend")
+    assert len(set(colors("feature:1"))) > 60
+    assert colors("cluster") == by_cluster
 
 
-def test_gaps_are_grey_and_levels_have_colours(visit):
+def test_gaps_are_grey_and_levels_have_colors(visit):
     values = np.stack([np.arange(90.0), np.full(90, np.nan)], axis=1)
     values[7, 0] = np.nan
     codes = np.arange(90) % 3 - 1
@@ -128,49 +128,49 @@ def test_gaps_are_grey_and_levels_have_colours(visit):
         three_clouds(
             values=values,
             feature_names=("size", "nothing"),
-            categories=(Levels("colour", ("red", "green"), codes),),
+            categories=(Levels("color", ("red", "green"), codes),),
         )
     )
-    grey = driver.execute_script(
+    gray = driver.execute_script(
         "return getComputedStyle(document.documentElement).getPropertyValue('--faded').trim()"
     )
-    expected = [int(grey[k : k + 2], 16) for k in (1, 3, 5)]
+    expected = [int(gray[k : k + 2], 16) for k in (1, 3, 5)]
 
-    def colours(key: str) -> list[list[int]]:
+    def colors(key: str) -> list[list[int]]:
         driver.execute_script(
-            "const s = document.getElementById('colour'); s.value = arguments[0];"
+            "const s = document.getElementById('color'); s.value = arguments[0];"
             "s.dispatchEvent(new Event('change'))",
             key,
         )
         next_frame(driver)
         return driver.execute_script(
-            "return [...Array(90).keys()].map((i) => sgpmicReport.colourOf(i).slice(0, 3))"
+            "return [...Array(90).keys()].map((i) => sgpmicReport.colorOf(i).slice(0, 3))"
         )
 
-    by_size = colours("feature:0")
-    assert [i for i, colour in enumerate(by_size) if colour == expected] == [7]
-    assert "1 missing" in text_of(driver, "colour-legend")
-    assert all(colour == expected for colour in colours("feature:1"))
-    by_level = colours("category:0")
-    assert [colour == expected for colour in by_level] == (codes < 0).tolist()
-    assert len({tuple(colour) for colour in by_level}) == 3
-    assert "(missing)" in text_of(driver, "colour-legend")
+    by_size = colors("feature:0")
+    assert [i for i, color in enumerate(by_size) if color == expected] == [7]
+    assert "1 missing" in text_of(driver, "color-legend")
+    assert all(color == expected for color in colors("feature:1"))
+    by_level = colors("category:0")
+    assert [color == expected for color in by_level] == (codes < 0).tolist()
+    assert len({tuple(color) for color in by_level}) == 3
+    assert "(missing)" in text_of(driver, "color-legend")
     hover(driver, 7)
     wait_for(lambda: "sample-7" in text_of(driver, "row-name"))
     body = text_of(driver, "row-values")
-    assert "green" not in body.split("colour")[0]
+    assert "green" not in body.split("color")[0]
     assert "–" in body
 
 
-def test_colours_reach_the_canvas(visit):
+def test_colors_reach_the_canvas(visit):
     driver = visit(three_clouds(n=3))
     for layer in ("outlines", "density", "boundaries"):
         driver.find_element(By.ID, f"layer-{layer}").click()
     next_frame(driver)
-    for row, colour in enumerate([(0, 114, 178), (230, 159, 0), (0, 158, 115)]):
+    for row, color in enumerate([(0, 114, 178), (230, 159, 0), (0, 158, 115)]):
         x, y = driver.execute_script("return sgpmicReport.place(arguments[0])", row)
         pixel = driver.execute_script("return sgpmicReport.pixel(...arguments)", x, y)
-        assert np.allclose(pixel[:3], colour, atol=45)  # some of the page shines through
+        assert np.allclose(pixel[:3], color, atol=45)  # some of the page shines through
 
 
 def test_hostile_words(visit):
@@ -199,17 +199,17 @@ def test_hostile_words(visit):
     hover(driver, 1)
     assert driver.execute_script("return document.title").startswith(HOSTILE[1])
     options = driver.execute_script(
-        "return [...document.querySelectorAll('#colour option')].map(o => o.textContent)"
+        "return [...document.querySelectorAll('#color option')].map(o => o.textContent)"
     )
     expected = [shorten(words)[:39] for words in (HOSTILE[2], *HOSTILE)]
     assert [words[:39] for words in options[2:]] == expected
     for choice in ("given", *(f"feature:{f}" for f in range(count))):
         driver.execute_script(
-            "const select = document.getElementById('colour'); select.value = arguments[0];"
+            "const select = document.getElementById('color'); select.value = arguments[0];"
             "select.dispatchEvent(new Event('change'))",
             choice,
         )
-        assert state(driver)["colour"] == choice
+        assert state(driver)["color"] == choice
     assert driver.execute_script("return document.querySelectorAll('script').length") == 3
     assert driver.execute_script("return document.querySelectorAll('img').length") == 0
     assert driver.execute_script(
@@ -242,11 +242,11 @@ def test_keyboard(visit):
     assert state(driver)["row"] is None
     press(driver, "+")
     assert state(driver)["zoom"] == pytest.approx(1.4)
-    centre = state(driver)["centre"]
+    center = state(driver)["center"]
     ActionChains(driver, duration=0).key_down(Keys.SHIFT).send_keys(Keys.ARROW_RIGHT).key_up(
         Keys.SHIFT
     ).perform()
-    assert state(driver)["centre"][0] > centre[0]
+    assert state(driver)["center"][0] > center[0]
     press(driver, "0")
     assert state(driver)["zoom"] == 1
     assert state(driver)["row"] is None
@@ -285,11 +285,11 @@ def test_mouse_zoom_and_pan(visit):
     box.click()
     ActionChains(driver, duration=0).scroll_from_origin(origin, 0, -300).perform()
     wait_for(lambda: state(driver)["zoom"] > 1.3)
-    centre = state(driver)["centre"]
+    center = state(driver)["center"]
     ActionChains(driver, duration=0).move_to_element(box).click_and_hold().move_by_offset(
         40, 10
     ).move_by_offset(60, 0).release().perform()
-    wait_for(lambda: state(driver)["centre"][0] < centre[0])
+    wait_for(lambda: state(driver)["center"][0] < center[0])
     driver.find_element(By.ID, "reset").click()
     assert state(driver)["zoom"] == 1
     driver.find_element(By.ID, "zoom-in").click()
@@ -404,10 +404,10 @@ def test_100_000_rows_are_drawn_quickly(visit):
     times = driver.execute_script("return Array.from({length: 15}, () => sgpmicReport.draw())")
     # Other work on the machine may hold any one of them up.
     assert min(times) < 100, times
-    recolour = """
-        const select = document.getElementById("colour"), begun = performance.now();
+    recolor = """
+        const select = document.getElementById("color"), begun = performance.now();
         select.value = "feature:2";
         select.dispatchEvent(new Event("change"));
         return performance.now() - begun;
     """
-    assert min(driver.execute_script(recolour) for _ in range(5)) < 100
+    assert min(driver.execute_script(recolor) for _ in range(5)) < 100

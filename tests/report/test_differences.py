@@ -107,19 +107,19 @@ def mixed_content(**more):
     memberships = np.full((n, 3), 0.05)
     memberships[np.arange(n), labels] = 0.9
     height = np.where((labels == 0) & (np.arange(n) < 45), np.nan, labels.astype(float))
-    colours = np.where(labels == 0, 0, 1 + np.arange(n) % 2)
-    colours[-3:] = -1
+    colors = np.where(labels == 0, 0, 1 + np.arange(n) % 2)
+    colors[-3:] = -1
     fields = {
         "feature_names": ("height",),
         "values": height[:, None],
         "memberships": memberships,
         "categories": (
-            Levels("colour", ("red", "green", "blue"), colours),
+            Levels("color", ("red", "green", "blue"), colors),
             Levels("smokes", ("no", "yes"), (labels == 2).astype(np.int64)),
         ),
         "columns": [
             {
-                "name": "colour",
+                "name": "color",
                 "kind": "category",
                 "summary": "red, green, blue",
                 "n_missing": 3,
@@ -146,7 +146,7 @@ class TestDifferences:
         content = mixed_content()
         profiles = cluster_profiles(content.values, content.labels, 3)
         found = find_differences(content, profiles)
-        assert found[0][0].name == "colour: red"
+        assert found[0][0].name == "color: red"
         assert (found[0][0].inside, found[0][0].outside) == ("100.0 %", "0.0 %")
         # 19 of 20 are known; half a row more on either side, and the near end of the interval.
         h = 2 * np.arcsin(np.sqrt(19.5 / 20)) - 2 * np.arcsin(np.sqrt(0.5 / 39))
@@ -164,18 +164,18 @@ class TestDifferences:
         page = Page(render_report(mixed_content()))
         words = flat(" ".join(page.words))
         for expected in (
-            *("colour: red", "100.0 % against 0.0 %", "height is missing", "left out: an id"),
+            *("color: red", "100.0 % against 0.0 %", "height is missing", "left out: an id"),
             *("3 (5.0 %)", "almost surely an id", "60 rows with 3 columns"),
         ):
             assert expected in words.replace("\u00a0", " "), expected
         assert {"columns"} <= page.ids
         categories = page.payload["categories"]
-        assert [c["name"] for c in categories] == ["colour", "smokes"]
+        assert [c["name"] for c in categories] == ["color", "smokes"]
         assert categories[0]["names"][-1] == "(missing)"
 
     def test_categories_alone_make_a_page(self):
         content = mixed_content(feature_names=(), values=np.zeros((60, 0)))
-        assert "colour: red" in render_report(content)
+        assert "color: red" in render_report(content)
 
     def test_hostile_words_are_text(self):
         bad = "</script><b>"
@@ -231,7 +231,7 @@ class TestContinuousLabels:
         assert np.isnan(number_by_cluster(np.full(4, 0.1), np.array([0, 0, 1, 1]), 2).eta_squared)
         assert np.isnan(number_by_cluster(np.full(2, np.nan), np.array([0, 1]), 2).eta_squared)
 
-    def test_the_page_summarises_instead_of_comparing(self):
+    def test_the_page_summarizes_instead_of_comparing(self):
         numbers = [f"{x:.4f}" for x in np.random.default_rng(0).normal(size=60)]
         page = Page(render_report(mixed_content(given_labels=numbers, label_name="price")))
         words = flat(" ".join(page.words))

@@ -50,8 +50,8 @@ def mixed() -> RunContent:
     length = rng.normal(labels * 1000.0, 700.0)
     born = np.round(rng.normal(12_000 + 300 * (labels == 1), 100))
     rated = np.where(rng.random(400) < np.where(labels == 0, 0.05, 0.9), labels + 0.5, np.nan)
-    colour = np.where(labels == 2, 0, 1 + rng.integers(0, 2, 400))
-    colour[rng.random(400) < 0.1] = -1
+    color = np.where(labels == 2, 0, 1 + rng.integers(0, 2, 400))
+    color[rng.random(400) < 0.1] = -1
     smokes = (rng.random(400) < 0.2 + 0.6 * (labels == 3)).astype(np.int64)
     island = np.where(labels == 1, 0, 1)
     island[np.flatnonzero(labels == 1)[:2]] = 1
@@ -61,7 +61,7 @@ def mixed() -> RunContent:
         labels,
         dates=("born",),
         categories=(
-            Levels("colour", ("red", "green", "blue"), colour),
+            Levels("color", ("red", "green", "blue"), color),
             Levels("smokes", ("no", "yes"), smokes),
             Levels("island", ("Dream", "Biscoe"), island),
         ),

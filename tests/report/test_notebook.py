@@ -69,9 +69,7 @@ def test_in_a_notebook(model, driver: Any, tmp_path: Path):
             driver.execute_script("return [...Array(75).keys()].map(sgpmicReport.place)")
         )
         assert np.corrcoef(places[:, 0], model.transform(rows)[:, 0])[0, 1] > 0.9999
-        options = [
-            option.text for option in driver.find_elements(By.CSS_SELECTOR, "#colour option")
-        ]
+        options = [option.text for option in driver.find_elements(By.CSS_SELECTOR, "#color option")]
         assert "label" in options
     finally:
         driver.switch_to.default_content()

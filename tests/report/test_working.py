@@ -414,7 +414,7 @@ def test_narrow_screens(visit, driver):
         assert not driver.find_element(By.ID, "beside").is_displayed()
         driver.find_element(By.CSS_SELECTOR, "#more-controls summary").click()
         click(driver, "beside")
-        Select(driver.find_element(By.ID, "colour")).select_by_value("feature:0")
+        Select(driver.find_element(By.ID, "color")).select_by_value("feature:0")
         focus_picture(driver)
         press(driver, Keys.PAGE_DOWN, "s")
         assert driver.find_element(By.ID, "selection").is_displayed()
@@ -433,8 +433,8 @@ def test_distribution_by_cluster(visit):
     driver = visit(content)
     figure = driver.find_element(By.ID, "distribution")
     assert not figure.is_displayed()
-    colour = Select(driver.find_element(By.ID, "colour"))
-    colour.select_by_value("feature:1")
+    color = Select(driver.find_element(By.ID, "color"))
+    color.select_by_value("feature:1")
     assert figure.is_displayed()
     titles = driver.execute_script(
         "return [...document.querySelectorAll('#distribution .box title')].map(t => t.textContent)"
@@ -444,7 +444,7 @@ def test_distribution_by_cluster(visit):
         rows = content.values[content.labels == m, 1]
         expected = np.nanquantile(rows, [0.25, 0.75, 0.5])
         np.testing.assert_allclose([low, middle, high], expected, rtol=1e-3)
-    colour.select_by_value("category:0")
+    color.select_by_value("category:0")
     bars = driver.execute_script(
         "return [...document.querySelectorAll('#distribution rect')].map("
         "r => [Number(r.getAttribute('y')), Number(r.getAttribute('width'))])"
@@ -483,7 +483,7 @@ def test_every_control_is_legible_in_every_state(visit, dark):
     driver = visit(table_of_everything(Q=3))
     if state(driver)["dark"] != dark:
         click(driver, "theme")
-    Select(driver.find_element(By.ID, "colour")).select_by_value("feature:0")
+    Select(driver.find_element(By.ID, "color")).select_by_value("feature:0")
     controls = driver.find_elements(By.CSS_SELECTOR, "button, select, input, nav a, summary")
     checked = 0
     for control in controls:

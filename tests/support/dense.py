@@ -182,7 +182,7 @@ def expected_log_likelihoods(problem: Problem) -> Array:
 
 
 def log_p(problem: Problem) -> Array:
-    """Return the unnormalised logarithms of the E-step, (N, M)."""
+    """Return the unnormalized logarithms of the E-step, (N, M)."""
     latent = log_prior(problem) + np.log(problem.weights)
     # A mapping that all clusters share says nothing about which of them a row belongs to.
     return latent if problem.shared else latent + expected_log_likelihoods(problem)

@@ -25,7 +25,7 @@ def mixed() -> pa.Table:
                 [None if i == 3 else float(x) for i, x in enumerate(RNG.normal(size=N))]
             ),
             "income": np.exp(3.0 * RNG.normal(size=N)),
-            "colour": [["red", "green", "blue", None][i % 4] for i in range(N)],
+            "color": [["red", "green", "blue", None][i % 4] for i in range(N)],
             "sex": [["f", "m"][i % 3 == 0] for i in range(N)],
             "smokes": [["yes", "no", None][i % 3] for i in range(N)],
             "grade": [["low", "medium", "high"][i // 2 % 3] for i in range(N)],
@@ -51,7 +51,7 @@ def test_numbers_and_levels_come_back() -> None:
     for column in found.categories:
         words = [None if code < 0 else column.levels[code] for code in column.codes]
         assert words == table.column(column.name).to_pylist()
-    assert [column.name for column in found.categories] == ["colour", "sex", "smokes", "grade"]
+    assert [column.name for column in found.categories] == ["color", "sex", "smokes", "grade"]
 
 
 def test_joined_levels_stay_joined_and_unseen_ones_are_missing() -> None:

@@ -31,7 +31,7 @@ def mixed(n: int = 120, seed: int = 0) -> dict[str, Any]:
     return {
         "height": rng.normal(170, 9, n),
         "weight": rng.normal(70, 12, n),
-        "colour": rng.choice(["red", "green", "blue"], n, p=[0.5, 0.3, 0.2]),
+        "color": rng.choice(["red", "green", "blue"], n, p=[0.5, 0.3, 0.2]),
         "sex": rng.choice(["male", "female"], n, p=[0.6, 0.4]),
         "port": rng.choice(list("SCQT"), n),
     }
@@ -53,7 +53,7 @@ def test_the_weights_are_those_of_factor_analysis_of_mixed_data() -> None:
 
 def test_distances_of_levels_are_those_of_chi_square() -> None:
     table = mixed()
-    for name in ("colour", "sex"):  # three indicators, and one column for two
+    for name in ("color", "sex"):  # three indicators, and one column for two
         cells = table[name]
         share = {level: np.mean(cells == level) for level in np.unique(cells)}
         distances = squareform(pdist(TableEncoder().fit_transform({name: cells}), "sqeuclidean"))
@@ -72,7 +72,7 @@ def test_no_axis_of_a_category_outweighs_a_number() -> None:
     for j, column in enumerate(encoder.columns_):
         own = encoded[:, encoder.source_ == j]
         axes = np.linalg.svd(own - own.mean(axis=0), compute_uv=False) ** 2 / len(own)
-        n_axes = {"colour": 2, "port": 3}.get(column.name, 1)
+        n_axes = {"color": 2, "port": 3}.get(column.name, 1)
         np.testing.assert_allclose(axes[:n_axes], 1.0, rtol=1e-9)
         assert np.all(axes[n_axes:] < 1e-9)
         # The model then divides all features by one number.
@@ -225,7 +225,7 @@ def test_every_type_of_table_gives_the_same() -> None:
         pl.DataFrame(table),
         pa.table(table),
         pa.table(text),
-        pd.DataFrame(table).astype({"colour": "category"}),
+        pd.DataFrame(table).astype({"color": "category"}),
         rows,
     ):
         np.testing.assert_allclose(TableEncoder().fit_transform(other), expected, rtol=1e-12)
@@ -238,11 +238,11 @@ def test_missing_cells_and_unseen_levels_are_missing() -> None:
     new = {
         "height": [170.0, None, 170.0],
         "weight": [70.0, 70.0, 70.0],
-        "colour": ["red", "?", "pink"],
+        "color": ["red", "?", "pink"],
         "sex": ["male", "male", "other"],
         "port": ["S", "S", None],
     }
-    with pytest.warns(SGPMICWarning, match=r"'colour' .*: 'pink'; .* 'sex' .*: 'other'") as caught:
+    with pytest.warns(SGPMICWarning, match=r"'color' .*: 'pink'; .* 'sex' .*: 'other'") as caught:
         encoded = encoder.transform(new)
     assert len(caught) == 1
     gaps = [[np.isnan(encoded[i, encoder.source_ == j]).all() for j in range(5)] for i in range(3)]
@@ -260,12 +260,12 @@ def test_columns_are_found_by_name() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(encoder.transform(shuffled), expected)
-    del shuffled["colour"]
-    with pytest.warns(SGPMICWarning, match="no column 'colour'"):
+    del shuffled["color"]
+    with pytest.warns(SGPMICWarning, match="no column 'color'"):
         encoded = encoder.transform(shuffled)
-    colour = encoder.source_ == 2
-    assert np.isnan(encoded[:, colour]).all()
-    np.testing.assert_array_equal(encoded[:, ~colour], expected[:, ~colour])
+    color = encoder.source_ == 2
+    assert np.isnan(encoded[:, color]).all()
+    np.testing.assert_array_equal(encoded[:, ~color], expected[:, ~color])
     with pytest.raises(TableError, match="none of the columns"):
         encoder.transform({"extra": [1, 2]})
     with pytest.raises(ValueError, match="expecting 5 features"):
@@ -368,7 +368,7 @@ DAMAGE = {
     "version": change("version", value=99),
     "no columns": change("columns", value=[]),
     "columns of text": change("columns", value="abc"),
-    "kind": change("columns", 0, "kind", value="colour"),
+    "kind": change("columns", 0, "kind", value="color"),
     "name": change("columns", 0, "name", value=3),
     "same name": change("columns", 0, "name", value="weight"),
     "features": change("columns", 0, "features", value=["a", "b"]),
@@ -385,7 +385,7 @@ DAMAGE = {
     "flag": change("has_categories", value=1),
     "min_frequency": change("min_frequency", value=7),
     "drop": change("drop", value=["nothing"]),
-    "kinds": change("kinds", value={"height": "colour"}),
+    "kinds": change("kinds", value={"height": "color"}),
 }
 
 
@@ -431,18 +431,18 @@ def test_no_damage_ends_in_a_traceback(data: st.DataObject) -> None:
 def test_what_was_encoded_comes_back() -> None:
     table = {
         "size": [1.5, None, 9.0, 8.5, 2.0, 3.0],
-        "colour": ["red", "red", "blue", "green", None, "blue"],
+        "color": ["red", "red", "blue", "green", None, "blue"],
         "grade": ["low", "high", "medium", None, "low", "high"],
         "kept": ["yes", "no", "no", "yes", "yes", None],
         "sex": ["f", "m", "m", "f", "m", None],
         "day": ["2024-03-01", "2021-12-31", None, "2023-06-15", "2022-01-01", "2020-02-29"],
     }
-    kinds = {"colour": "category", "sex": "category"}
+    kinds = {"color": "category", "sex": "category"}
     encoder = TableEncoder(kinds=kinds, min_frequency=0).fit(table)
     found = encoder.inverse_transform(encoder.transform(table))
     assert list(found) == list(table)
     np.testing.assert_allclose(found["size"], [1.5, np.nan, 9.0, 8.5, 2.0, 3.0])
-    for name in ("colour", "grade", "sex"):
+    for name in ("color", "grade", "sex"):
         assert list(found[name]) == table[name]
     assert list(found["kept"]) == [True, False, False, True, True, None]
     days = np.array([day or "NaT" for day in table["day"]], dtype="datetime64[s]")

@@ -308,7 +308,7 @@ def test_declarations_that_cells_do_not_bear_out(kinds: dict[str, Any], match: s
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"kinds": {"x": "colour"}},
+        {"kinds": {"x": "color"}},
         {"kinds": {"x": ("number", ("a",))}},
         {"kinds": {"y": "number"}},
         {"drop": ["y"]},

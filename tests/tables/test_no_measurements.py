@@ -21,7 +21,7 @@ def columns_of(table: dict[str, Any], **kinds: str) -> dict[str, Column]:
     return {column.name: column for column in encoder.columns_}
 
 
-def labelled(load: Any, names: bool) -> dict[str, Any]:
+def labeled(load: Any, names: bool) -> dict[str, Any]:
     data = load()
     classes = data.target_names[data.target] if names else data.target + 1
     return {**dict(zip(data.feature_names, data.data.T, strict=True)), "cultivar": classes}
@@ -31,7 +31,7 @@ def labelled(load: Any, names: bool) -> dict[str, Any]:
     ("load", "names"), [(load_wine, True), (load_wine, False), (load_iris, True)]
 )
 def test_a_label_among_the_measurements_is_left_out_and_said(load: Any, names: bool) -> None:
-    table = labelled(load, names)
+    table = labeled(load, names)
     found = columns_of(table)
     label = found.pop("cultivar")
     assert label.becomes == "left out: looks like a label"

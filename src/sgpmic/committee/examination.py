@@ -178,7 +178,7 @@ def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: Proces
 
 
 def _principal_squares(scaler: Scaler, Y: Floats, group: ProcessGroup) -> Floats:
-    """Return the squared singular values of the centred, scaled table of all processes."""
+    """Return the squared singular values of the centered, scaled table of all processes."""
     if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
         return np.asarray(np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2, np.float64)
     products = np.zeros((Y.shape[1], Y.shape[1]))

@@ -1,6 +1,6 @@
 """The judge: how good a partition is likely to be, learned from made-up problems.
 
-Thousands of labelled problems were drawn from a documented prior (``benchmarks/judge``), all
+Thousands of labeled problems were drawn from a documented prior (``benchmarks/judge``), all
 members clustered each of them, and small neural networks learned to predict a partition's adjusted
 Rand index with the truth from internal validity indices of it and of the other members. No real
 data took part. The networks are an ensemble of perceptrons, evaluated here with NumPy.

@@ -138,18 +138,18 @@ def gaussian(Z: Floats) -> Draw:
 
 
 def elliptical(Z: Floats) -> Draw:
-    """Rows from the likeliest elliptical density that falls from its centre outwards."""
+    """Rows from the likeliest elliptical density that falls from its center outwards."""
     n, p = Z.shape
-    centre, scatter = np.median(Z, axis=0), np.diag(Z.var(axis=0) + 1e-12)
+    center, scatter = np.median(Z, axis=0), np.diag(Z.var(axis=0) + 1e-12)
     for _ in range(15):  # the scatter of Student's t with three degrees: outliers count little
-        D = Z - centre
+        D = Z - center
         weight = (3.0 + p) / (3.0 + np.sum(D * np.linalg.solve(scatter, D.T).T, axis=1))
-        centre = weight @ Z / weight.sum()
-        D = Z - centre
+        center = weight @ Z / weight.sum()
+        D = Z - center
         scatter = D.T @ (D * weight[:, None]) / n
         scatter += 1e-9 * np.trace(scatter) / p * np.eye(p)
     root = np.linalg.cholesky(scatter)
-    radii = np.sort(np.linalg.norm(np.linalg.solve(root, (Z - centre).T), axis=0))
+    radii = np.sort(np.linalg.norm(np.linalg.solve(root, (Z - center).T), axis=0))
     # A density that falls with the radius has a concave distribution of r^p (Grenander).
     volume = np.append(0.0, (radii / radii[-1]) ** p)
     share = np.linspace(0.0, 1.0, n + 1)

@@ -40,7 +40,7 @@ def convex_minorant(x: Floats, y: Floats) -> Ints:
     if len(x) < 2:
         return np.arange(len(x))
     steps = np.maximum(np.diff(x), 1e-300)  # radii to a high power can be equal
-    # Its slopes are those between neighbours, made to rise.
+    # Its slopes are those between neighbors, made to rise.
     places: Ints = isotonic_regression(np.diff(y) / steps, weights=steps).blocks
     return places
 
@@ -83,7 +83,7 @@ def dip(values: Floats) -> float:
 
 
 def halves(Z: Floats) -> Floats:
-    """Return the direction between the two clusters of 2-means; the rows are centred."""
+    """Return the direction between the two clusters of 2-means; the rows are centered."""
     n = len(Z)
     first, spread = Z[:, 0], Z[:, 0].std()
     starts = [first > 0, first > spread, first < -spread]
@@ -111,7 +111,7 @@ def halves(Z: Floats) -> Floats:
 
 
 def _binned(x: Floats) -> tuple[Floats, Floats]:
-    """Return the centres and shares of equal bins of a standardised variable."""
+    """Return the centers and shares of equal bins of a standardized variable."""
     x = (x - x.mean()) / max(x.std(), 1e-300)
     low, width = x.min(), max(np.ptp(x), 1e-300)
     places = np.minimum(((x - low) / width * BINS).astype(int), BINS - 1)
@@ -204,7 +204,7 @@ def _members(tree: Floats, node: int) -> list[int]:
 
 
 def separations(tables: Sequence[Floats]) -> Floats:
-    """Return the figures of ``PARTS`` for tables that are centred and turned to their main axes.
+    """Return the figures of ``PARTS`` for tables that are centered and turned to their main axes.
 
     Returns
     -------

@@ -74,13 +74,13 @@ class Support:
 
 
 def _turned(Z: Floats) -> Floats:
-    """Return rows centred and in their own main axes, widest first."""
+    """Return rows centered and in their own main axes, widest first."""
     Z = Z - Z.mean(axis=0)
     return Z @ np.linalg.eigh(Z.T @ Z)[1][:, ::-1]
 
 
 def main_axes(Y: Floats) -> tuple[Floats, int]:
-    """Return the main axes of centred rows, as columns, and how many have 95 % of the variance."""
+    """Return the main axes of centered rows, as columns, and how many have 95 % of the variance."""
     _, s, axes = np.linalg.svd(Y, full_matrices=False)
     share = np.cumsum(s**2) / max(np.sum(s**2), 1e-300)
     most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(s > 1e-6 * s[0]))))

@@ -16,7 +16,7 @@ The kernels' white part is noise of the inducing values: it stands in K_uu and n
 the bracket is a sum of variances and never negative.
 
 Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with a weight of
-:data:`CENTRE`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They have the mean and the
+:data:`CENTER`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They have the mean and the
 covariance of q(x): exact for a linear kernel, and for every other up to σ⁴. Every set of points,
 one of each row, goes through the pass over the rows that point estimates go through: so it is the
 same for processors, GPUs and several processes, and Y is never repeated. As q(x) stands in the data
@@ -49,13 +49,13 @@ from sgpmic.model.rows import Rows
 
 #: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
 #: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
-CENTRE = 1.0 / 3.0
+CENTER = 1.0 / 3.0
 
 
 def sigma_points(n_components: int) -> tuple[Floats, Floats]:
     """Return places (2Q + 1, Q) and weights (2Q + 1,) of the sigma points of a standard normal."""
     Q = n_components
-    center = CENTRE if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
+    center = CENTER if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
     reach = math.sqrt(Q / (1.0 - center))
     places = np.concatenate([np.zeros((1, Q)), reach * np.eye(Q), -reach * np.eye(Q)])
     weights = np.full(2 * Q + 1, (1.0 - center) / (2 * Q))

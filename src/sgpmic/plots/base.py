@@ -63,7 +63,7 @@ def is_dark(ax: Axes) -> bool:
 
 
 def ink(ax: Axes) -> str:
-    """Return the colour of words on these axes."""
+    """Return the color of words on these axes."""
     return "white" if is_dark(ax) else "black"
 
 

@@ -1,4 +1,4 @@
-"""The latent points, coloured by cluster or by anything else."""
+"""The latent points, colored by cluster or by anything else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
-from sgpmic.colours import GREY, GREY_ON_DARK, style_of
+from sgpmic.colors import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.points import view_axes
 from sgpmic.plots.base import MOST_INSIDE, Display, add_legend, finish, ink, is_dark, legend_width
 from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
@@ -40,7 +40,7 @@ class EmbeddingDisplay(Display):
     """The latent points and the outlines of the clusters.
 
     Make one with :meth:`from_estimator` or :meth:`from_predictions`; :meth:`plot` draws it again,
-    in other colours for instance.
+    in other colors for instance.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ or None
     outlines_ : list of Line2D
         A line around 90 % of every cluster's rows, of the shape of its Gaussian.
     numbers_ : list of Text
-        The clusters' numbers, where they are written at the centres.
+        The clusters' numbers, where they are written at the centers.
     texts_ : list of Text
         The labels that were written.
     colorbar_ : Colorbar or None
@@ -180,19 +180,19 @@ or None
         handles = [*ax.get_legend_handles_labels()[0], *self._size_handles(size_range)]
         beside = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
         if isinstance(hue, Numbers):
-            beside = False  # the colour bar is there
+            beside = False  # the color bar is there
         self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
         if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
             self.legend_.set_title(hue.name)
-        # Legends and colour bars change the shape of the axes, and equal units widen the limits for
+        # Legends and color bars change the shape of the axes, and equal units widen the limits for
         # every shape on the way to the last: start again from that.
         self.figure_.draw_without_rendering()
         if self.points.shape[1] > 1:
             ax.autoscale()
             ax.apply_aspect()
-        centres = self.memberships.shape[1] > MOST_INSIDE or not by_cluster
+        centers = self.memberships.shape[1] > MOST_INSIDE or not by_cluster
         self.numbers_: list[Text] = []
-        if centres and self.points.shape[1] > 1 and self.memberships.shape[1] > 1:
+        if centers and self.points.shape[1] > 1 and self.memberships.shape[1] > 1:
             self.numbers_ = [
                 write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
                 for m in np.unique(self.labels)
@@ -201,7 +201,7 @@ or None
         return self
 
     def _hue(self, color_by: Any, X: Any) -> Numbers | Groups:
-        """Return what the points are coloured by."""
+        """Return what the points are colored by."""
         n_rows, n_clusters = self.memberships.shape
         if isinstance(color_by, str):
             if X is not None:
@@ -252,13 +252,13 @@ or None
         alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(places))
         for code, level in enumerate(hue.levels):
             mine = hue.codes == code
-            colour, marker = style_of(code, dark=dark)
+            color, marker = style_of(code, dark=dark)
             name = f"{level} ({plural(mine.sum(), 'row')})"
             # An empty cluster has no mark, and no name that would look for one.
             self._scatter(
                 places[mine],
                 areas[mine],
-                facecolors=to_rgba_array([colour] * int(mine.sum()), alpha[mine]),
+                facecolors=to_rgba_array([color] * int(mine.sum()), alpha[mine]),
                 marker=marker,
                 label=plain(name) if mine.any() else None,
             )
@@ -281,7 +281,7 @@ or None
             self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
     def _draw_grey(self, mine: Any, places: Floats, areas: Floats, name: str, marker: str) -> None:
-        """Draw what is missing, or left over, as marks without a colour."""
+        """Draw what is missing, or left over, as marks without a color."""
         if not mine.any():
             return
         self._scatter(
@@ -308,9 +308,9 @@ or None
                 line = np.column_stack([ends, np.full(2, m - 0.4)])
             else:
                 line = outline(rows, mean, covariance)
-            colour = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
+            color = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
             alpha = 0.9 if by_cluster else 0.45
-            lines += self.ax_.plot(*line.T, color=colour, linewidth=1.4, alpha=alpha)
+            lines += self.ax_.plot(*line.T, color=color, linewidth=1.4, alpha=alpha)
         return lines
 
     def _name_axes(self, title: str | None) -> None:
@@ -335,7 +335,7 @@ or None
         if size_range is None:
             return []
         return [
-            Line2D([], [], linestyle="", marker="o", color="grey", markersize=area**0.5, label=name)
+            Line2D([], [], linestyle="", marker="o", color="gray", markersize=area**0.5, label=name)
             for area, name in zip(_SIZES, (f"size: {v:.4g}" for v in size_range), strict=True)
         ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic.colours import distinct_colours, style_of
+from sgpmic.colors import distinct_colors, style_of
 from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CommitteeDisplay(Display):
         weights = np.array([float(member["weight"]) for member in self.members])
         agreement = np.array([float(member["agreement"]) for member in self.members])
         places = np.arange(len(self.members))
-        blue, orange = distinct_colours(2, dark=is_dark(ax))
+        blue, orange = distinct_colors(2, dark=is_dark(ax))
         self.bars_: BarContainer = ax.barh(
             places, weights, height=0.62, color=blue, label="weight of its vote (all add up to 1)"
         )
@@ -123,7 +123,7 @@ class NumberOfClustersDisplay(Display):
         """Draw it on the axes given, or on those of a new figure."""
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
-        blue, orange, green = distinct_colours(3, dark=is_dark(ax))
+        blue, orange, green = distinct_colors(3, dark=is_dark(ax))
         probability = self.found.get("probability") or self.found["certainty"]
         self.probability_ = ax.bar(
             numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"

@@ -1,4 +1,4 @@
-"""What points are coloured by: a number for each, or one of several groups."""
+"""What points are colored by: a number for each, or one of several groups."""
 
 from __future__ import annotations
 

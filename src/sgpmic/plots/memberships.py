@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
-from sgpmic.colours import N_COLOURS, distinct_colours
+from sgpmic.colors import N_COLORS, distinct_colors
 from sgpmic.plots.base import MOST_INSIDE, Display, add_legend, finish, is_dark, legend_width
 from sgpmic.plots.texts import write_number
 from sgpmic.report.words import plural
@@ -26,7 +26,7 @@ _LEAST = 1e-3
 
 
 class MembershipsDisplay(Display):
-    """A bar for every row, as high in each colour as the probability of that cluster.
+    """A bar for every row, as high in each color as the probability of that cluster.
 
     Rows are ordered by cluster, and within a cluster by certainty. The row's own cluster is at the
     bottom, so that the edge above it is the certainty.
@@ -90,7 +90,7 @@ class MembershipsDisplay(Display):
         heights = self.memberships[self.rows_]
         bottoms = _bottoms(heights)
         right = np.minimum(left + step, n_rows)
-        colours = distinct_colours(min(n_clusters, N_COLOURS), dark=is_dark(ax))
+        colors = distinct_colors(min(n_clusters, N_COLORS), dark=is_dark(ax))
         sizes = np.bincount(self.memberships.argmax(axis=1), minlength=n_clusters)
         self.bars_: list[PolyCollection] = []
         for m in range(n_clusters):
@@ -103,7 +103,7 @@ class MembershipsDisplay(Display):
             # Without smoothing: it would leave pale lines between the bars.
             bars = PolyCollection(
                 list(corners),
-                facecolors=colours[m % len(colours)],
+                facecolors=colors[m % len(colors)],
                 edgecolors="none",
                 antialiased=False,
                 label=f"cluster {m} ({plural(sizes[m], 'row')})",

@@ -109,10 +109,10 @@ class ProfilesDisplay(Display):
             table, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto"
         )
         for (row, column), value in np.ndenumerate(table):
-            colour = "white" if abs(value) > 0.7 * limit else "black"
+            color = "white" if abs(value) > 0.7 * limit else "black"
             size = 8 if named else 7
             words = signed(value, 1)
-            ax.text(column, row, words, ha="center", va="center", color=colour, fontsize=size)
+            ax.text(column, row, words, ha="center", va="center", color=color, fontsize=size)
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)
         ax.set_xlabel("" if named else "cluster")

@@ -52,7 +52,7 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
 
 
 def write_number(ax: Axes, place: Floats, text: str) -> Text:
-    """Write the number of a cluster at its centre."""
+    """Write the number of a cluster at its center."""
     written = _write(ax, place, text, 9.0, (0, 0))
     written.set(ha="center", va="center", fontweight="bold")
     return written

@@ -18,7 +18,7 @@ SMALL_EFFECT = 0.2
 class Subject(NamedTuple):
     """What a difference is about."""
 
-    name: str  # a column, a level ("colour: red"), or a gap ("colour is missing")
+    name: str  # a column, a level ("color: red"), or a gap ("color is missing")
     column: str
     kind: str  # "number", "level" or "gap"
     source: int  # the place of the column: numbers come first, then categories

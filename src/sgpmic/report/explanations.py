@@ -184,7 +184,7 @@ def _unique_names(
 
 
 def _trait(content: RunContent, difference: Difference) -> str:
-    """Return a difference in a few words: low income, mostly colour: red."""
+    """Return a difference in a few words: low income, mostly color: red."""
     subject, more = difference.subject, difference.effect > 0
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"

@@ -148,10 +148,10 @@ def _with_margin(low: Floats, high: Floats) -> Floats:
 
 def _fill_canvas(home: Floats) -> Floats:
     """Return the box around ``home`` that a canvas with equal axes may show at first."""
-    centre = home.reshape(2, 2).mean(axis=1)
+    center = home.reshape(2, 2).mean(axis=1)
     half_x, half_y = np.diff(home.reshape(2, 2), axis=1)[:, 0] / 2
     half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
-    return np.stack([centre - half, centre + half], axis=1).ravel()
+    return np.stack([center - half, center + half], axis=1).ravel()
 
 
 def _grid(extent: Floats) -> tuple[Floats, Floats]:

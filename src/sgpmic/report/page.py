@@ -22,7 +22,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from sgpmic._types import Ints
-from sgpmic.colours import distinct_colours
+from sgpmic.colors import distinct_colors
 from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import RunContent
@@ -75,7 +75,7 @@ _REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The 
 
 # The parts of the page's script share one scope: a constant comes before what uses it at once.
 _SCRIPT_PARTS = (
-    *("data", "words", "names", "state", "planes", "colours", "marks", "drawing", "legend"),
+    *("data", "words", "names", "state", "planes", "colors", "marks", "drawing", "legend"),
     *("distribution", "finding", "details", "view", "principal", "selection", "profile"),
     *("rows", "saving", "pointer", "controls", "begin"),
 )
@@ -181,10 +181,10 @@ def _resource(name: str) -> str:
 
 
 def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, tuple[str, ...]]:
-    # Labels and levels share the colours; beyond a dozen they are grey, so no more are needed.
+    # Labels and levels share the colors; beyond a dozen they are gray, so no more are needed.
     words = [len(compared.names) if compared else 0, *(len(c.levels) for c in content.categories)]
     count = max(content.n_clusters, min(max(words), 12))
-    return {"light": distinct_colours(count), "dark": distinct_colours(count, dark=True)}
+    return {"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)}
 
 
 def _row_name(content: RunContent, row: int, longest: int = 60) -> str:

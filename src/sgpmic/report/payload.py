@@ -94,7 +94,7 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
 
     In steps, value = low + code · step, and the highest code stands for a missing value; in
     float32 that is NaN. ``range`` holds the first and last percentile of every column (its extremes
-    where those are equal), the limits of its colour scale.
+    where those are equal), the limits of its color scale.
     """
     columns = values.T
     missing = np.asarray(np.isnan(columns))
@@ -195,7 +195,7 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
         if numbers is None:
             labels, codes = code_labels(content.given_labels)
             given = pack_levels(title, labels, codes[rows])
-        else:  # it has a scale of colours, as features have
+        else:  # it has a scale of colors, as features have
             names, values = [*names, title], np.column_stack([values, numbers[rows]])
     return {
         "n": len(rows),

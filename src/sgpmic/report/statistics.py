@@ -86,8 +86,8 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     rest = counts.sum(axis=0) - counts
     # Moments about the column's mean: its size must not drown its spread.
     n_seen = counts.sum(axis=0)
-    centre = scaled.sum(axis=0) / np.maximum(n_seen, 1)
-    scaled = np.where(seen, scaled - centre, 0.0)
+    center = scaled.sum(axis=0) / np.maximum(n_seen, 1)
+    scaled = np.where(seen, scaled - center, 0.0)
     sums = inside.T @ scaled
     squares = inside.T @ (scaled * scaled)
     mean_in = sums / np.maximum(counts, 1)
@@ -99,7 +99,7 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     effects[(counts == 0) | (rest == 0)] = 0.0
 
     def in_units(means: Floats, counts: Floats) -> Floats:
-        return np.where(counts > 0, 2.0 * (low + span * (means + centre)), np.nan)
+        return np.where(counts > 0, 2.0 * (low + span * (means + center)), np.nan)
 
     effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
     certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))
@@ -169,7 +169,7 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Shares:
 
 
 class NumberByCluster(NamedTuple):
-    """A number summarised in every cluster, and how much of it the clusters explain."""
+    """A number summarized in every cluster, and how much of it the clusters explain."""
 
     counts: Ints  # rows with a value
     means: Floats  # NaN without any
@@ -202,7 +202,7 @@ def continuous_labels(given: list[str]) -> Floats | None:
 
 
 def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:
-    r"""Summarise a number in every cluster.
+    r"""Summarize a number in every cluster.
 
     The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
     \bar y)^2`; NaN where the number never changes. Missing values (NaN) do not count.
@@ -213,17 +213,17 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
     if not len(y):
         nothing = np.full(n_clusters, np.nan)
         return NumberByCluster(counts, nothing, nothing.copy(), float("nan"))
-    centre = float(y.mean())
-    y = y - centre
+    center = float(y.mean())
+    y = y - center
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
         inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
         deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
     total = float(y @ y)
     # Rounding of a number that never changes is no variance.
-    changes = total > len(y) * (1e-12 * abs(centre)) ** 2
+    changes = total > len(y) * (1e-12 * abs(center)) ** 2
     eta = 1.0 - float(inside.sum()) / total if changes else float("nan")
-    return NumberByCluster(counts, means + centre, deviations, eta)
+    return NumberByCluster(counts, means + center, deviations, eta)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:

@@ -86,15 +86,15 @@ def _same_gaps(one: Floats, other: Floats) -> bool:
 
 
 def _standard_form(column: Floats) -> Floats:
-    """Return a column centred, of length 1, with a sign that does not depend on its own."""
+    """Return a column centered, of length 1, with a sign that does not depend on its own."""
     gaps = np.isnan(column)
     if gaps.all():
         return np.zeros(len(column))
     size = np.abs(column[~gaps]).max() or 1.0
-    centred = np.where(gaps, 0.0, column / size)
-    centred = np.where(gaps, 0.0, centred - centred[~gaps].mean())
-    length = float(np.linalg.norm(centred))
+    centered = np.where(gaps, 0.0, column / size)
+    centered = np.where(gaps, 0.0, centered - centered[~gaps].mean())
+    length = float(np.linalg.norm(centered))
     if length == 0.0:
-        return centred
-    form = centred / length
+        return centered
+    form = centered / length
     return form if form[np.argmax(np.abs(form) > _EXACTLY)] > 0 else -form

@@ -100,11 +100,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     --------
     >>> from sgpmic import TableEncoder
     >>> encoder = TableEncoder()
-    >>> table = {"size": [1.5, 2.5, 9.0, 8.5], "colour": ["red", "red", "blue", "blue"]}
+    >>> table = {"size": [1.5, 2.5, 9.0, 8.5], "color": ["red", "red", "blue", "blue"]}
     >>> encoder.fit_transform(table).shape
     (4, 2)
     >>> encoder.get_feature_names_out()
-    array(['size', 'colour=red'], dtype=object)
+    array(['size', 'color=red'], dtype=object)
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Tables in memory, of whatever library, as names and Arrow columns.
 
-pandas and polars are not imported: their tables are recognised by what they can do.
+pandas and polars are not imported: their tables are recognized by what they can do.
 """
 
 from __future__ import annotations

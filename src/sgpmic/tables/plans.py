@@ -383,9 +383,9 @@ def _is_heavy_tailed(values: Floats) -> bool:
 
 def _skewness(values: Floats) -> float:
     scaled = values / np.abs(values).max() if np.abs(values).max() > 0 else values
-    centred = scaled - scaled.mean()
-    deviation = centred.std()
-    return float(np.mean((centred / deviation) ** 3)) if deviation > 1e-12 else 0.0
+    centered = scaled - scaled.mean()
+    deviation = centered.std()
+    return float(np.mean((centered / deviation) ** 3)) if deviation > 1e-12 else 0.0
 
 
 def _unit(values: Floats, mixed: bool) -> float:

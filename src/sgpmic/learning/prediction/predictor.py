@@ -327,7 +327,7 @@ class Predictor:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster.
 
         Latent points are drawn where those of the training rows are, on the way from one to a
-        neighbour in the same cluster: a Gaussian around a cluster's mean would also reach where
+        neighbor in the same cluster: a Gaussian around a cluster's mean would also reach where
         there are no rows, and where the mapping has learned nothing.
         """
         mixture = self.mixture

@@ -1,12 +1,12 @@
 $("explorer").hidden = false;
 $("theme").hidden = false;
 $("more-controls").open = window.innerWidth > 860; // they fold away on a phone
-fillColours();
+fillColors();
 buildValues();
 showNames();
 readTheme();
 $("theme").setAttribute("aria-pressed", String(theme.dark));
 resize();
-recolour();
+recolor();
 buildRows();
 connect();

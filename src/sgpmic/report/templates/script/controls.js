@@ -1,5 +1,5 @@
-function fillColours() {
-  const select = $("colour");
+function fillColors() {
+  const select = $("color");
   if (data.given) select.append(option("given", shorten(data.given.name, 40)));
   const columns = document.createElement("optgroup");
   columns.label = data.categories.length ? "columns" : "features";
@@ -27,7 +27,7 @@ function markSelection() {
   const chosen = [...state.selected].sort((a, b) => a - b);
   if (state.row >= 0 && !isActive(state.row)) keep(-1, 0);
   speak(chosen.length ? `Emphasised: cluster ${chosen.join(", ")}.` : "All clusters are shown alike.", 0);
-  recolour();
+  recolor();
   if (table.which === "emphasised") fillRows();
 }
 
@@ -72,7 +72,7 @@ function setTheme(name) {
   document.documentElement.dataset.theme = name;
   $("theme").setAttribute("aria-pressed", String(name === "dark"));
   readTheme();
-  recolour();
+  recolor();
 }
 
 /** Paper is white, whatever the screen. */
@@ -96,7 +96,7 @@ function connect() {
   box.addEventListener("dblclick", (event) => { const at = placeIn(event); zoom(2, at.x, at.y); });
   box.addEventListener("wheel", wheel, { passive: false });
   box.addEventListener("keydown", key);
-  $("colour").addEventListener("change", (event) => { state.colour = event.target.value; recolour(); });
+  $("color").addEventListener("change", (event) => { state.color = event.target.value; recolor(); });
   $("zoom-in").addEventListener("click", () => zoom(1.5));
   $("zoom-out").addEventListener("click", () => zoom(1 / 1.5));
   $("reset").addEventListener("click", resetView);
@@ -130,7 +130,7 @@ function connect() {
 window.sgpmicReport = Object.freeze({
   state: () => ({
     n,
-    colour: state.colour,
+    color: state.color,
     selected: [...state.selected],
     picked: indices((i) => state.picked[i]).map(rowOf),
     tool: state.tool,
@@ -142,13 +142,13 @@ window.sgpmicReport = Object.freeze({
     row: state.row < 0 ? null : rowOf(state.row),
     kept: state.kept,
     zoom: view.sx / home.sx,
-    centre: [view.x, view.y],
+    center: [view.x, view.y],
     frames: state.frames,
     redrawMs: state.redrawMs,
     dark: theme.dark,
   }),
   place: (row) => { const i = indexOfRow(row); return [toX(X[i]), toY(Y[i])]; },
-  colourOf: (row) => { const i = indexOfRow(row); return [...colours.slice(3 * i, 3 * i + 3), opacity[i]]; },
+  colorOf: (row) => { const i = indexOfRow(row); return [...colors.slice(3 * i, 3 * i + 3), opacity[i]]; },
   value: (row, feature) => valueOf(indexOfRow(row), feature),
   pixel: (x, y) => [...pen.getImageData(Math.round(x * size.ratio), Math.round(y * size.ratio), 1, 1).data],
   draw: () => { draw(); return state.redrawMs; },

@@ -1,4 +1,4 @@
-// How the column that colours the picture is distributed in every cluster.
+// How the column that colors the picture is distributed in every cluster.
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_LINES = 30; // clusters
 
@@ -65,7 +65,7 @@ function numberChart(chart, clusters, value, words) {
   if (span > 0) chart.append(svgElement("text", { x: 590, y, "text-anchor": "end" }, words(high)));
 }
 
-/** A bar for every cluster, divided by the shares of the levels, in their colours. */
+/** A bar for every cluster, divided by the shares of the levels, in their colors. */
 function levelChart(chart, clusters, group) {
   clusters.forEach((m, k) => {
     const counts = new Float64Array(group.names.length);
@@ -75,8 +75,8 @@ function levelChart(chart, clusters, group) {
     counts.forEach((count, level) => {
       if (!count) return;
       const width = (466 * count) / total;
-      const grey = level >= LABEL_COLOURS || group.names[level] === MISSING;
-      const bar = svgElement("rect", { x, y: 26 * k + 8, width, height: 16, class: grey ? "rest" : "fill-" + level });
+      const gray = level >= LABEL_COLORS || group.names[level] === MISSING;
+      const bar = svgElement("rect", { x, y: 26 * k + 8, width, height: 16, class: gray ? "rest" : "fill-" + level });
       bar.append(svgElement("title", {}, `${clusterName(m)}: ${group.names[level]} ${percent(count / total)}`));
       chart.append(bar);
       x += width;
@@ -87,9 +87,9 @@ function levelChart(chart, clusters, group) {
 function drawDistribution() {
   const figure = $("distribution");
   const chart = $("distribution-chart");
-  figure.hidden = state.colour === "cluster";
+  figure.hidden = state.color === "cluster";
   if (figure.hidden) return;
-  const group = groupOf(state.colour), feature = featureOf(state.colour);
+  const group = groupOf(state.color), feature = featureOf(state.color);
   const name = group ? group.name : feature >= 0 ? data.features[feature] : "certainty";
   const clusters = data.sizes.map((_, m) => m).filter((m) => data.sizes[m]).slice(0, MOST_LINES);
   $("distribution-name").textContent = shorten(name, 60);

@@ -113,7 +113,7 @@ function drawOutlines() {
     pen.strokeStyle = theme.page;
     pen.stroke();
     pen.lineWidth = 2;
-    pen.strokeStyle = state.colour === "cluster" ? theme.clusters[m] : theme.ink;
+    pen.strokeStyle = state.color === "cluster" ? theme.clusters[m] : theme.ink;
     pen.stroke();
   });
   drawNumbers();
@@ -137,7 +137,7 @@ function freePlace(candidates, taken) {
   return inPixels.find(free) || inPixels[0];
 }
 
-/** The clusters' numbers: shapes and colours repeat where there are many. */
+/** The clusters' numbers: shapes and colors repeat where there are many. */
 function drawNumbers() {
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "center";
@@ -155,7 +155,7 @@ function drawNumbers() {
     pen.fillStyle = theme.page;
     pen.fill();
     pen.lineWidth = 1.5;
-    pen.strokeStyle = state.colour === "cluster" ? theme.clusters[m] : theme.ink;
+    pen.strokeStyle = state.color === "cluster" ? theme.clusters[m] : theme.ink;
     pen.stroke();
     pen.fillStyle = theme.ink;
     pen.fillText(words, px, py + 0.5);
@@ -209,10 +209,10 @@ function ringOn(brush, surface) {
   brush.beginPath();
   brush.rect(left - 10, top - 10, right - left + 20, bottom - top + 20);
   brush.clip();
-  for (const [colour, width] of [[theme.page, 5], [theme.ink, 2.2]]) {
+  for (const [color, width] of [[theme.page, 5], [theme.ink, 2.2]]) {
     brush.beginPath();
     brush.arc(surface.toX(surface.x[state.row]), surface.toY(surface.y[state.row]), 8.5, 0, 7);
-    brush.strokeStyle = colour;
+    brush.strokeStyle = color;
     brush.lineWidth = width;
     brush.stroke();
   }

@@ -32,7 +32,7 @@ function pick(px, py, reach) {
 }
 
 /** The nearest row to the left, right, … of the one that is shown, preferring straight ahead. */
-function neighbour(dx, dy) {
+function neighbor(dx, dy) {
   const from = state.row;
   let best = -1, least = Infinity;
   for (let i = 0; i < n; i++) {

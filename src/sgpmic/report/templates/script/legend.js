@@ -6,35 +6,35 @@ function element(tag, className, text) {
 }
 
 function drawLegend() {
-  const legend = $("colour-legend");
+  const legend = $("color-legend");
   legend.replaceChildren();
-  $("explorer").classList.toggle("plain-colour", state.colour !== "cluster");
+  $("explorer").classList.toggle("plain-color", state.color !== "cluster");
   drawDistribution();
-  if (state.colour === "cluster") {
+  if (state.color === "cluster") {
     const small = radiusFor(n) < 2 ? " Marks show their shapes when you zoom in." : "";
     legend.append(element("span", "", "Doubtful rows are fainter." + small));
-  } else if (groupOf(state.colour)) {
-    legendOfLabels(legend, groupOf(state.colour));
+  } else if (groupOf(state.color)) {
+    legendOfLabels(legend, groupOf(state.color));
   } else {
     legendOfScale(legend);
   }
 }
 
 function legendOfLabels(legend, group) {
-  group.names.slice(0, LABEL_COLOURS).forEach((name, k) => {
+  group.names.slice(0, LABEL_COLORS).forEach((name, k) => {
     const item = element("span");
     const dot = element("span", "dot");
     dot.style.background = name === MISSING ? theme.faded : theme.clusters[k];
     item.append(dot, element("bdi", "", shorten(name, 40) || "(empty)"));
     legend.append(item);
   });
-  const more = group.names.length - LABEL_COLOURS;
-  if (more > 0) legend.append(element("span", "", `${more} rarer ones are grey`));
+  const more = group.names.length - LABEL_COLORS;
+  if (more > 0) legend.append(element("span", "", `${more} rarer ones are gray`));
 }
 
 function legendOfScale(legend) {
-  const feature = featureOf(state.colour);
-  const certainty = state.colour === "certainty";
+  const feature = featureOf(state.color);
+  const certainty = state.color === "certainty";
   const [low, high] = certainty ? [1 / data.nClusters, 1] : data.values.range[feature];
   const bar = element("span", "scale");
   const stops = [];
@@ -50,7 +50,7 @@ function legendOfScale(legend) {
   } else if (gaps < n) {
     legend.append(element("span", "", "is always " + valueWords(low, feature, 4)));
   }
-  if (gaps) legend.append(element("span", "", `${gaps} missing, in grey`));
+  if (gaps) legend.append(element("span", "", `${gaps} missing, in gray`));
 }
 
 const shorten = (text, longest) => (text.length > longest ? text.slice(0, longest - 1) + "…" : text);

@@ -43,7 +43,7 @@ function stamp(shape, radius, width, rim) {
   return stamps.get(key);
 }
 
-/** Mix a colour into the pixels under a mark. */
+/** Mix a color into the pixels under a mark. */
 function press(pixels, at, mark, r, g, b, alpha) {
   const { offsets, weights } = mark;
   for (let k = 0; k < offsets.length; k++) {
@@ -99,7 +99,7 @@ function stampPoints(pixels, width, surface) {
       const at = 4 * (deviceY[i] * width + deviceX[i]);
       const shape = clusterOf(i) % 8;
       if (rim && pass) press(pixels, at, rims[shape], page[0], page[1], page[2], opacity[i]);
-      press(pixels, at, marks[shape], colours[3 * i], colours[3 * i + 1], colours[3 * i + 2], opacity[i]);
+      press(pixels, at, marks[shape], colors[3 * i], colors[3 * i + 1], colors[3 * i + 2], opacity[i]);
     }
   }
 }

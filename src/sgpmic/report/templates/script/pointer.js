@@ -90,7 +90,7 @@ function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const arrow = ARROWS[event.key];
   if (arrow && event.shiftKey) pan(-60 * arrow[0], -60 * arrow[1]);
-  else if (arrow) moveTo(state.row < 0 || !inClusters(state.row) ? centralRow() : neighbour(...arrow));
+  else if (arrow) moveTo(state.row < 0 || !inClusters(state.row) ? centralRow() : neighbor(...arrow));
   else if (event.key === "PageDown") moveTo(following(1));
   else if (event.key === "PageUp") moveTo(state.row < 0 ? n - 1 : following(-1));
   else if (event.key === "+" || event.key === "=") zoom(1.4);

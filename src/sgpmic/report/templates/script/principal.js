@@ -1,4 +1,4 @@
-// Principal components beside the learned picture: the same rows, colours and selection.
+// Principal components beside the learned picture: the same rows, colors and selection.
 const principal = data.principal && {
   box: $("principal-box"),
   canvas: $("principal-points"),

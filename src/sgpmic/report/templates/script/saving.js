@@ -94,7 +94,7 @@ function svgMarks(surface) {
     for (let i = 0; i < n; i++) {
       if (active[i] !== pass || deviceX[i] < 0) continue;
       const x = surface.toX(surface.x[i]).toFixed(1), y = surface.toY(surface.y[i]).toFixed(1);
-      const fill = `rgb(${colours.slice(3 * i, 3 * i + 3).join(",")})`;
+      const fill = `rgb(${colors.slice(3 * i, 3 * i + 3).join(",")})`;
       marks.push(`<use href="#m${clusterOf(i) % 8}" transform="translate(${x} ${y}) scale(${radius.toFixed(2)})" fill="${fill}" fill-opacity="${(opacity[i] / 256).toFixed(2)}"/>`);
     }
   }
@@ -116,9 +116,9 @@ function svgLines() {
   if (!state.layers.outlines) return parts.join("");
   map.outlines.forEach((line, m) => {
     if (!data.sizes[m]) return;
-    const colour = state.colour === "cluster" ? theme.clusters[m] : theme.ink;
+    const color = state.color === "cluster" ? theme.clusters[m] : theme.ink;
     const points = line.map(([x, y]) => `${toX(x).toFixed(1)},${toY(y).toFixed(1)}`).join(" ");
-    parts.push(`<polyline points="${points}" stroke="${colour}" stroke-width="2" fill="none"/>`);
+    parts.push(`<polyline points="${points}" stroke="${color}" stroke-width="2" fill="none"/>`);
     const [x, y] = map.numbers[m];
     const words = names[m] ? `${m}: ${shorten(names[m], 30)}` : String(m);
     parts.push(`<text x="${toX(x).toFixed(1)}" y="${(toY(y) - 5).toFixed(1)}" text-anchor="middle" font-weight="600" stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escaped(words)}</text>`);

@@ -94,7 +94,7 @@ function togglePicked(i) {
 function pickedChanged() {
   state.nPicked = state.picked.reduce((sum, one) => sum + one, 0);
   speak(state.nPicked ? `${state.nPicked} rows are selected.` : "No rows are selected.", 0);
-  recolour();
+  recolor();
   fillProfile();
   fillRows();
 }

@@ -5,7 +5,7 @@ const overlay = $("overlay");
 const pen = canvas.getContext("2d", { willReadFrequently: true });
 const overPen = overlay.getContext("2d");
 const state = {
-  colour: "cluster", // or certainty, given, feature:<k>, category:<k>
+  color: "cluster", // or certainty, given, feature:<k>, category:<k>
   selected: new Set(), // clusters; empty: all
   picked: new Uint8Array(n), // rows, by hand; none: all
   nPicked: 0,
@@ -16,7 +16,7 @@ const state = {
   frames: 0,
   redrawMs: 0,
 };
-const view = { x: 0, y: 0, sx: 1, sy: 1 }; // centre; pixels a unit
+const view = { x: 0, y: 0, sx: 1, sy: 1 }; // center; pixels a unit
 const size = { width: 0, height: 0, ratio: 1 };
 const MARGIN = { left: data.maps[0].plane ? 54 : 16, right: 12, top: 12, bottom: 38 };
 let home = { x: 0, y: 0, sx: 1, sy: 1 };

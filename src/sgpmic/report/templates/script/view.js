@@ -52,7 +52,7 @@ function resetView() {
   changed();
 }
 
-/** Fit the canvases to their place; the view keeps its centre and zoom. */
+/** Fit the canvases to their place; the view keeps its center and zoom. */
 function resize() {
   const width = box.clientWidth;
   if (!width) return;

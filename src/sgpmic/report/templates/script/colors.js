@@ -5,7 +5,7 @@ function rgb(hex) {
   return [k >> 16, (k >> 8) & 255, k & 255];
 }
 
-/** Read the colours from the style sheet, the only place where they are kept. */
+/** Read the colors from the style sheet, the only place where they are kept. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(name).trim();
@@ -14,36 +14,36 @@ function readTheme() {
   const words = {};
   for (const name of ["ink", "soft", "page", "grid", "line", "shade", "faded"]) words[name] = get("--" + name);
   const lightness = rgb(words.page).reduce((a, b) => a + b) / 3;
-  theme = { ...words, clusters, dark: lightness < 128, scale: colourScale(lightness < 128) };
+  theme = { ...words, clusters, dark: lightness < 128, scale: colorScale(lightness < 128) };
   paintDensity();
 }
 
 // Viridis at nine places.
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"].map(rgb);
 
-/** 256 colours: viridis without the end that is lost on the page. */
-function colourScale(dark) {
+/** 256 colors: viridis without the end that is lost on the page. */
+function colorScale(dark) {
   const [from, to] = dark ? [0.18, 1] : [0, 0.9];
-  const colours = new Uint8Array(768);
+  const colors = new Uint8Array(768);
   for (let k = 0; k < 256; k++) {
     const at = (from + ((to - from) * k) / 255) * (VIRIDIS.length - 1);
     const low = Math.min(Math.floor(at), VIRIDIS.length - 2);
     for (let c = 0; c < 3; c++) {
-      colours[3 * k + c] = VIRIDIS[low][c] + (at - low) * (VIRIDIS[low + 1][c] - VIRIDIS[low][c]);
+      colors[3 * k + c] = VIRIDIS[low][c] + (at - low) * (VIRIDIS[low + 1][c] - VIRIDIS[low][c]);
     }
   }
-  return colours;
+  return colors;
 }
 
 const MISSING = "(missing)";
-const LABEL_COLOURS = 12; // the commonest labels have their own; the rest share a grey
-const colours = new Uint8Array(3 * n);
+const LABEL_COLORS = 12; // the commonest labels have their own; the rest share a gray
+const colors = new Uint8Array(3 * n);
 const opacity = new Uint16Array(n); // 0 to 256
 const active = new Uint8Array(n);
 
 const featureOf = (key) => (key.startsWith("feature:") ? Number(key.slice(8)) : -1);
 
-/** Return the column of words that a choice of colours stands for, if it is one. */
+/** Return the column of words that a choice of colors stands for, if it is one. */
 function groupOf(key) {
   if (key === "given") return groups[0];
   return key.startsWith("category:") ? groups[1 + Number(key.slice(9))] : null;
@@ -62,27 +62,27 @@ function scaleFor(key) {
   return (i) => (span > 0 ? (255 * (valueOf(i, feature) / 2 - low / 2)) / span : 128 + 0 * valueOf(i, feature));
 }
 
-function recolour() {
+function recolor() {
   const dense = n < 2000 ? 235 : n < 20000 ? 185 : 140;
-  const group = groupOf(state.colour);
+  const group = groupOf(state.color);
   const palette = theme.clusters.map(rgb);
-  const grey = rgb(theme.faded);
-  const scaled = group || state.colour === "cluster" ? null : scaleFor(state.colour);
+  const gray = rgb(theme.faded);
+  const scaled = group || state.color === "cluster" ? null : scaleFor(state.color);
   for (let i = 0; i < n; i++) {
     active[i] = isActive(i) ? 1 : 0;
     let r, g, b;
     if (scaled) {
       const at = scaled(i);
       const k = 3 * Math.min(Math.max(Math.round(at), 0), 255);
-      [r, g, b] = Number.isNaN(at) ? grey : theme.scale.subarray(k, k + 3);
+      [r, g, b] = Number.isNaN(at) ? gray : theme.scale.subarray(k, k + 3);
     } else {
       const k = group ? group.codes[i] : clusterOf(i);
-      [r, g, b] = group && (k >= LABEL_COLOURS || group.names[k] === MISSING) ? grey : palette[k];
+      [r, g, b] = group && (k >= LABEL_COLORS || group.names[k] === MISSING) ? gray : palette[k];
     }
-    // Doubt fades a row, where colour does not say it already.
-    opacity[i] = state.colour === "cluster" ? dense * (0.4 + 0.6 * certaintyOf(i)) : dense;
-    if (!active[i]) { [r, g, b] = grey; opacity[i] = n < 2000 ? 80 : n < 20000 ? 48 : 24; }
-    colours[3 * i] = r; colours[3 * i + 1] = g; colours[3 * i + 2] = b;
+    // Doubt fades a row, where color does not say it already.
+    opacity[i] = state.color === "cluster" ? dense * (0.4 + 0.6 * certaintyOf(i)) : dense;
+    if (!active[i]) { [r, g, b] = gray; opacity[i] = n < 2000 ? 80 : n < 20000 ? 48 : 24; }
+    colors[3 * i] = r; colors[3 * i + 1] = g; colors[3 * i + 2] = b;
   }
   drawLegend();
   redraw();

@@ -1,4 +1,4 @@
-"""Colours and markers that tell many clusters apart, for plots and reports alike."""
+"""Colors and markers that tell many clusters apart, for plots and reports alike."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from sgpmic._types import Floats
 
-#: Okabe and Ito's colours, which colour-blind readers can tell apart.
+#: Okabe and Ito's colors, which color-blind readers can tell apart.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
 #: So that a plot survives a black-and-white printer.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
-#: So many colours are used before they come again with other markers.
-N_COLOURS = 24
+#: So many colors are used before they come again with other markers.
+N_COLORS = 24
 
 #: Of what is missing or left over, on light and on dark ground.
 GREY, GREY_ON_DARK = "#A8A8A8", "#7A7A7A"
@@ -24,20 +24,20 @@ GREY, GREY_ON_DARK = "#A8A8A8", "#7A7A7A"
 _ON_LIGHT = {"#F0E442": "#B8A600"}
 _ON_DARK = {"#000000": "#E8E8E8", "#0072B2": "#4F7BF0"}
 
-# Lightness (OKLab) of further colours: neither lost on the ground nor near black or white.
+# Lightness (OKLab) of further colors: neither lost on the ground nor near black or white.
 _LIGHTNESS = {False: (0.38, 0.76), True: (0.6, 0.92)}
 _LEVELS = 18
 
 
 @cache
-def distinct_colours(count: int, *, dark: bool = False) -> tuple[str, ...]:
-    """Return colours that differ: Okabe and Ito's eight, then others far from all before them.
+def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
+    """Return colors that differ: Okabe and Ito's eight, then others far from all before them.
 
     They are written ``#RRGGBB``, and the first ones do not depend on the count. On dark ground
     they are others.
     """
     changed = _ON_DARK if dark else _ON_LIGHT
-    base = [changed.get(colour, colour) for colour in OKABE_ITO]
+    base = [changed.get(color, color) for color in OKABE_ITO]
     if count <= len(base):
         return tuple(base[:count])
     steps = np.round(np.linspace(0, 255, _LEVELS)).astype(np.int64)
@@ -57,23 +57,23 @@ def distinct_colours(count: int, *, dark: bool = False) -> tuple[str, ...]:
 
 
 def style_of(number: int, *, dark: bool = False) -> tuple[str, str]:
-    """Return colour and marker of a cluster; no pair comes twice within 240 clusters."""
-    place, cycle = number % N_COLOURS, number // N_COLOURS
-    return distinct_colours(N_COLOURS, dark=dark)[place], MARKERS[(place + cycle) % len(MARKERS)]
+    """Return color and marker of a cluster; no pair comes twice within 240 clusters."""
+    place, cycle = number % N_COLORS, number // N_COLORS
+    return distinct_colors(N_COLORS, dark=dark)[place], MARKERS[(place + cycle) % len(MARKERS)]
 
 
-def oklab(colours: Floats) -> Floats:
+def oklab(colors: Floats) -> Floats:
     """Return places in OKLab, where distances are about as large as they look.
 
-    Colours, (n, 3), are red, green and blue (sRGB) from 0 to 1.
+    Colors, (n, 3), are red, green and blue (sRGB) from 0 to 1.
     """
-    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(linear @ _TO_CONES.T)
     return cones @ _TO_LAB.T
 
 
-def _parts(colour: str) -> list[int]:
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+def _parts(color: str) -> list[int]:
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 # Ottosson's matrices.

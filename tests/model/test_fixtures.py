@@ -74,7 +74,7 @@ def test_bound_and_its_parts(path: Path) -> None:
     found = evaluate_inputs(inputs, inputs["S"])
     close(found.bound, expected["L_KL"])
     # Each of the two contains log s, which cancels in their sum.
-    close(found.parts["data"], expected["sum_gauss"] + expected["sum_c_normalizer"])
+    close(found.parts["data"], expected["sum_gauss"] + expected["sum_c_normaliser"])
     close(found.parts["latent_prior"], expected["sum_c_latent_prior"])
     close(found.parts["weights"], expected["sum_c_logpi"])
     close(found.parts["entropy"], expected["sum_c_entropy"])

@@ -165,7 +165,7 @@ class TestOneFile:
     def test_links_and_labels_lead_somewhere(self):
         page = Page(render_report(hostile_content("x")))
         for _, attributes in page.elements:
-            for name in ("href", "for", "aria-labeledby", "aria-describedby"):
+            for name in ("href", "for", "aria-labelledby", "aria-describedby"):
                 for target in (attributes.get(name) or "").split():
                     assert target.lstrip("#") in page.ids
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering, KMeans
@@ -147,3 +148,13 @@ def test_asking_for_more_modes_than_there_are() -> None:
     Y = rows(0)
     near = NearestNeighbors(n_neighbors=10).fit(Y).kneighbors()
     assert len(np.unique(cluster_by_modes(Y, *near, len(Y)))) < len(Y)
+
+
+def test_eigenvectors_of_many_components_are_the_same_in_every_run() -> None:
+    """Twenty cliques: all of the leading eigenvectors are constant in each."""
+    graph = csr_array(np.kron(np.eye(20), np.ones((4, 4))))
+    found = members.laplacian_eigenvectors(graph, 6)
+    np.testing.assert_array_equal(found, members.laplacian_eigenvectors(graph, 6))
+    in_cliques = found.reshape(20, 4, 6)
+    np.testing.assert_allclose(in_cliques, in_cliques[:, :1].repeat(4, axis=1), atol=1e-10)
+    assert np.linalg.matrix_rank(found) == 6

@@ -102,7 +102,7 @@ def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str
 
 def _spectral_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
     graph = kneighbors_graph(geometry.Y, min(n_neighbors, len(geometry)), include_self=True)
-    return _leading_eigenvectors(graph, geometry.most_clusters, "arpack")
+    return laplacian_eigenvectors(0.5 * (graph + graph.T), geometry.most_clusters)
 
 
 def _subspace_embedding(geometry: Geometry) -> Floats:
@@ -125,21 +125,18 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     rows = np.repeat(np.arange(len(Y)), kept)
     graph = coo_matrix((values.ravel(), (rows, columns.ravel())), (len(Y), len(Y)))
     # Not a graph of near rows: factorizing it, as ARPACK does, would fill it in.
-    return _leading_eigenvectors(graph.tocsr(), geometry.most_clusters, "lobpcg")
-
-
-def _leading_eigenvectors(graph: Any, number: int, solver: str) -> Floats:
-    graph = 0.5 * (graph + graph.T)
-    if solver == "arpack":
-        return _smallest_of_laplacian(graph, number)
     embedding: Floats = spectral_embedding(
-        graph, n_components=number, eigen_solver=solver, random_state=0, drop_first=False
+        0.5 * (graph + graph.T).tocsr(),
+        n_components=geometry.most_clusters,
+        eigen_solver="lobpcg",
+        random_state=0,
+        drop_first=False,
     )
     return embedding
 
 
-def _smallest_of_laplacian(graph: Any, number: int) -> Floats:
-    """Return scikit-learn's ``spectral_embedding``, but for signs, the same in every run.
+def laplacian_eigenvectors(graph: Any, number: int) -> Floats:
+    """Return the leading ones, as scikit-learn's ``spectral_embedding`` does, but for signs.
 
     From SciPy 1.17 on, ARPACK restarts in a graph of several components from a vector drawn with
     the operating system's entropy, unless it is given a generator; scikit-learn gives it none.

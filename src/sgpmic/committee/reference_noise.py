@@ -218,9 +218,9 @@ def mixed(table: MixedTable, kept: int) -> Draw:
         ranks.append(stats.rankdata(along[value]))
         samplers.append(_picked(Y[np.argsort(along[value], kind="stable"), first:last]))
     scores = special.ndtri((np.column_stack(ranks) - 0.5) / n)
-    spreads = np.maximum(scores.std(axis=0), 1e-12)
-    values, vectors = np.linalg.eigh(np.cov((scores / spreads).T).reshape(len(ranks), -1))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    scores /= np.maximum(scores.std(axis=0), 1e-12)
+    variances, axes = np.linalg.eigh(np.cov(scores.T).reshape(len(ranks), -1))
+    root = axes * np.sqrt(np.maximum(variances, 0.0))
 
     def draw(rng: np.random.Generator) -> Floats:
         u = special.ndtr(rng.normal(size=scores.shape) @ root.T)

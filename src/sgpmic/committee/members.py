@@ -9,8 +9,10 @@ what has random starts always draws the same.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
@@ -43,6 +45,9 @@ _MOST_FEATURES = 30
 _FEWEST_FEATURES = 8
 #: The ridge of the regression of rows on rows, relative to the mean squared singular value.
 _RIDGE = 0.1
+
+#: Members run side by side where there are so many rows.
+_ROWS_FOR_THREADS = 1000
 
 _FAILURES = (ValueError, np.linalg.LinAlgError, FloatingPointError)
 
@@ -204,18 +209,29 @@ class Partitions(NamedTuple):
 
 
 def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Let members cluster the rows."""
-    found = Partitions({}, {})
-    for name in names:
-        announce(f"committee: {name}")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
-            try:
-                labels = MEMBERS[name](geometry, n_clusters)
-            except _FAILURES as error:
-                found.failures[name] = str(error)
+    """Let members cluster the rows; those that start from others' clusters come later."""
+    names = list(names)
+
+    def cluster(name: str) -> Ints | str:
+        try:
+            return np.asarray(MEMBERS[name](geometry, n_clusters), np.int64)
+        except _FAILURES as error:
+            return str(error)
+
+    # Of few rows, members wait for Python more than they compute.
+    n_threads = (os.cpu_count() or 1) if len(geometry) >= _ROWS_FOR_THREADS else 1
+    with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
+        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
+        if n_threads > 1:
+            cluster("k-means")  # and Ward: what several of the others start from
+            _ = geometry.components, geometry.tree, geometry.reachability_tree
+        found = Partitions({}, {})
+        for name, labels in zip(names, threads.map(cluster, names), strict=True):
+            announce(f"committee: {name}")
+            if isinstance(labels, str):
+                found.failures[name] = labels
             else:
-                found.labels[name] = np.asarray(labels, np.int64)
+                found.labels[name] = labels
     return found
 
 

@@ -10,7 +10,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.voting import Vote, take_vote
 from sgpmic.learning.categories import find_categories
-from sgpmic.learning.points import weights_of_nearest
+from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
@@ -46,8 +46,7 @@ def vote_on(
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    nearest, weights = weights_of_nearest(sample, scaler.transform(Y), _NEAREST)
-    own = np.einsum("nk,nkm->nm", weights, shares[nearest])
+    own = interpolate(sample, shares, Y, _NEAREST, offset=scaler.offset, scale=scaler.scale)
     return replace(vote, shares=own)
 
 

@@ -16,7 +16,8 @@ from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, weights_of_nearest
+from sgpmic.learning.neighbors import interpolate
+from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array
 
 # Columns that a method cannot supply are filled with noise of this size, relative to the columns
 # it did supply: large enough to break symmetry, too small to look like structure.
@@ -96,8 +97,7 @@ def embed(
             sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
         found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
         if sample is not data:
-            nearest, weights = weights_of_nearest(sample, data, PLACED_BETWEEN)
-            found = np.einsum("nk,nkq->nq", weights, found[nearest])
+            found = interpolate(sample, found, data, PLACED_BETWEEN)
     found = _fix_signs(found)
     if method in ("ppca", "spectral"):
         found = found / found.std(axis=0)

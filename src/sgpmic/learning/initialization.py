@@ -23,13 +23,13 @@ from sgpmic.kernels import stack
 from sgpmic.learning.categories import View
 from sgpmic.learning.em import StartArrays, first_state
 from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
+from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.points import (
     distinct_rows,
-    falling_weights,
     given_array,
+    inverse_weights,
     k_means,
     origin_and_unit,
-    weights_of_nearest,
 )
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_kernels
 from sgpmic.learning.preprocessing import Scaler
@@ -50,8 +50,6 @@ from sgpmic.process_group import ProcessGroup
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
-#: Rows that are placed at a time, to bound the memory.
-_PART = 262_144
 #: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
 #: that ends one.
 _N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
@@ -119,11 +117,11 @@ def start_values(
         f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
         "others were placed between their nearest rows among them."
     )
-    X_own, S_own = np.empty((len(Y), X.shape[1])), np.empty((len(Y), n_clusters))
-    for first in range(0, len(Y), _PART):
-        part = slice(first, first + _PART)
-        nearest = weights_of_nearest(sample, _scaled(Y[part], scale), PLACED_BETWEEN)
-        X_own[part], S_own[part] = (_mean_of(known, *nearest) for known in (X, S))
+    sample = view.scaler.transform(group.rows_at(Y, numbers))
+    known = np.hstack([X, S])
+    scaling = {"offset": view.scaler.offset, "scale": view.scaler.scale}
+    found = interpolate(sample, known, Y, PLACED_BETWEEN, **scaling)
+    X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
     if not isinstance(start.embedding, str):
         X_own = np.asarray(start.embedding, np.float64) / deviations
     if not isinstance(memberships, str):
@@ -140,14 +138,6 @@ def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:
     if isinstance(given, str) or len(given) != group.n_own:  # what is wrong with it is said later
         return given
     return group.rows_at(np.asarray(given, np.float64), numbers)
-
-
-def _mean_of(known: Floats, nearest: Ints, weights: Floats) -> Floats:
-    """Return Σ_k weights[:, k] known[nearest[:, k]], without an array of all the terms."""
-    mean = np.zeros((len(nearest), known.shape[1]))
-    for k in range(nearest.shape[1]):
-        mean += weights[:, k, None] * known[nearest[:, k]]
-    return mean
 
 
 def initial_memberships(
@@ -213,7 +203,7 @@ def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomStat
 def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
     """Alternate memberships and centers until they settle; return memberships and objective."""
     squared = cdist(points, centers, "sqeuclidean")
-    memberships = falling_weights(squared, 1.0)
+    memberships = inverse_weights(squared)
     for _ in range(_MAX_ITER):
         weights = memberships**2
         mass = weights.sum(axis=0)
@@ -223,7 +213,7 @@ def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
         previous = memberships
         squared = cdist(points, centers, "sqeuclidean")
-        memberships = falling_weights(squared, 1.0)
+        memberships = inverse_weights(squared)
         if np.abs(memberships - previous).max() <= _TOL:
             break
     return memberships, float(np.sum(memberships**2 * squared))

@@ -1,4 +1,4 @@
-"""Helpers for arrays of points: validation, distinct rows, k-means, nearest rows, axes."""
+"""Helpers for arrays of points: validation, distinct rows, k-means, weights, axes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Floats as Floats
 from sgpmic._types import Ints as Ints
-
-#: Rows at a time, to bound what differences take.
-_PART = 65_536
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
@@ -60,37 +56,15 @@ def k_means(
     return model.labels_, origin + unit * model.cluster_centers_
 
 
-def falling_weights(distances: Floats, power: float) -> Floats:
-    """Return weights that go with distance**-power, every row adding up to one.
+def inverse_weights(distances: Floats) -> Floats:
+    """Return weights that go with the inverse distance, every row adding up to one.
 
     A row at distance zero has all of the weight; several of them share it equally.
     """
     nearest = distances.min(axis=1, keepdims=True)
-    # Ratios to the nearest lie in [0, 1], so no power of them overflows, and 0/0 counts as one.
+    # Ratios to the nearest lie in [0, 1], and 0/0 counts as one.
     closeness = np.divide(nearest, distances, out=np.ones_like(distances), where=distances > 0.0)
-    closeness **= power
     return closeness / closeness.sum(axis=1, keepdims=True)
-
-
-def weights_of_nearest(sample: Floats, rows: Floats, k: int) -> tuple[Ints, Floats]:
-    """Return each row's ``k`` nearest rows in the sample, and weights that fall with distance.
-
-    The weights go with the inverse square of the distance and add up to one; a row that is in the
-    sample has all of its weight on itself (equal rows share it).
-    """
-    center = sample.mean(axis=0)  # keeps squares from losing digits to a large offset
-    # In the tens of dimensions a search tree looks at nearly every point as well, one by one.
-    k = min(k, len(sample))
-    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample - center)
-    places, weights = np.empty((len(rows), k), np.int64), np.empty((len(rows), k))
-    for first in range(0, len(rows), _PART):
-        here = slice(first, first + _PART)
-        part = rows[here]
-        places[here] = search.kneighbors(part - center, return_distance=False)
-        # From the differences: the search's own products have lost the digits of close neighbors.
-        squares = [np.sum((part - sample[place]) ** 2, axis=1) for place in places[here].T]
-        weights[here] = falling_weights(np.stack(squares, axis=1), 1.0)
-    return places, weights
 
 
 def view_axes(points: Floats) -> Floats:

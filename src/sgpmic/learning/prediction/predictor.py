@@ -18,6 +18,7 @@ from sgpmic._runtime import with_numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import fit_factors
+from sgpmic.learning.neighbors import padded_count
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -122,7 +123,7 @@ class Predictor:
     def _sample(self) -> projection.Sample:
         """The reference in such a shape."""
         reference, posterior = self.reference, self._model.posterior
-        R = projection.padded_count(len(reference.rows))
+        R = padded_count(len(reference.rows))
         return projection.Sample(
             pad(reference.complete(reference.rows), (R, posterior.mean_weights.shape[2])),
             pad_rows(reference.points, R),

@@ -17,9 +17,7 @@ The density of y with x integrated out is approximated after Laplace,
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,20 +26,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled, keepable
+from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights_on_device, nearest
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
-from sgpmic.model.rows import pad_rows, round_up
 
 #: How many neighbors' latent points are considered as starts, and how many votes are averaged.
 NEIGHBORS = 5
-#: The reference is searched in groups of rows that are this many apart; with padding it has a
-#: multiple of so many rows.
-SEARCH_WIDTH = 1024
-#: Into so many parts is a row of numbers divided to find the smallest.
-_PARTS = 32
 #: Evaluations until settled rows leave for the first time, and how many there are at most.
 _FIRST_STEPS, _MOST_STEPS = 4, 40
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
@@ -49,12 +41,6 @@ _FIRST_STEPS, _MOST_STEPS = 4, 40
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: The first trust region's radius; latent points have variance 1.
 _RADIUS = 0.1
-#: Squares of what is compared in single precision must not overflow.
-_FARTHEST = 1e15
-#: By kind of device: cells in a block of rows, and the least and the most rows.
-_BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
-#: Blocks that a GPU has at a time: while it computes one, another is on its way.
-_ON_GPU = 4
 
 
 # Arrays are NumPy's outside of programs and JAX's inside.
@@ -114,66 +100,12 @@ class Course(NamedTuple):
     settled: Any  # (B,)
 
 
-def padded_count(n_rows: int) -> int:
-    """Return the number of rows of a sample with padding."""
-    return SEARCH_WIDTH * round_up(-(-n_rows // SEARCH_WIDTH), 8)
-
-
-def _nearest(sample: Sample, search: Search) -> tuple[Array, Array]:
-    """Return the numbers of the nearest rows (B, k) and their squared distances.
-
-    Single precision finds groups of rows that have the nearest among them, double precision
-    decides.
-    """
-    R, P = sample.rows.shape
-    k = NEIGHBORS + 1  # one of them may be the row itself
-    rows = jnp.clip(sample.rows, -_FARTHEST, _FARTHEST).astype(jnp.float32)
-    whole = jnp.clip(search.whole, -_FARTHEST, _FARTHEST).astype(jnp.float32)
-    norms = jnp.where(jnp.arange(R) < sample.count, jnp.sum(rows * rows, axis=1), jnp.inf)
-    # |y − r|² − |y|² = (y, 1)ᵀ(−2r, |r|²) as one product.
-    left = jnp.concatenate([whole, jnp.ones_like(whole[:, :1])], axis=1)
-    right = jnp.concatenate([-2.0 * rows, norms[:, None]], axis=1)
-
-    def nearer(least: Array, part: Array) -> tuple[Array, None]:
-        squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
-        # Not jnp.minimum, which takes longer for the sake of NaN: here there is none.
-        return jnp.where(squares < least, squares, least), None
-
-    depth = R // SEARCH_WIDTH
-    farthest = jnp.full((len(whole), SEARCH_WIDTH), jnp.inf, jnp.float32)
-    parts = right.reshape(depth, SEARCH_WIDTH, P + 1)
-    least, _ = lax.scan(nearer, farthest, parts, unroll=4)
-    groups = _smallest(least, k)
-    numbers = groups[:, :, None] + SEARCH_WIDTH * jnp.arange(depth)
-    numbers = numbers.reshape(len(whole), -1)
-    squares = jnp.sum((search.whole[:, None] - sample.rows[numbers]) ** 2, axis=2)
-    itself = (numbers == search.own[:, None]) & (sample.count > 1)
-    squares = jnp.where(itself | (numbers >= sample.count), jnp.inf, squares)
-    scale = jnp.min(squares, axis=1, keepdims=True)  # within reach of single precision
-    relative = jnp.where(squares > scale, squares / jnp.where(scale > 0, scale, 1.0), 0.0)
-    places = lax.top_k(-relative.astype(jnp.float32), NEIGHBORS)[1]
-    return (
-        jnp.take_along_axis(numbers, places, axis=1),
-        jnp.take_along_axis(squares, places, axis=1),
-    )
-
-
-def _smallest(values: Array, k: int) -> Array:
-    """Return the places of the k smallest of every row's values, found among the best of parts."""
-    n_rows = len(values)
-    parts = values.reshape(n_rows, -1, _PARTS)
-    chosen = lax.top_k(-jnp.min(parts, axis=1), k)[1]
-    some = jnp.take_along_axis(parts, chosen[:, None, :], axis=2).reshape(n_rows, -1)
-    places = lax.top_k(-some, k)[1]
-    return places // k * _PARTS + jnp.take_along_axis(chosen, places % k, axis=1)
-
-
 @compiled
 def _start_block(
     model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None
-) -> tuple[Array, Array]:
-    """Return the most likely of the nearest rows' latent points (B, Q), and votes (B, M)."""
-    numbers, squares = _nearest(sample, search)
+) -> tuple[Course, Array]:
+    """Return rows at the most likely of their nearest rows' latent points, and votes (B, M)."""
+    numbers, squares = nearest(sample.rows, sample.count, *search, NEIGHBORS)
     posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
     without = _without(model, fitted)
 
@@ -185,11 +117,9 @@ def _start_block(
     values = jnp.where(jnp.isfinite(squares.T), values, -jnp.inf)
     best = jnp.argmax(values, axis=0)
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
-    distances = jnp.sqrt(squares)
-    least = jnp.min(distances, axis=1, keepdims=True)
-    closeness = jnp.where(distances > 0.0, least / distances, 1.0)
-    weights = closeness / jnp.sum(closeness, axis=1, keepdims=True)
-    return X, jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
+    weights = inverse_weights_on_device(jnp.sqrt(squares))
+    votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
+    return _begin(X, votes.shape[1]), votes
 
 
 def _log_joint(
@@ -289,19 +219,19 @@ def _where(which: Array, first: Course, second: Course) -> Course:
     )
 
 
-def _begin(X: Floats, n_clusters: int) -> Course:
+def _begin(X: Array, n_clusters: int) -> Course:
     """Return rows at X of which nothing is known: the first step finds out, and has length 0."""
     n, Q = X.shape
     return Course(
         X,
-        np.zeros((n, n_clusters)),
-        np.full(n, np.inf),
-        np.zeros((n, Q)),
-        np.zeros((n, Q, Q)),
-        np.full(n, _RADIUS),
-        np.zeros((n, Q)),
-        np.zeros(n),
-        np.zeros(n, bool),
+        jnp.zeros((n, n_clusters)),
+        jnp.full(n, jnp.inf),
+        jnp.zeros((n, Q)),
+        jnp.zeros((n, Q, Q)),
+        jnp.full(n, _RADIUS),
+        jnp.zeros((n, Q)),
+        jnp.zeros(n),
+        jnp.zeros(n, bool),
     )
 
 
@@ -345,40 +275,6 @@ def _broad_block(model: Model, points: Array, S: Array, Y: Cells) -> tuple[Array
     return memberships / total_weight, n_points
 
 
-def block_rows(n_features: int) -> int:
-    """Return how many rows are computed together on the device that JAX computes on."""
-    cells, least, most = _BLOCKS["cpu" if default_device().platform == "cpu" else "gpu"]
-    return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
-
-
-def _n_threads(device: Any) -> int:
-    """Return how many blocks are computed at a time: XLA has one core compute each."""
-    return (os.cpu_count() or 1) if device.platform == "cpu" else _ON_GPU
-
-
-def _in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
-    """Return a function's results for all rows, which it gets in blocks of one size.
-
-    The arrays in ``by_row`` and those that the function returns have one entry for each row.
-    """
-    n_rows = len(jax.tree.leaves(by_row)[0])
-    device = default_device()
-
-    def compute(first: int) -> Any:
-        part = jax.tree.map(lambda a: pad_rows(a[first : first + block], block), by_row)
-        # Settings of JAX are those of a thread.
-        with double_precision(), jax.default_device(device):
-            return jax.tree.map(np.asarray, function(*part))
-
-    starts = range(0, n_rows, block)
-    if len(starts) == 1:
-        found = [compute(0)]
-    else:
-        with ThreadPoolExecutor(_n_threads(device)) as threads:
-            found = list(threads.map(compute, starts))
-    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
-
-
 def project(
     model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None = None
 ) -> tuple[Course, Floats]:
@@ -388,25 +284,29 @@ def project(
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
-    X, votes = _in_blocks(partial(_start_block, model, sample), block, search, Y, fitted)
-    found = _begin(X, votes.shape[1]), np.empty_like(votes)
-    rows = np.arange(len(X))
-    for n_steps in [_FIRST_STEPS] + [1] * (_MOST_STEPS - _FIRST_STEPS):
+
+    def first_steps(search: Search, Y: Cells, fitted: Fitted | None) -> tuple[Any, Array]:
+        course, votes = _start_block(model, sample, search, Y, fitted)
+        return _newton_block(model, np.int32(_FIRST_STEPS), course, votes, Y, fitted), votes
+
+    found, votes = in_blocks(first_steps, block, search, Y, fitted)
+    rows = np.flatnonzero(~found[0].settled)
+    one_step = partial(_newton_block, model, np.int32(1))
+    for _ in range(_MOST_STEPS - _FIRST_STEPS):
+        if not len(rows):
+            break
         asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
-        advance = partial(_newton_block, model, np.int32(n_steps))
-        part = _in_blocks(advance, block, *asked)
+        part = in_blocks(one_step, block, *asked)
         for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
             of_all[rows] = of_some
         rows = rows[~part[0].settled]
-        if not len(rows):
-            break
     return found
 
 
 def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
     """Return memberships of rows that may lie at any of the points, and at how many they may."""
     block = block_rows(Y.values.shape[1])
-    found: tuple[Floats, Floats] = _in_blocks(partial(_broad_block, model, points, S), block, Y)
+    found: tuple[Floats, Floats] = in_blocks(partial(_broad_block, model, points, S), block, Y)
     return found
 
 
@@ -418,7 +318,7 @@ def moments_at(
     Where features are observed in groups of rows, the variance is (N, G, P).
     """
     block = block_rows(model.posterior.mean_weights.shape[2])
-    found: tuple[Floats, Floats, Floats] = _in_blocks(
+    found: tuple[Floats, Floats, Floats] = in_blocks(
         partial(_moments_block, model), block, X, fitted
     )
     return found

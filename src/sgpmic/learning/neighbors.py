@@ -1,0 +1,208 @@
+"""The nearest rows of a sample, and what they say of other rows: in blocks, on JAX's device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from sklearn.neighbors import NearestNeighbors
+
+from sgpmic._runtime import default_device, double_precision
+from sgpmic._types import Floats
+from sgpmic.compile_cache import compiled
+from sgpmic.learning.points import inverse_weights
+from sgpmic.model.rows import pad_rows, round_up
+
+#: A sample is searched in groups of rows that are this many apart.
+_SEARCH_WIDTH = 1024
+#: Into so many parts is a row of numbers divided to find the smallest.
+_PARTS = 32
+#: Squares of what is compared in single precision must not overflow.
+_FARTHEST = 1e15
+#: By kind of device: cells in a block of rows, and the least and the most rows.
+_BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
+#: Blocks that a GPU has at a time: while it computes one, another is on its way.
+_ON_GPU = 4
+#: Rows that scikit-learn searches for at a time, to bound what differences take.
+_PART = 65_536
+
+
+def padded_count(n_rows: int) -> int:
+    """Return the number of rows of a sample with padding, as :func:`nearest` takes it."""
+    return _SEARCH_WIDTH * round_up(-(-n_rows // _SEARCH_WIDTH), 8)
+
+
+def nearest(
+    sample: Array, count: Array, rows: Array, own: Array, n_neighbors: int
+) -> tuple[Array, Array]:
+    """Return the numbers of the nearest rows of a sample (B, k) and their squared distances.
+
+    Single precision finds groups of rows that have the nearest among them, double precision
+    decides. For compiled programs.
+
+    Parameters
+    ----------
+    sample : array of shape (R, P)
+        Padded (:func:`padded_count`); ``count`` of them are rows.
+    rows : array of shape (B, P)
+    own : array of shape (B,)
+        The numbers of rows that are in the sample themselves, and do not count; -1 for others.
+    n_neighbors : int
+        Squared distances are infinite where the sample has fewer rows.
+    """
+    R, P = sample.shape
+    single = jnp.clip(sample, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    single_rows = jnp.clip(rows, -_FARTHEST, _FARTHEST).astype(jnp.float32)
+    norms = jnp.where(jnp.arange(R) < count, jnp.sum(single * single, axis=1), jnp.inf)
+    # |y − r|² − |y|² = (y, 1)ᵀ(−2r, |r|²) as one product.
+    left = jnp.concatenate([single_rows, jnp.ones_like(single_rows[:, :1])], axis=1)
+    right = jnp.concatenate([-2.0 * single, norms[:, None]], axis=1)
+
+    def nearer(least: Array, part: Array) -> tuple[Array, None]:
+        squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
+        # Not jnp.minimum, which takes longer for the sake of NaN: here there is none.
+        return jnp.where(squares < least, squares, least), None
+
+    depth = R // _SEARCH_WIDTH
+    farthest = jnp.full((len(rows), _SEARCH_WIDTH), jnp.inf, jnp.float32)
+    parts = right.reshape(depth, _SEARCH_WIDTH, P + 1)
+    least, _ = lax.scan(nearer, farthest, parts, unroll=4)
+    groups = _smallest(least, n_neighbors + 1)  # one of the rows may be the row itself
+    numbers = groups[:, :, None] + _SEARCH_WIDTH * jnp.arange(depth)
+    numbers = numbers.reshape(len(rows), -1)
+    squares = jnp.sum((rows[:, None] - sample[numbers]) ** 2, axis=2)
+    itself = (numbers == own[:, None]) & (count > 1)
+    squares = jnp.where(itself | (numbers >= count), jnp.inf, squares)
+    scale = jnp.min(squares, axis=1, keepdims=True)  # within reach of single precision
+    relative = jnp.where(squares > scale, squares / jnp.where(scale > 0, scale, 1.0), 0.0)
+    places = lax.top_k(-relative.astype(jnp.float32), n_neighbors)[1]
+    return (
+        jnp.take_along_axis(numbers, places, axis=1),
+        jnp.take_along_axis(squares, places, axis=1),
+    )
+
+
+def _smallest(values: Array, k: int) -> Array:
+    """Return the places of the k smallest of every row's values, found among the best of parts."""
+    n_rows = len(values)
+    parts = values.reshape(n_rows, -1, _PARTS)
+    chosen = lax.top_k(-jnp.min(parts, axis=1), k)[1]
+    some = jnp.take_along_axis(parts, chosen[:, None, :], axis=2).reshape(n_rows, -1)
+    places = lax.top_k(-some, k)[1]
+    return places // k * _PARTS + jnp.take_along_axis(chosen, places % k, axis=1)
+
+
+def inverse_weights_on_device(distances: Array) -> Array:
+    """Return :func:`sgpmic.learning.points.inverse_weights`, for compiled programs."""
+    least = jnp.min(distances, axis=1, keepdims=True)
+    closeness = jnp.where(distances > 0.0, least / distances, 1.0)
+    return closeness / jnp.sum(closeness, axis=1, keepdims=True)
+
+
+def interpolate(
+    sample: Floats,
+    known: Floats,
+    rows: Floats,
+    n_neighbors: int,
+    *,
+    offset: Floats | float = 0.0,
+    scale: Floats | float = 1.0,
+) -> Floats:
+    """Return means over each row's nearest rows in a sample, weighted by inverse squared distance.
+
+    A row that is in the sample gets what is known of it; equal rows, the mean of theirs.
+
+    Parameters
+    ----------
+    sample : ndarray of shape (n_sample, n_features)
+        Centered and scaled.
+    known : ndarray of shape (n_sample, n_values)
+        What is known of the sample.
+    rows : ndarray of shape (n_rows, n_features)
+        In their own units.
+    n_neighbors : int
+    offset, scale : float or ndarray of shape (n_features,)
+        What centers and scales them.
+    """
+    # scikit-learn's search has no program to compile.
+    method = _by_search if default_device().platform == "cpu" else _on_device
+    return method(sample, known, rows, min(n_neighbors, len(sample)), offset, scale)
+
+
+def _by_search(
+    sample: Floats, known: Floats, rows: Floats, k: int, offset: Any, scale: Any
+) -> Floats:
+    # In the tens of dimensions a search tree looks at nearly every point, one by one.
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample)
+    found = np.empty((len(rows), known.shape[1]))
+    for first in range(0, len(rows), _PART):
+        here = slice(first, first + _PART)
+        part = (rows[here] - offset) / scale
+        places = search.kneighbors(part, return_distance=False).T
+        # From the differences: the search's products have lost the digits of close neighbors.
+        squares = [np.sum((part - sample[place]) ** 2, axis=1) for place in places]
+        weights = inverse_weights(np.stack(squares, axis=1)).T
+        found[here] = sum(w[:, None] * known[p] for w, p in zip(weights, places, strict=True))
+    return found
+
+
+def _on_device(
+    sample: Floats, known: Floats, rows: Floats, k: int, offset: Any, scale: Any
+) -> Floats:
+    R = padded_count(len(sample))
+    padded = jax.device_put((pad_rows(sample, R), len(sample), pad_rows(known, R)))
+    program = partial(_interpolate_block, padded, (np.float64(offset), np.float64(scale)), k)
+    found: Floats = in_blocks(program, block_rows(rows.shape[1]), rows)
+    return found
+
+
+@compiled
+def _interpolate_block(sample: Any, scaling: Any, n_neighbors: int, rows: Array) -> Array:
+    values, count, known = sample
+    rows = (rows - scaling[0]) / scaling[1]
+    numbers, squares = nearest(values, count, rows, jnp.full(len(rows), -1), n_neighbors)
+    return jnp.sum(inverse_weights_on_device(squares)[:, :, None] * known[numbers], axis=1)
+
+
+def block_rows(n_features: int) -> int:
+    """Return how many rows are computed together on the device that JAX computes on."""
+    cells, least, most = _BLOCKS["cpu" if default_device().platform == "cpu" else "gpu"]
+    return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
+
+
+def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
+    """Return a function's results for all rows, which it gets in blocks of one size.
+
+    The arrays in ``by_row`` and those that the function returns have one entry for each row.
+    """
+    n_rows = len(jax.tree.leaves(by_row)[0])
+    device = default_device()
+
+    def compute(first: int) -> Any:
+        part = jax.tree.map(lambda a: pad_rows(a[first : first + block], block), by_row)
+        # Settings of JAX are those of a thread.
+        with double_precision(), jax.default_device(device):
+            return jax.tree.map(np.asarray, function(*part))
+
+    if n_rows <= block:
+        return jax.tree.map(lambda a: a[:n_rows], compute(0))
+    first_found = compute(0)  # has the shapes of all
+    found = jax.tree.map(lambda a: np.empty((n_rows, *a.shape[1:]), a.dtype), first_found)
+
+    def keep(first: int, computed: Any) -> None:
+        for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(computed), strict=True):
+            whole[first : first + block] = part[: n_rows - first]
+
+    keep(0, first_found)
+    # XLA has one core compute a block.
+    n_threads = (os.cpu_count() or 1) if device.platform == "cpu" else _ON_GPU
+    with ThreadPoolExecutor(n_threads) as threads:
+        list(threads.map(lambda first: keep(first, compute(first)), range(block, n_rows, block)))
+    return found

@@ -191,8 +191,6 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
         with double_precision(), jax.default_device(device):
             return jax.tree.map(np.asarray, function(*part))
 
-    if n_rows <= block:
-        return jax.tree.map(lambda a: a[:n_rows], compute(0))
     first_found = compute(0)  # has the shapes of all
     found = jax.tree.map(lambda a: np.empty((n_rows, *a.shape[1:]), a.dtype), first_found)
 
@@ -201,6 +199,8 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
             whole[first : first + block] = part[: n_rows - first]
 
     keep(0, first_found)
+    if n_rows <= block:
+        return found
     # XLA has one core compute a block.
     n_threads = (os.cpu_count() or 1) if device.platform == "cpu" else _ON_GPU
     with ThreadPoolExecutor(n_threads) as threads:

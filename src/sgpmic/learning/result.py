@@ -123,7 +123,8 @@ def finish(
     )
 
     keys = fingerprints(Y)
-    X, S = answer_alike(keys, X, of_rows(last.S)[:, by_size])
+    sorting = np.argsort(keys, kind="stable")
+    X, S = answer_alike(keys, sorting, X, of_rows(last.S)[:, by_size])
     selection.partitions = [partition[places] for partition in selection.partitions]
     votes = np.ones_like(S)
     if vote is not None:
@@ -135,8 +136,11 @@ def finish(
         numbers = sample_numbers(group.n_rows, random_state)
         known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
         keys = fingerprints(known[0])
+        sorting = np.argsort(keys, kind="stable")
     known_Y, known_X, known_S, known_votes, known_x_std = known
-    reference = make_reference(known_Y, keys, known_X, known_votes, scaler.scale, random_state)
+    reference = make_reference(
+        known_Y, keys, sorting, known_X, known_votes, scaler.scale, random_state
+    )
     predictor = Predictor(
         scaler,
         posterior,

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from sgpmic._runtime import default_device
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights_on_device, nearest
@@ -34,8 +35,9 @@ from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, ma
 
 #: How many neighbors' latent points are considered as starts, and how many votes are averaged.
 NEIGHBORS = 5
-#: Evaluations until settled rows leave for the first time, and how many there are at most.
-_FIRST_STEPS, _MOST_STEPS = 4, 40
+#: By kind of device: evaluations after which settled rows leave. A processor has the least to do
+#: when they leave at once, a GPU when few blocks come and go.
+_STEPS = {"cpu": (4, *[1] * 36), "gpu": (10, 10, 20)}
 #: A row has settled when a Newton step promises less than this much log density, absolutely and
 #: relative to what there is.
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
@@ -285,18 +287,19 @@ def project(
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
 
+    first, *later = _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]
+
     def first_steps(search: Search, Y: Cells, fitted: Fitted | None) -> tuple[Any, Array]:
         course, votes = _start_block(model, sample, search, Y, fitted)
-        return _newton_block(model, np.int32(_FIRST_STEPS), course, votes, Y, fitted), votes
+        return _newton_block(model, np.int32(first), course, votes, Y, fitted), votes
 
     found, votes = in_blocks(first_steps, block, search, Y, fitted)
     rows = np.flatnonzero(~found[0].settled)
-    one_step = partial(_newton_block, model, np.int32(1))
-    for _ in range(_MOST_STEPS - _FIRST_STEPS):
+    for n_steps in later:
         if not len(rows):
             break
         asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
-        part = in_blocks(one_step, block, *asked)
+        part = in_blocks(partial(_newton_block, model, np.int32(n_steps)), block, *asked)
         for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
             of_all[rows] = of_some
         rows = rows[~part[0].settled]

@@ -99,24 +99,25 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-def answer_alike(keys: NDArray[np.uint64], *by_row: Floats) -> list[Floats]:
+def answer_alike(keys: NDArray[np.uint64], order: Ints, *by_row: Floats) -> list[Floats]:
     """Return what is said of rows with these fingerprints, the mean for those that are equal.
 
-    Rows that are equal get one answer, in ``fit`` and later.
+    Rows that are equal get one answer, in ``fit`` and later. ``order`` sorts the fingerprints.
     """
-    _, first, place, counts = np.unique(
-        keys, return_index=True, return_inverse=True, return_counts=True
-    )
-    if len(first) == len(keys):
+    ordered = keys[order]
+    is_new = np.append(True, ordered[1:] != ordered[:-1])
+    if is_new.all():
         return list(by_row)
-    several = counts[place] > 1
+    firsts = np.flatnonzero(is_new)
+    counts = np.diff(firsts, append=len(keys))
+    several = np.repeat(counts > 1, counts)
     found = []
     for values in by_row:
-        sums = np.zeros((len(first), *values.shape[1:]))
-        np.add.at(sums, place, values)
-        means = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+        means = np.add.reduceat(values[order], firsts) / counts.reshape(
+            -1, *[1] * (values.ndim - 1)
+        )
         answer = values.copy()
-        answer[several] = means[place[several]]
+        answer[order[several]] = np.repeat(means, counts, axis=0)[several]
         found.append(answer)
     return found
 
@@ -131,13 +132,16 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
 def make_reference(
     Y: Floats,
     keys: NDArray[np.uint64],
+    order: Ints,
     X: Floats,
     votes: Floats,
     scale: Floats,
     random_state: np.random.RandomState,
 ) -> Reference:
-    """Remember training rows, their fingerprints, latent points and a committee's votes."""
-    order = np.argsort(keys, kind="stable").astype(np.int64)
+    """Remember training rows, their fingerprints, latent points and a committee's votes.
+
+    ``order`` sorts the fingerprints.
+    """
     rows, points, said = Y, X, votes
     if len(Y) > MOST_REFERENCE_ROWS:
         chosen = sample_numbers(len(Y), random_state)

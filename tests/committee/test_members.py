@@ -158,3 +158,16 @@ def test_eigenvectors_of_many_components_are_the_same_in_every_run() -> None:
     in_cliques = found.reshape(20, 4, 6)
     np.testing.assert_allclose(in_cliques, in_cliques[:, :1].repeat(4, axis=1), atol=1e-10)
     assert np.linalg.matrix_rank(found) == 6
+
+
+def test_wide_tables_are_rotated() -> None:
+    Y = np.random.default_rng(0).normal(size=(40, 300))
+    Y[:20] += 1.0
+    Y[7] = Y[3]
+    geometry = Geometry(Y, 2)
+    assert geometry.Y.shape[1] < 40
+    assert (geometry.Y[7] == geometry.Y[3]).all()
+    np.testing.assert_allclose(geometry.distances, cdist(Y, Y), rtol=1e-12, atol=1e-6)
+    labels = KMeans(2, n_init=10, random_state=0).fit_predict(Y)
+    assert adjusted_rand_score(labels, cluster_all(geometry, 2).labels["k-means"]) == 1.0
+    assert geometry.summary[1] == np.log(300)

@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist, squareform
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.genie import Tree, mutual_reachability, spanning_tree
+from sgpmic.learning.points import rotated
 
 #: Neighbors that validity indices and modes look at.
 N_NEIGHBORS = 10
@@ -43,7 +44,8 @@ class Geometry:
     """
 
     def __init__(self, Y: Floats, most_clusters: int) -> None:
-        self.Y = np.ascontiguousarray(Y, np.float64)
+        self.features = np.ascontiguousarray(Y, np.float64)
+        self.Y = rotated(self.features)
         self.most_clusters = min(most_clusters, len(Y) - 1)
         self._made: dict[Hashable, Any] = {}
 
@@ -127,11 +129,12 @@ class Geometry:
         """What kind of table it is: logarithms of sizes and dimensions, discreteness, tails."""
         variances = self.components.var(axis=0)
         effective = variances.sum() ** 2 / max(float(np.sum(variances**2)), 1e-300)
-        n_values = [len(np.unique(column)) for column in self.Y.T]
-        kurtosis = np.mean(self.Y**4, axis=0) / np.maximum(np.mean(self.Y**2, axis=0) ** 2, 1e-300)
+        n_values = [len(np.unique(column)) for column in self.features.T]
+        squares = self.features**2
+        kurtosis = np.mean(squares**2, axis=0) / np.maximum(np.mean(squares, axis=0) ** 2, 1e-300)
         return (
             float(np.log(len(self))),
-            float(np.log(self.Y.shape[1])),
+            float(np.log(self.features.shape[1])),
             float(np.log(self.components.shape[1])),
             float(np.log(max(effective, 1.0))),
             float(np.log(min(max(self.intrinsic_dimension, 0.1), 100.0))),

@@ -90,7 +90,7 @@ def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str
     # The best of several short runs of EM goes on.
     Y = (
         geometry.Y
-        if geometry.Y.shape[1] <= _MOST_FEATURES
+        if geometry.features.shape[1] <= _MOST_FEATURES
         else geometry.components[:, :_MOST_FEATURES]
     )
     new = partial(
@@ -117,7 +117,7 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     coefficients as a graph: rows of one linear subspace represent each other.
     """
     Y = geometry.Y
-    if Y.shape[1] < _FEWEST_FEATURES:
+    if geometry.features.shape[1] < _FEWEST_FEATURES:
         raise ValueError(f"subspaces are looked for in at least {_FEWEST_FEATURES} features")
     left, singular, _ = np.linalg.svd(Y, full_matrices=False)
     squares = singular**2

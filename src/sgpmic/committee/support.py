@@ -116,6 +116,7 @@ def structure_support(
     random_state: int = 0,
     *,
     max_rows: int = 1000,
+    max_features: int = 4000,
     mixed: noise.MixedTable | None = None,
 ) -> Support:
     """Test whether a table has clusters, against several kinds of noise fitted to it.
@@ -128,8 +129,8 @@ def structure_support(
     Y : ndarray of shape (n_samples, n_features)
         Rows, scaled.
     random_state : int
-    max_rows : int
-        More rows than this are represented by a sample.
+    max_rows, max_features : int
+        More than these are represented by a sample.
     mixed : MixedTable or None
         The table with its categories, of which ``Y`` has the factors.
     """
@@ -141,6 +142,8 @@ def structure_support(
     Y = Y[rng.permutation(len(Y))[:max_rows]]
     Y = Y - Y.mean(axis=0)
     Y = Y[:, Y.std(axis=0) > 0]
+    if Y.shape[1] > max_features:
+        Y = Y[:, np.sort(rng.permutation(Y.shape[1])[:max_features])]
     if Y.shape[1] == 0:
         return Support(0.0, 1.0, "all rows are equal", "")
     all_axes, kept = main_axes(Y)

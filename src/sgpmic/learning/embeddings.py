@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array
+from sgpmic.learning.points import Floats, Ints, distinct_rows, given_array, rotated
 
 # Columns that a method cannot supply are filled with noise of this size, relative to the columns
 # it did supply: large enough to break symmetry, too small to look like structure.
@@ -77,7 +77,7 @@ def embed(
     varies = Y.max(axis=0) > Y.min(axis=0)
     scale = float(np.abs(Y[:, varies]).max(initial=0.0)) or 1.0
     data = Y / scale
-    data = data - data[0]
+    data = rotated(data - data[0])
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
         return Embedding(

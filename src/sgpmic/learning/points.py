@@ -1,4 +1,4 @@
-"""Helpers for arrays of points: validation, distinct rows, k-means, weights, axes."""
+"""Helpers for arrays of points: validation, distinct rows, k-means, rotations, weights."""
 
 from __future__ import annotations
 
@@ -54,6 +54,18 @@ def k_means(
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((points - origin) / unit)
     return model.labels_, origin + unit * model.cluster_centers_
+
+
+def rotated(Y: Floats) -> Floats:
+    """Return rows in an orthonormal basis of what they span, where that has fewer dimensions.
+
+    Distances and products of rows stay what they are, and equal rows stay equal.
+    """
+    if Y.shape[1] <= len(Y):
+        return Y
+    distinct, numbers, _ = distinct_rows(Y)
+    triangular = np.asarray(np.linalg.qr(distinct.T, mode="r"))
+    return triangular.T[numbers]
 
 
 def inverse_weights(distances: Floats) -> Floats:

@@ -224,6 +224,10 @@ def gpu(part: str, what: str) -> dict[str, Any]:
 
 
 def gpu_fits() -> str:
+    def twice(part: str) -> str:
+        first, again = gpu(part, "fit")["seconds"], gpu(f"{part} again", "fit")["seconds"]
+        return f"{first:.1f} s, {again:.1f} s"
+
     first, again = (gpu("iris", f"gpu, {which}")["seconds"] for which in ("first", "again"))
     rows = [
         (
@@ -231,13 +235,17 @@ def gpu_fits() -> str:
             "processes, 100 inducing points",
             f"{gpu('evaluation', 'value and gradient')['ms']:.1f} ms",
         ),
-        ("a fit of such a table, one shared mapping", f"{gpu('fit', 'fit')['seconds']:.0f} s"),
-        ("the same, one mapping per cluster", f"{gpu('per-cluster', 'fit')['seconds']:.0f} s"),
+        ("a fit of such a table, and of another one", twice("fit")),
+        ("10,000,000 rows, 20 features, 5 clusters, 50 inducing points", twice("large")),
+        ("Iris", f"{first:.1f} s, {again:.1f} s"),
         (
-            "a fit of 10,000,000 rows, 20 features, 5 clusters, 50 inducing points",
-            f"{gpu('large', 'fit')['seconds']:.0f} s",
+            "`predict` of 1,000,000 rows of 20 features, by a model of 20,000",
+            f"{gpu('predict', 'predict 1000000')['seconds']:.1f} s",
         ),
-        ("Iris, first fit and a second", f"{first:.1f} s and {again:.1f} s"),
+        (
+            "the same, `score_samples`",
+            f"{gpu('predict', 'score_samples 1000000')['seconds']:.1f} s",
+        ),
     ]
     return table(("what", "time"), rows)
 
@@ -248,6 +256,23 @@ def gpu_speedup() -> str:
         line = gpu("cpu", f"N={n}")
         rows.append([f"{n:,}", *(two_digits(line[k]) for k in ("cpu_ms", "gpu_ms", "ratio"))])
     return table(("rows", "CPU, ms", "GPU, ms", "speedup"), rows, n_left=0)
+
+
+def fit_time() -> str:
+    """Return the seconds of every task, from nothing and with kept programs, and the targets."""
+    tasks: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
+    for line in read(RESULTS / "fit_time.csv"):
+        tasks[line["task"]][line["programs"]] = line
+    rows = []
+    for name, found in tasks.items():
+        cells = [name]
+        for programs in ("from nothing", "kept"):
+            line = found.get(programs)
+            seconds = f"{float(line['seconds']):.2f}" if line else "–"
+            target = f" ({line['target']})" if line and line["target"] else ""
+            cells.append(seconds + target)
+        rows.append(cells)
+    return table(("", "from nothing, s", "with kept programs, s"), rows)
 
 
 def processes() -> str:
@@ -308,6 +333,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "stability.csv": stability,
     "gpu.jsonl": gpu_fits,
     "gpu.jsonl: speedup": gpu_speedup,
+    "fit_time.csv": fit_time,
     "processes.csv": processes,
     "paper/table.csv": paper_means,
 }

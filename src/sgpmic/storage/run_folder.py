@@ -66,12 +66,17 @@ class RunFolder:
     @property
     def is_complete(self) -> bool:
         """Whether it holds the results of a fit."""
-        return self.results.record.is_file() or self._complete.is_dir()
+        return self.results.record.is_file() or self._has_complete
 
     @property
     def is_finished(self) -> bool:
         """Whether it holds the results of the last fit that was begun."""
-        return self._complete.is_dir() or (self.is_complete and not self.has_checkpoint)
+        return self._has_complete or (self.is_complete and not self.has_checkpoint)
+
+    @property
+    def _has_complete(self) -> bool:
+        # Behind a link, as a folder from elsewhere may have one, are not a fit's results.
+        return self._complete.is_dir() and not self._complete.is_symlink()
 
     @property
     def has_checkpoint(self) -> bool:
@@ -153,13 +158,14 @@ class RunFolder:
             _remove(self.checkpoint)
             os.replace(self._set_aside, self.checkpoint)
         _remove(self._unfinished)
+        _remove(self._complete)
         for file in self.path.glob(".*"):
             if _TEMPORARY.fullmatch(file.name):
                 _remove(file)
 
     def _move_complete(self) -> None:
         """Move results that are complete into their places; also done by those who only read."""
-        if not self._complete.is_dir():
+        if not self._has_complete:
             return
         _remove(self.checkpoint)
         _remove(self._set_aside)

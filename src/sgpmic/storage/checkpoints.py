@@ -69,8 +69,7 @@ class Checkpoint:
         self._every = every
         if self.path.is_file():
             raise ModelFileError(
-                f"{self.path} is a file; a checkpoint is a folder (before version 0.2 it was a "
-                "file, which cannot be resumed): delete it or name another place."
+                f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
             )
         # It is made after the first round, which would be late to find out that it cannot be.
         there = next(

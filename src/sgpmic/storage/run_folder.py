@@ -185,27 +185,18 @@ class RunFolder:
                 raise RunFolderError(f"{file} is a folder; name another folder with --out.")
         a_run = self.is_complete or self.checkpoint.exists()
         strangers = sorted(names & {file.name for file in self.results})
+        other = "name another folder with --out"
         if not a_run and strangers:
-            raise RunFolderError(
-                f"{self.path} has a {strangers[0]} that no run wrote; name another folder with "
-                "--out."
-            )
-        if resume and (a_run or force):
+            why = f"has a {strangers[0]} that no run wrote; {other}."
+        elif force or (resume and a_run):
             return
-        if resume:
-            raise RunFolderError(
-                f"{self.path} has no checkpoint to resume from, but other files; name another "
-                "folder with --out, or add --force."
-            )
-        if not force and a_run and not self.is_finished:
-            raise RunFolderError(
-                f"{self.path} holds an unfinished run; add --resume to resume it, or --force to "
-                "start again."
-            )
-        if not force:
-            raise RunFolderError(
-                f"{self.path} is not empty; name another folder with --out, or add --force."
-            )
+        elif resume:
+            why = f"has no checkpoint to resume from, but other files; {other}, or add --force."
+        elif a_run and not self.is_finished:
+            why = "holds an unfinished run; add --resume to resume it, or --force to start again."
+        else:
+            why = f"is not empty; {other}, or add --force."
+        raise RunFolderError(f"{self.path} {why}")
 
     def finish(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, which completes the results, and let them take their places."""
@@ -221,12 +212,10 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
         if not self.is_complete:
-            unfinished = self.checkpoint.exists()
-            raise RunFolderError(
-                f"{self.path} holds an unfinished run; finish it with sgpmic fit … --resume."
-                if unfinished
-                else f"{self.path} holds no run (no run.json); name a folder that sgpmic fit wrote."
-            )
+            why = "no run (no run.json); name a folder that sgpmic fit wrote."
+            if self.checkpoint.exists():
+                why = "an unfinished run; finish it with sgpmic fit … --resume."
+            raise RunFolderError(f"{self.path} holds {why}")
         file = self.results.record
         try:
             self._move_complete()  # a fit may have been killed while it did so

@@ -18,7 +18,6 @@ import hashlib
 import os
 import platform
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -43,7 +42,7 @@ _R = TypeVar("_R")
 CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 #: The folder is kept below this size; the oldest programs go first.
 MOST_BYTES = 512 * 2**20
-#: Set where the folder turned out to be of no use.
+#: Set where the folder turned out to be of no use: it cannot be written to after all.
 _given_up = False
 _DIGEST_BYTES = hashlib.sha256().digest_size
 #: Compiled programs are let go when the process has grown by so much with them.
@@ -130,6 +129,7 @@ def _compile(
     settings: tuple[Any, ...],
 ) -> Callable[..., Any]:
     """Return a function of arrays that is compiled, or taken from our folder."""
+    global _given_up
     arrays = list(filter(_is_array, leaves))
     static = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
     spread = any(_placement(array) is not None for array in arrays)
@@ -147,12 +147,12 @@ def _compile(
 
     # The digest is in the name, so that JAX keeps every program under a name of its own.
     on_arrays.__name__ = f"{function.__name__}_{digest[:16]}"
-    folder = cache_folder() if _is_lasting(function, static) else None
+    folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
     options = compiler_options(device.platform)
     if folder is None:
         return jax.jit(on_arrays).lower(*arrays).compile(options)
 
-    kept = KeptProgram(folder, on_arrays.__name__, digest)
+    kept = _KeptProgram(folder, on_arrays.__name__, digest)
     traced = kept.load()
     trace = b"" if traced or spread or device.platform != "cpu" else _export(on_arrays, arrays)
     # What is exported now is read back like what was kept: the next process finds the same program.
@@ -170,8 +170,9 @@ def _compile(
         raise
     except Exception as error:  # JAX's, zlib's, the system's
         kept.remove()
-        if isinstance(error, OSError):  # a full disk
-            give_up(error)
+        if isinstance(error, OSError) and not _given_up:  # a full disk
+            _given_up = True
+            _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
         return lowered.compile(options)
     if traced is None:
         kept.save(trace)
@@ -256,19 +257,17 @@ def clear_programs() -> None:
 
 
 def _share_of_maps() -> float:
-    try:
+    with suppress(OSError, ValueError):  # another system, with other limits
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
         return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
-    except (OSError, ValueError):  # another system, with other limits
-        return 0.0
+    return 0.0
 
 
 def _resident() -> int:
     """Return how many bytes of memory this process has, 0 where the system does not say."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
+    return 0
 
 
 def keepable(kind: type[_T]) -> type[_T]:
@@ -280,22 +279,16 @@ def keepable(kind: type[_T]) -> type[_T]:
     return export.register_namedtuple_serialization(kind, serialized_name=name)
 
 
-class KeptProgram:
+class _KeptProgram:
     """A program in the folder: its trace, and what JAX has compiled from it.
 
-    Parameters
-    ----------
-    folder : Path
-    name : str
-        What JAX knows the program by; no other program has this name.
-    made_from : str
-        A digest of the function and of its arguments, but for the numbers in arrays.
+    JAX knows it by its name, which no other program has; ``made_from`` is a digest of the function
+    and of its arguments, but for the numbers in arrays.
     """
 
     def __init__(self, folder: Path, name: str, made_from: str) -> None:
-        self._folder, self._name = folder, name
+        self._folder, self._name, self._made_from = folder, name, made_from
         self._trace = folder / f"trace_{name}"
-        self._made_from = made_from
 
     def load(self) -> Callable[..., Any] | None:
         """Return the traced function if there is one; remove whatever is not as it was kept."""
@@ -311,9 +304,11 @@ class KeptProgram:
     def save(self, trace: bytes) -> None:
         """Keep a trace, or nothing in place of one, bound to what JAX has just compiled."""
         with suppress(OSError):  # a full disk, or another process has removed it
-            for path in self._compiled():
+            self._trace.touch()
+            for path in (self._trace, *self._compiled()):
                 path.chmod(0o600)
-            _write(self._trace, self._digest(trace) + trace)
+            # Whoever reads half of it, as another process writes it, finds another digest.
+            self._trace.write_bytes(self._digest(trace) + trace)
 
     def remove(self) -> None:
         """Remove the trace and the compiled program."""
@@ -359,18 +354,6 @@ def compilation_cache(folder: Path) -> Iterator[None]:
         for name, value in theirs.items():
             config.update(name, value)
         compilation_cache.reset_cache()
-
-
-def cache_folder() -> Path | None:
-    """Return :func:`_find_folder`'s folder, unless it was given up."""
-    return None if _given_up else _find_folder()
-
-
-def give_up(error: OSError) -> None:
-    """Do without the folder in this process: it cannot be written to after all."""
-    global _given_up
-    _given_up = True
-    _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
 
 
 @cache
@@ -449,15 +432,3 @@ def _environment() -> str:
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file for this user in one piece, also where several processes write it at once."""
-    descriptor, beside = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
-    except OSError:
-        os.unlink(beside)
-        raise

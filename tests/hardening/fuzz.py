@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import tests.conftest  # noqa: F401  (puts what tests share on the path)
 from tests.cli.helpers import here
 from tests.hardening.random_attacks import ATTACKS, prepare
 

@@ -20,6 +20,8 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from sgpmic.storage import memory
+from sgpmic.storage.memory import free_in_container
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 from sgpmic.tables import base
 from sgpmic.tables.reader import TableError, read_table
@@ -250,3 +252,56 @@ def test_flipped_bits_in_parquet_pages_are_noticed(tmp_path: Path) -> None:
             read_table(path)
     path.write_bytes(whole)
     np.testing.assert_array_equal(read_table(path).values[:, 0], values)
+
+
+def test_a_model_file_with_gigabytes_behind_it_is_not_read(tmp_path: Path) -> None:
+    """Nor one that says so: holes in a file take no place on the disk."""
+    path, size = tmp_path / "m.sgpmic", 1 << 40
+    write_model(path, {}, {"x": np.ones(4)})
+    content = path.read_bytes()
+    os.truncate(path, size)
+    with pytest.raises(ModelFileError, match="bytes follow its end"):
+        read_model(path)
+    length = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8 : 8 + length])
+    table["x"] |= {"shape": [size // 8], "data_offsets": [0, size]}
+    header = json.dumps(table).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + size)
+    with pytest.raises(ModelFileError, match=r"needs 2048\.0 GiB of memory"):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "free"),
+    [
+        ({"": "max", "a": "max", "a/b": "max"}, float("inf")),
+        ({"a": "max", "a/b": "1000"}, 1000 - 300 + 20),
+        ({"a": "500", "a/b": "1000"}, 500 - 300 + 20),
+        ({}, float("inf")),
+    ],
+)
+def test_the_memory_of_a_container_is_what_is_free(
+    tmp_path: Path, limits: dict[str, str], free: float
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/other\n0::/a/b\n")
+    for group, limit in limits.items():
+        folder = tmp_path / "sys/fs/cgroup" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text("300\n")
+        (folder / "memory.stat").write_text("anon 280\ninactive_file 20\nactive_file 0\n")
+    assert free_in_container(tmp_path) == free
+
+
+def test_a_model_is_not_read_where_a_container_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.sgpmic"
+    write_model(path, {}, {"x": np.ones(1000)})
+    monkeypatch.setattr(memory, "free_in_container", lambda: 10_000.0)
+    with pytest.raises(ModelFileError, match="GiB are free"):
+        read_model(path)
+    monkeypatch.setattr(memory, "free_in_container", lambda: 20_000.0)
+    read_model(path)

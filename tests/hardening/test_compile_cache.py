@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     compile_cache._find_folder.cache_clear()
-    found = compile_cache.cache_folder()
+    found = compile_cache._find_folder()
     assert found is not None
     yield found
     jax.config.update("jax_compilation_cache_dir", before)
@@ -356,6 +356,20 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, bound: str, which: 
 def test_a_read_only_folder_is_done_without(bound: str) -> None:
     """Of the kernel's, where even root can make no folder."""
     assert fit(Path("/proc/self")) == (0, bound, "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+def test_a_folder_that_cannot_hold_programs_is_done_without(tmp_path: Path, bound: str) -> None:
+    def allow_small_files() -> None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    said, same, words = fit(tmp_path, preexec_fn=allow_small_files)
+    assert (said, same) == (1, bound)
+    assert "File too large" in words
+    assert all(path.stat().st_size <= 10_000 for path in tmp_path.rglob("*_*"))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -166,3 +167,17 @@ def test_resuming_what_is_finished_removes_what_a_kill_left(run: Path, table: Pa
     assert done.exit_code == 0, done.output
     assert "nothing is left to do" in done.output
     assert {path.name for path in run.iterdir()} == names
+
+
+def test_results_are_not_taken_from_behind_a_link(run: Path, table: Path, tmp_path: Path) -> None:
+    """A folder from elsewhere may have links in it."""
+    elsewhere = shutil.copytree(run, tmp_path / "elsewhere")
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    (run / ".complete").symlink_to(elsewhere)
+    assert here("info", run).exit_code == 0
+    assert here("report", run, "--table", table).exit_code == 0
+    (run / ".complete").unlink(missing_ok=True)
+    (run / ".complete").symlink_to(elsewhere)
+    assert here("fit", table, *QUICK, "--out", run, "--force").exit_code == 0
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+    assert not (run / ".complete").is_symlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,74 @@ def test_a_record_that_is_no_record_is_refused(run: Path, content: bytes) -> Non
     (run / "run.json").write_bytes(content)
     with pytest.raises(RunFolderError, match=r"run\.json is damaged"):
         RunFolder(run).read_record()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def with_checkpoint(folder: Path, *callbacks: Callable[[Any], None]) -> SGPMIC:
+    settings = {"n_inducing": 10, "max_iter": 3, "committee": None, "random_state": 0}
+    model = SGPMIC(3).set_params(**settings, em__callbacks=callbacks)
+    return model.set_params(computation__checkpoint=folder)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of a fit that was interrupted in its second round."""
+
+    def interrupt(progress: Any) -> None:
+        if progress.round == 2:
+            raise Interrupted
+
+    folder = tmp_path_factory.mktemp("fit") / "checkpoint"
+    with pytest.raises(Interrupted):
+        with_checkpoint(folder, interrupt).fit(values())
+    return folder
+
+
+#: Changes of ``rest.sgpmic``, where the array 0.6 holds log β and 0.8 the weights.
+FORGED_RESTS: dict[str, Callable[[Header, Arrays], None]] = {
+    "no owner": lambda header, arrays: header.__delitem__("belongs_to"),
+    "owners in a list": said([], "belongs_to"),
+    "starts of words": said("all", "outcomes"),
+    "starts of numbers": said([3], "outcomes"),
+    "arrays that are not there": said(10**9, "outcomes", 0, "leaves"),
+    "too few arrays": said(3, "outcomes", 0, "leaves"),
+    "history of words": said(["long"], "outcomes", 0, "history"),
+    "history without entries": said([{}], "outcomes", 0, "history"),
+    "notes of numbers": said([3], "outcomes", 0, "notes"),
+    "bound of words": said("high", "outcomes", 0, "bound"),
+    "no seeds": said(None, "seeds"),
+    "β nan": cell("0.6", np.nan),
+    "weights nan": cell("0.8", np.nan),
+    "weights of another shape": replaced("0.8", lambda weights: weights[:-1]),
+    "weights of another type": replaced("0.8", lambda weights: weights.astype(np.float32)),
+}
+FORGED_ROWS: dict[str, Callable[[Header, Arrays], None]] = {
+    "X nan": cell("0.X", np.nan),
+    "X of too many dimensions": replaced("0.X", lambda X: np.hstack([X, X])),
+    "X of one dimension": replaced("0.X", lambda X: X[:, 0]),
+    "X of none": replaced("0.X", lambda X: X[0, 0]),
+    "no S": lambda header, arrays: arrays.__delitem__("0.S"),
+    "a row too few": replaced("0.S", lambda S: S[:-1]),
+}
+
+
+@pytest.mark.parametrize("kind", [*FORGED_RESTS, *FORGED_ROWS])
+def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
+    change = FORGED_RESTS.get(kind) or FORGED_ROWS[kind]
+    (path,) = folder.glob("round-*/rest.sgpmic" if kind in FORGED_RESTS else "round-*/rows-*")
+    forge(path, change)
+    with pytest.raises(ModelFileError, match="delete it to start anew") as caught:
+        with_checkpoint(folder).fit(values())
+    assert "\n" not in str(caught.value)
+
+
+def test_other_files_beside_a_checkpoint_s_do_no_harm(checkpoint: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
+    (rows,) = folder.glob("round-*/rows-*")
+    for name in ("rows-x-y.sgpmic", "rows--1-60.sgpmic", "rows-0-60-1.sgpmic"):
+        shutil.copy(rows, rows.with_name(name))
+    assert with_checkpoint(folder).fit(values()).n_iter_ == 3

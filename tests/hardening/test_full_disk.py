@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
+from tests.cli.helpers import values
 
-from sgpmic.process_group import ProcessGroup
+from sgpmic import SGPMIC, Computation
 from sgpmic.storage import checkpoints
 
 
 @pytest.mark.parametrize("full", ["rows-0-60.sgpmic", "rest.sgpmic"])
-def test_half_a_checkpoint_does_not_stay(tmp_path: Path, full: str) -> None:
-    def write(path: Path, *_: Any) -> None:
+def test_half_a_checkpoint_does_not_stay(
+    tmp_path: Path, full: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = checkpoints.write_model
+
+    def write_until_full(path: Path, *content: Any) -> None:
+        write(path, *content)
         if path.name == full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        path.touch()
 
-    snapshot: Any = SimpleNamespace(
-        fits=[SimpleNamespace(history=[1.0], bound=1.0, ended=False, state=None)], seeds=[0]
-    )
-    (tmp_path / "round-000000").mkdir()
-    with (
-        mock.patch.object(checkpoints, "write_model", write),
-        mock.patch.object(checkpoints, "by_row", return_value={}),
-        mock.patch.object(checkpoints, "with_rows", return_value=()),
-        mock.patch.object(checkpoints, "_DESCRIBED", ()),
-        pytest.raises(OSError, match="No space"),
-    ):
-        checkpoints.Checkpoint(tmp_path, ProcessGroup(60), {}, 1).save(snapshot)
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000000"]
+    monkeypatch.setattr(checkpoints, "write_model", write_until_full)
+    model = SGPMIC(3, n_inducing=10, max_iter=1, committee=None)
+    with pytest.raises(OSError, match="No space"):
+        model.set_params(computation=Computation(checkpoint=tmp_path)).fit(values())
+    assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sgpmic.process_group import SharedTable
 
 # The files in the folder of a process: what it reads, and what it leaves.
-SETTINGS, TASK, ROWS = "settings.sgpmic", "task.json", "rows.npy"
+TASK, ROWS = "task.sgpmic", "rows.npy"
 MODEL, WARNINGS = "model.sgpmic", "warnings.json"
 BY_ROW = ("labels", "memberships", "embedding")
 
@@ -99,18 +99,20 @@ def write_task(
     Without a file, ``rows`` are pieces of its rows; it then removes the folder if its parent is
     lost, since nobody else will.
     """
-    from sgpmic.storage.settings_file import write_settings
+    from sgpmic.storage.model_file import write_model
+    from sgpmic.storage.settings_file import encode_parameters
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_settings(folder / SETTINGS, parameters)
+    encoded, arrays = encode_parameters(parameters)
     computation = parameters["computation"]
     task = {
         "table": table,
         "columns": list(columns),
+        "parameters": encoded,
         "checkpoint": computation.checkpoint,
         "device": computation.device,
     }
-    (folder / TASK).write_text(json.dumps(task))
+    write_model(folder / TASK, task, arrays)
     if table is None:
         shape = (sum(map(len, rows)), rows[0].shape[1])
         values = np.lib.format.open_memmap(folder / ROWS, "w+", np.float64, shape)
@@ -242,11 +244,12 @@ def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]])
     """Fit the rows of this process, and leave the results in the folder."""
     from sgpmic import SGPMIC
     from sgpmic.exceptions import collected_warnings
-    from sgpmic.storage.settings_file import read_settings
+    from sgpmic.storage.model_file import read_model
+    from sgpmic.storage.settings_file import decode_parameters
     from sgpmic.tables.reader import read_table
 
-    task = json.loads((folder / TASK).read_text())
-    model = SGPMIC(**read_settings(folder / SETTINGS))
+    task, arrays = read_model(folder / TASK)
+    model = SGPMIC(**decode_parameters(task["parameters"], arrays))
     model.set_params(
         computation__checkpoint=task["checkpoint"],
         computation__device=task["device"],

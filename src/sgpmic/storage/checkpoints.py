@@ -31,10 +31,21 @@ from sgpmic.kernels import Kernel
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
+from sgpmic.storage.json_kinds import NUMBER, check_kinds
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
+#: What a header says of a start, beside the number of its arrays.
+_START = {
+    "bound": (*NUMBER, None),
+    "converged": bool,
+    "history": [dict],
+    "notes": [str],
+    "broke_off": bool,
+    "ended": bool,
+}
+_HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": int}]}
 
 
 class Checkpoint:
@@ -42,8 +53,7 @@ class Checkpoint:
 
     All processes can read and write it. It belongs to the data, the settings and the program whose
     fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the
-    same, or the result would be nobody's. There are ``every`` rounds between two snapshots; the end
-    of a start is always kept.
+    same. There are ``every`` rounds between two snapshots; the end of a start is always kept.
     """
 
     def __init__(
@@ -59,8 +69,7 @@ class Checkpoint:
         self._every = every
         if self.path.is_file():
             raise ModelFileError(
-                f"{self.path} is a file; a checkpoint is a folder (before version 0.2 it was a "
-                "file, which cannot be resumed): delete it or name another place."
+                f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
             )
         # It is made after the first round, which would be late to find out that it cannot be.
         there = next(
@@ -107,28 +116,25 @@ class Checkpoint:
         first, end = group.first, group.first + group.n_own
         write_model(folder / f"rows-{first}-{end}.sgpmic", {"kind": _KIND}, own)
         group.wait("rows are written")
-        if group.process == 0:
-            self._write_rest(folder / _REST, snapshot)
-
-    def _write_rest(self, path: Path, snapshot: Snapshot) -> None:
+        if group.process > 0:
+            return
         arrays: dict[str, np.ndarray] = {}
         described = []
-        for number, fit in enumerate(snapshot.fits):
+        for i, fit in enumerate(snapshot.fits):
             nothing = {name: np.zeros(0) for name in by_row(fit.state)}
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
-            arrays |= {f"{number}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
-            # The first change is measured against a bound that is no number, which no header holds.
-            bound = fit.bound if fit.history else None
-            says = {name: getattr(fit, name) for name in _DESCRIBED}
-            described.append({**says, "bound": bound, "leaves": len(leaves)})
+            arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
+            says = {name: getattr(fit, name) for name in _START}
+            if not fit.history:  # the bound is not a number yet, which no header holds
+                says["bound"] = None
+            described.append({**says, "leaves": len(leaves)})
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,
             "seeds": snapshot.seeds,
             "outcomes": described,
-            "n_rows": self._group.n_rows,
         }
-        write_model(path, header, arrays)
+        write_model(folder / _REST, header, arrays)
 
     def _rounds(self) -> list[Path]:
         """Return the checkpoints that are whole, the newest last."""
@@ -148,57 +154,92 @@ class Checkpoint:
         if newest < 0:
             return None
         folder = self.path / f"round-{newest:06d}"
+        try:
+            return self._read(folder, template)
+        except ModelFileError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ModelFileError(
+                f"{folder} is not a checkpoint that can be resumed ({error}); delete it to start "
+                "anew."
+            ) from error
+
+    def _read(self, folder: Path, template: State) -> Snapshot:
         header, arrays = read_model(folder / _REST)
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
-        self._check_belongs(header["belongs_to"])
-        names = list(by_row(template))
-        own = self._read_own_rows(folder, names, len(header["outcomes"]))
-        fits: list[StartFit] = []
-        for i, described in enumerate(header["outcomes"]):
-            leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
-            rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
-            state = with_rows(rest, {name: own[f"{i}.{name}"] for name in names})
-            says = {name: described[name] for name in _DESCRIBED}
-            if says["bound"] is None:
-                says["bound"] = float("nan")
-            fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
-        return Snapshot(list(header["seeds"]), fits)
-
-    def _check_belongs(self, found: Mapping[str, str]) -> None:
+        check_kinds(header, _HEADER)
+        found = header["belongs_to"]
         others = [what for what, known in self._belongs_to.items() if found.get(what) != known]
         if others:
             raise ModelFileError(
                 f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
                 "delete it to start anew, or resume with what it belongs to."
             )
+        own = self._read_own_rows(folder)
+        fits: list[StartFit] = []
+        for i, described in enumerate(header["outcomes"]):
+            leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
+            rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
+            state = with_rows(rest, {name: own[f"{i}.{name}"] for name in by_row(template)})
+            _check_state(state, template)
+            says = {name: described[name] for name in _START}
+            for record in says["history"]:
+                check_kinds(record, dict.fromkeys(_RECORD, NUMBER))
+            if says["bound"] is None:
+                says["bound"] = float("nan")
+            fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
+        return Snapshot(header["seeds"], fits)
 
-    def _read_own_rows(self, folder: Path, names: list[str], n_fits: int) -> dict[str, np.ndarray]:
+    def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
         parts: list[tuple[int, dict[str, np.ndarray]]] = []
-        for path in folder.glob("rows-*-*.sgpmic"):
-            start, stop = map(int, path.stem.split("-")[1:])
+        for path in folder.iterdir():
+            places = re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name)
+            start, stop = map(int, places.groups()) if places else (end, end)
             if start < end and stop > first:
-                _, arrays = read_model(path)
                 wanted = slice(max(first - start, 0), end - start)
-                # Up to version 1.0.0rc1 the standard deviations had another name.
-                names_now = {name: name.replace("log_spread", "log_x_std") for name in arrays}
-                parts.append((start, {names_now[k]: array[wanted] for k, array in arrays.items()}))
+                arrays = read_model(path)[1].items()
+                parts.append((start, {name: array[wanted] for name, array in arrays}))
         parts.sort(key=lambda part: part[0])
-        found = {
-            f"{i}.{name}": np.concatenate([arrays[f"{i}.{name}"] for _, arrays in parts])
-            for i in range(n_fits)
-            for name in names
-            if parts
-        }
-        if any(len(array) != end - first for array in found.values()) or not found:
-            raise ModelFileError(f"{folder} lacks rows; delete it to start anew.")
-        return found
+        names = parts[0][1] if parts else ()
+        own = {name: np.concatenate([arrays[name] for _, arrays in parts]) for name in names}
+        if not own or any(len(array) != end - first for array in own.values()):
+            raise ValueError("it lacks rows")
+        return own
 
 
-#: What a header says of a start.
-_DESCRIBED = ("bound", "converged", "history", "notes", "broke_off", "ended")
+#: What the history of a fit has of every round.
+_RECORD = (
+    *("start", "round", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
+    *("evaluations", "largest_change", "jitter", "seconds"),
+)
+
+
+def _check_state(state: State, template: State) -> None:
+    """Raise a ValueError unless a state's arrays go together, with kernels like a template's."""
+    parameters, mixture, conjugate = state.parameters, state.mixture, state.conjugate
+    Q, M = parameters.X.shape[1], state.S.shape[1]
+    shapes = [
+        (parameters.Z, (len(parameters.Z), Q)),
+        (parameters.log_beta, ()),
+        (mixture.weights, (M,)),
+        (mixture.means, (M, Q)),
+        (mixture.covariances, (M, Q, Q)),
+        (conjugate.pseudo_counts, (M,)),
+        (conjugate.scale, (Q, Q)),
+        (state.jitter, jax.tree.leaves(template.present)[0].shape[:1]),
+    ]
+    kernels = jax.tree.leaves((parameters.log_kernels, state.present))
+    patterns = jax.tree.leaves((template.parameters.log_kernels, template.present))
+    shapes += [(array, like.shape) for array, like in zip(kernels, patterns, strict=True)]
+    for array, shape in shapes:
+        if array.shape != shape:
+            raise ValueError(f"an array has the shape {array.shape}, not {shape}")
+    for array in jax.tree.leaves(state):
+        if array.dtype != np.float64 or not np.isfinite(array).all():
+            raise ValueError("it has values that are not finite float64 numbers")
 
 
 #: Parameters that do not change what is learned.
@@ -213,7 +254,7 @@ def open_checkpoint(
 ) -> Checkpoint | None:
     """Return the checkpoint of a fit, however many processes there are; None without a folder.
 
-    A seed that is no number has no fingerprint: the checkpoint holds the seeds that were drawn.
+    A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
     if computation.checkpoint is None:
         return None

@@ -17,17 +17,18 @@ metadata have one entry, ``"sgpmic"``, a JSON object with
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from sgpmic.storage.memory import free_memory
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -45,13 +46,15 @@ _SHORT_HEADER = 4_000_000
 _DATA_PER_HEADER = 4
 _LENGTH_BYTES = 8
 
-_OTHER_KINDS = (
-    (b"\x80", "a pickle"),
-    (b"PK\x03\x04", "a zip archive, as numpy.savez and torch.save write"),
-    (b"\x93NUMPY", "a NumPy array"),
-    (b"\x89HDF", "an HDF5 file"),
-    (b"\x1f\x8b", "a gzip archive"),
-)
+_OTHER_KINDS = {
+    b"\x80": "a pickle",
+    b"PK\x03\x04": "a zip archive, as numpy.savez and torch.save write",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "a gzip archive",
+}
+
+_TRUNCATED = "is truncated, its end is missing: copy it again or restore a backup"
 
 
 class ModelFileError(ValueError):
@@ -68,7 +71,10 @@ def write_model(
     `ModelFileError` says that something has no place in a model file.
     """
     target = os.path.realpath(os.fspath(path))
-    content = _serialise(target, header, arrays)
+    try:
+        content = _serialize(header, arrays)
+    except ModelFileError as error:
+        raise ModelFileError(f"{target} was not written because {error}") from None
     if os.path.isdir(target):
         raise IsADirectoryError(
             errno.EISDIR, "cannot write a model over a folder: name a file in it", target
@@ -85,47 +91,42 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     not a model file, is damaged, or was written by a newer version.
     """
     name = os.fspath(path)
-    with _explained(name, "cannot read the model file: check the path and its permissions"):
-        content = _read_bytes(name)
-    table, data_bytes = _read_table(name, content)
-    document = _read_document(name, table)
-    _check_length(name, table, data_bytes)
-    arrays = _decode(name, content)
-    _check_arrays(name, document["checksums"], arrays)
-    return document["header"], arrays
+    try:
+        with _explained(name, "cannot read the model file: check the path and its permissions"):
+            if not stat.S_ISREG(mode := os.stat(name).st_mode) and not stat.S_ISDIR(mode):
+                # Opening a pipe would wait for someone to write into it.
+                raise ModelFileError("is not a regular file: name a model file instead")
+            with open(name, "rb") as file:
+                return _read(file)
+    except ModelFileError as error:
+        raise ModelFileError(f"{name} {error}") from error.__cause__
 
 
 # ------------------------------------------------------------------------------- writing
 
 
-def _serialise(path: str, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """Return the bytes of the file."""
     import safetensors.numpy  # when there is a file: learning needs none
 
+    plain = {name: _plain_array(name, array) for name, array in arrays.items()}
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "package": header.get("package"),
+        "header": header,
+        "checksums": {name: _array_checksum(array) for name, array in plain.items()},
+    }
     try:
-        plain = {name: _plain_array(name, array) for name, array in arrays.items()}
-        document: dict[str, Any] = {
-            "format": FORMAT,
-            "package": header.get("package"),
-            "header": header,
-            "checksums": {name: _array_checksum(array) for name, array in plain.items()},
-        }
         document["checksum"] = _document_checksum(document)
         text = json.dumps(document, allow_nan=False)
-    except ModelFileError as error:
-        raise ModelFileError(f"{path} was not written because {error}") from None
-    except (TypeError, ValueError) as error:
-        # An infinite number, for one.
+    except (TypeError, ValueError) as error:  # an infinite number, for one
         raise ModelFileError(
-            f"{path} was not written because its header cannot be put into JSON ({error}): "
-            "pass simpler values"
+            f"its header cannot be put into JSON ({error}): pass simpler values"
         ) from error
     content = safetensors.numpy.save(plain, metadata={_ENTRY: text})
-    if _has_long_header(content):
-        raise ModelFileError(
-            f"{path} was not written because its header is too long for its arrays: leave "
-            "something out"
-        )
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if _is_long_header(length, len(content) - length):
+        raise ModelFileError("its header is too long for its arrays: leave something out")
     return content
 
 
@@ -148,97 +149,89 @@ def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------- reading
 
 
-def _read_bytes(name: str) -> bytes:
-    """Return the content of a file that starts like a model file."""
-    mode = os.stat(name).st_mode
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    if not stat.S_ISREG(mode):
-        # Opening a pipe would wait for someone to write into it.
-        raise ModelFileError(f"{name} is not a regular file: name a model file instead")
-    with open(name, "rb") as file:
-        start = file.read(_LENGTH_BYTES + 1)
-        if not start:
-            raise ModelFileError(f"{name} is empty: write the model again or restore a backup")
-        long = _header_length(start) > _LONGEST_HEADER
-        if long or (len(start) > _LENGTH_BYTES and start[-1:] != b"{"):
-            raise _foreign(name, f"not an sgpmic model file ({_kind(start)})")
-        return start + file.read()
+def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return header and arrays; the arrays are read once their size is known to be right."""
+    start = file.read(_LENGTH_BYTES + 1)
+    if not start:
+        raise ModelFileError("is empty: write the model again or restore a backup")
+    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
+    if length > _LONGEST_HEADER or start[_LENGTH_BYTES:] not in (b"", b"{"):
+        raise _foreign(f"not an sgpmic model file ({_kind(start)})")
+    size = os.fstat(file.fileno()).st_size
+    n_bytes = size - _LENGTH_BYTES - length
+    if n_bytes < 0:
+        raise ModelFileError(_TRUNCATED)
+    if _is_long_header(length, n_bytes):
+        raise _damaged(f"its header of {length >> 20} MB is too long for the arrays that follow")
+    table = _json_object(start[_LENGTH_BYTES:] + file.read(length - 1), "its header")
+    document = _read_document(table)
+    _check_length(table, n_bytes)
+    if 2 * size > (free := free_memory()):
+        raise ModelFileError(
+            f"needs {2 * size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are free: use "
+            "a larger machine"
+        )
+    file.seek(0)
+    arrays = _decode(file.read())
+    _check_arrays(document["checksums"], arrays)
+    return document["header"], arrays
 
 
-def _header_length(content: bytes) -> int:
-    return int.from_bytes(content[:_LENGTH_BYTES], "little")
+def _is_long_header(length: int, n_bytes: int) -> bool:
+    return length > _SHORT_HEADER + n_bytes // _DATA_PER_HEADER
 
 
-def _has_long_header(content: bytes) -> bool:
-    length = _header_length(content)
-    return length > _SHORT_HEADER + (len(content) - length) // _DATA_PER_HEADER
-
-
-def _read_table(name: str, content: bytes) -> tuple[dict[str, Any], int]:
-    """Return the safetensors header, and the number of bytes that follow it."""
-    end = _LENGTH_BYTES + max(_header_length(content), 1)
-    if len(content) < end:
-        raise _truncated(name)
-    if _has_long_header(content):
-        raise _damaged(name, f"its header of {end >> 20} MB is too long for the arrays that follow")
-    return _json_object(name, content[_LENGTH_BYTES:end], "its header"), len(content) - end
-
-
-def _json_object(name: str, text: bytes, what: str) -> dict[str, Any]:
+def _json_object(text: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, f"{what} is not valid JSON") from error
+        raise _damaged(f"{what} is not valid JSON") from error
     if not isinstance(found, dict):
-        raise _damaged(name, f"{what} is not a JSON object")
+        raise _damaged(f"{what} is not a JSON object")
     return found
 
 
-def _read_document(name: str, table: dict[str, Any]) -> dict[str, Any]:
+def _read_document(table: dict[str, Any]) -> dict[str, Any]:
     """Return the package's own part of the header, complete and unchanged."""
     metadata = table.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_ENTRY), str):
-        raise _foreign(name, "a safetensors file of another program")
+        raise _foreign("a safetensors file of another program")
     text = metadata[_ENTRY].encode("utf-8", "surrogatepass")
-    document = _json_object(name, text, "the model description in it")
+    document = _json_object(text, "the model description in it")
     version = document.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise _damaged(name, "it does not say which format it has")
+        raise _damaged("it does not say which format it has")
     if version > FORMAT:
         raise ModelFileError(
-            f"{name} was written by a newer sgpmic (format {version}; this one reads up to "
-            f"{FORMAT}): upgrade sgpmic"
+            f"was written by a newer sgpmic (format {version}; this one reads up to {FORMAT}): "
+            "upgrade sgpmic"
         )
     claimed = document.pop("checksum", None)
     try:
         actual = _document_checksum(document)
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, "the model description in it is malformed") from error
+        raise _damaged("the model description in it is malformed") from error
     if claimed != actual:
-        raise _damaged(name, "the checksum of the model description does not match")
+        raise _damaged("the checksum of the model description does not match")
     if not all(isinstance(document.get(key), dict) for key in ("header", "checksums")):
-        raise _damaged(name, "the model description in it is incomplete")
+        raise _damaged("the model description in it is incomplete")
     return document
 
 
-def _check_length(name: str, table: dict[str, Any], found: int) -> None:
+def _check_length(table: dict[str, Any], found: int) -> None:
     """Tell a file that was cut short from one that was changed."""
-    end = 0
-    for key, entry in table.items():
-        if key == "__metadata__":
-            continue
-        try:
-            end = max(end, int(entry["data_offsets"][1]))
-        except (TypeError, KeyError, IndexError, ValueError, OverflowError):
-            raise _damaged(name, f"the entry of the array {key!r} is malformed") from None
+    entries = [entry for key, entry in table.items() if key != "__metadata__"]
+    try:
+        end = max((int(entry["data_offsets"][1]) for entry in entries), default=0)
+    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
+        raise _damaged("its table of arrays is malformed") from None
     if found < end:
-        raise _truncated(name)
+        raise ModelFileError(_TRUNCATED)
     if found > end:
-        raise _damaged(name, f"{found - end} bytes follow its end")
+        raise _damaged(f"{found - end} bytes follow its end")
 
 
-def _decode(name: str, content: bytes) -> dict[str, np.ndarray]:
+def _decode(content: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of a safetensors file, as writable copies."""
     import safetensors.numpy
     from safetensors import SafetensorError
@@ -246,24 +239,22 @@ def _decode(name: str, content: bytes) -> dict[str, np.ndarray]:
     try:
         views = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise _damaged(name, "its table of arrays does not fit their data") from error
+        raise _damaged("its table of arrays does not fit their data") from error
     return {
         key: np.array(view, dtype=view.dtype.newbyteorder("="), order="C")
         for key, view in views.items()
     }
 
 
-def _check_arrays(name: str, checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Compare what was read with what was written."""
-    missing = sorted(set(checksums) - set(arrays))
-    if missing:
-        raise _damaged(name, f"the array {missing[0]!r} is missing")
-    unknown = sorted(set(arrays) - set(checksums))
-    if unknown:
-        raise _damaged(name, f"it has an array {unknown[0]!r} that the model does not know")
+    for key in sorted({*checksums} ^ {*arrays}):
+        if key in checksums:
+            raise _damaged(f"the array {key!r} is missing")
+        raise _damaged(f"it has an array {key!r} that the model does not know")
     for key, array in arrays.items():
         if _array_checksum(array) != checksums[key]:
-            raise _damaged(name, f"the checksum of the array {key!r} does not match")
+            raise _damaged(f"the checksum of the array {key!r} does not match")
 
 
 # ------------------------------------------------------------------------------- both
@@ -286,29 +277,22 @@ def _document_checksum(document: Mapping[str, Any]) -> str:
 
 def _kind(start: bytes) -> str:
     """Return what a file looks like from its first bytes."""
-    for magic, kind in _OTHER_KINDS:
+    for magic, kind in _OTHER_KINDS.items():
         if start.startswith(magic):
             return f"it looks like {kind}"
-    if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start):
-        return "it looks like text"
-    return "it does not start like one"
+    is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start)
+    return "it looks like text" if is_text else "it does not start like one"
 
 
-def _foreign(name: str, what: str) -> ModelFileError:
-    return ModelFileError(f"{name} is {what}: give the path of a file that sgpmic saved")
+def _foreign(what: str) -> ModelFileError:
+    return ModelFileError(f"is {what}: give the path of a file that sgpmic saved")
 
 
-def _truncated(name: str) -> ModelFileError:
-    return ModelFileError(
-        f"{name} is truncated, its end is missing: copy it again or restore a backup"
-    )
+def _damaged(what: str) -> ModelFileError:
+    return ModelFileError(f"is damaged, {what}: copy it again or restore a backup")
 
 
-def _damaged(name: str, what: str) -> ModelFileError:
-    return ModelFileError(f"{name} is damaged, {what}: copy it again or restore a backup")
-
-
-@contextlib.contextmanager
+@contextmanager
 def _explained(name: str, advice: str) -> Iterator[None]:
     """Add to an operating-system error what to do about it, keeping its kind.
 

@@ -28,6 +28,11 @@ from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 from sgpmic.storage.settings_file import decode_parameters, encode_parameters, kernel_to_json
 
 _KIND = "SGPMIC"
+#: What a header holds of a model as it is.
+_PLAIN = (
+    *("attributes", "feature_names", "history", "committee", "number_of_clusters"),
+    *("number_of_dimensions", "encoder"),
+)
 
 
 @dataclass
@@ -61,24 +66,18 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     starts = []
     for i, start in enumerate(model.starts):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
-        starts.append({k: _plain(v) for k, v in start.items() if k != "labels"})
+        starts.append({name: value for name, value in start.items() if name != "labels"})
     header = {
         "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
         "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.units.kind,
-        "feature_names": model.feature_names,
-        "attributes": {name: _plain(value) for name, value in model.attributes.items()},
-        "history": {k: [_plain(v) for v in values] for k, values in model.history.items()},
         "starts": starts,
-        "committee": model.committee,
         "support": None if model.support is None else asdict(model.support),
-        "number_of_clusters": model.number_of_clusters,
-        "number_of_dimensions": model.number_of_dimensions,
-        "encoder": model.encoder,
+        **{name: getattr(model, name) for name in _PLAIN},
     }
-    write_model(path, header, arrays)
+    write_model(path, _plain(header), arrays)
 
 
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
@@ -92,20 +91,14 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         return StoredModel(
             predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
             parameters=decode_parameters(header["parameters"], arrays),
-            attributes=dict(header["attributes"]),
-            feature_names=header["feature_names"],
-            history=dict(header["history"]),
             starts=[
                 start | {"labels": arrays[f"start.{i}.labels"]}
                 for i, start in enumerate(header["starts"])
             ],
-            committee=list(header["committee"]),
             support=None if header["support"] is None else Support(**header["support"]),
-            number_of_clusters=header["number_of_clusters"],
-            number_of_dimensions=header["number_of_dimensions"],
-            encoder=header["encoder"],
             reduction=_reduction(arrays, int(header["attributes"]["n_features_in_"])),
             empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
+            **{name: header[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error
@@ -199,4 +192,9 @@ def _predictor_from_arrays(
 
 
 def _plain(value: Any) -> Any:
+    """Return a value of a header with Python's numbers in the place of NumPy's."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value

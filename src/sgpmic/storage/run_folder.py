@@ -66,12 +66,17 @@ class RunFolder:
     @property
     def is_complete(self) -> bool:
         """Whether it holds the results of a fit."""
-        return self.results.record.is_file() or self._complete.is_dir()
+        return self.results.record.is_file() or self._has_complete
 
     @property
     def is_finished(self) -> bool:
         """Whether it holds the results of the last fit that was begun."""
-        return self._complete.is_dir() or (self.is_complete and not self.has_checkpoint)
+        return self._has_complete or (self.is_complete and not self.has_checkpoint)
+
+    @property
+    def _has_complete(self) -> bool:
+        # Behind a link, as a folder from elsewhere may have one, are not a fit's results.
+        return self._complete.is_dir() and not self._complete.is_symlink()
 
     @property
     def has_checkpoint(self) -> bool:
@@ -153,13 +158,14 @@ class RunFolder:
             _remove(self.checkpoint)
             os.replace(self._set_aside, self.checkpoint)
         _remove(self._unfinished)
+        _remove(self._complete)
         for file in self.path.glob(".*"):
             if _TEMPORARY.fullmatch(file.name):
                 _remove(file)
 
     def _move_complete(self) -> None:
         """Move results that are complete into their places; also done by those who only read."""
-        if not self._complete.is_dir():
+        if not self._has_complete:
             return
         _remove(self.checkpoint)
         _remove(self._set_aside)
@@ -179,27 +185,18 @@ class RunFolder:
                 raise RunFolderError(f"{file} is a folder; name another folder with --out.")
         a_run = self.is_complete or self.checkpoint.exists()
         strangers = sorted(names & {file.name for file in self.results})
+        other = "name another folder with --out"
         if not a_run and strangers:
-            raise RunFolderError(
-                f"{self.path} has a {strangers[0]} that no run wrote; name another folder with "
-                "--out."
-            )
-        if resume and (a_run or force):
+            why = f"has a {strangers[0]} that no run wrote; {other}."
+        elif force or (resume and a_run):
             return
-        if resume:
-            raise RunFolderError(
-                f"{self.path} has no checkpoint to resume from, but other files; name another "
-                "folder with --out, or add --force."
-            )
-        if not force and a_run and not self.is_finished:
-            raise RunFolderError(
-                f"{self.path} holds an unfinished run; add --resume to resume it, or --force to "
-                "start again."
-            )
-        if not force:
-            raise RunFolderError(
-                f"{self.path} is not empty; name another folder with --out, or add --force."
-            )
+        elif resume:
+            why = f"has no checkpoint to resume from, but other files; {other}, or add --force."
+        elif a_run and not self.is_finished:
+            why = "holds an unfinished run; add --resume to resume it, or --force to start again."
+        else:
+            why = f"is not empty; {other}, or add --force."
+        raise RunFolderError(f"{self.path} {why}")
 
     def finish(self, record: dict[str, Any]) -> None:
         """Write ``run.json``, which completes the results, and let them take their places."""
@@ -215,12 +212,10 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
         if not self.is_complete:
-            unfinished = self.checkpoint.exists()
-            raise RunFolderError(
-                f"{self.path} holds an unfinished run; finish it with sgpmic fit … --resume."
-                if unfinished
-                else f"{self.path} holds no run (no run.json); name a folder that sgpmic fit wrote."
-            )
+            why = "no run (no run.json); name a folder that sgpmic fit wrote."
+            if self.checkpoint.exists():
+                why = "an unfinished run; finish it with sgpmic fit … --resume."
+            raise RunFolderError(f"{self.path} holds {why}")
         file = self.results.record
         try:
             self._move_complete()  # a fit may have been killed while it did so

@@ -1,8 +1,7 @@
-"""An estimator's parameters as plain data: in model files, and in files of their own for jobs."""
+"""An estimator's parameters as plain data: in model files, and in the tasks of jobs."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +9,6 @@ import numpy as np
 
 from sgpmic.kernels import KERNELS, Kernel
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
-from sgpmic.storage.model_file import ModelFileError, read_model, write_model
-
-_KIND = "settings"
 
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
@@ -23,20 +19,6 @@ _SETTINGS: dict[str, type[Settings]] = {
     "Computation": Computation,
 }
 _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
-
-
-def write_settings(path: str | os.PathLike[str], parameters: Mapping[str, Any]) -> None:
-    """Write parameters to a file, wholly or not at all."""
-    header, arrays = encode_parameters(parameters)
-    write_model(path, {"kind": _KIND, "parameters": header}, arrays)
-
-
-def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the parameters that :func:`write_settings` wrote."""
-    header, arrays = read_model(path)
-    if header.get("kind") != _KIND:
-        raise ModelFileError(f"{os.fspath(path)} is not a settings file.")
-    return decode_parameters(header["parameters"], arrays)
 
 
 def encode_parameters(

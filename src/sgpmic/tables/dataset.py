@@ -21,14 +21,13 @@ from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
 from sgpmic.tables.columns import Column, naming_column, used_names
-from sgpmic.tables.conversions import with_plain_numbers
+from sgpmic.tables.conversions import column_words, with_plain_numbers
 from sgpmic.tables.encoder import TableEncoder
 from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names
 from sgpmic.tables.reader import (
     Table,
     choose_features,
-    column_words,
     label_words,
     open_table,
     sample_rows,

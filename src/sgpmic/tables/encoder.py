@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._types import Floats
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import (
     Column,
     column_from_dict,
@@ -24,7 +23,7 @@ from sgpmic.tables.columns import (
     feature_names,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells
+from sgpmic.tables.conversions import BadCells, cells_of
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
-from sgpmic.tables.levels import key, truth_of
+from sgpmic.tables.cell_text import key, truth_of
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 
 #: Days of a year, on average.
 YEAR = 365.2425

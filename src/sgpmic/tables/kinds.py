@@ -4,9 +4,9 @@ The rules, in their order. Of a column of text:
 
 1. Known levels of a scale (low, medium, high), from two of them on, are *ordered*; ways of saying
    yes and no are *yes/no*.
-2. Where every cell is a number as people write it (:mod:`sgpmic.tables.number_text`), it is a
+2. Where every cell is a number as people write it (:mod:`sgpmic.tables.cell_text`), it is a
    *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
-   (:mod:`sgpmic.tables.date_text`), it is a *date*.
+   it is a *date*.
 3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: nobody can
    say what the others mean.
 4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
@@ -35,11 +35,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.tables import date_text, number_text
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
+from sgpmic.tables.cell_text import (
+    MISSING_IN_NUMBERS,
+    find_date_order,
+    find_decimal,
+    find_scale,
+    is_yes_no,
+    key,
+    parse_date,
+    parse_number,
+    parse_time,
+    unit_of,
+)
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 from sgpmic.tables.errors import quote
-from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
@@ -75,6 +84,8 @@ _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn"
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 # What pandas and our readers call a column without a name.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
+# Digits with a leading zero that no number needs.
+_CODE = re.compile(r"0[0-9]+")
 # A code of fewer different values may be a category.
 _MANY_CODES = 20
 _MOST_CLASSES = 20
@@ -136,12 +147,12 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     decision = Decision("number", log=True) if kind == "log" else Decision(kind)
     read: Floats | BadCells | None = None
     if kind in ("number", "whole", "log"):
-        decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
+        decision = replace(decision, decimal=find_decimal(texts)[0])
         read = cells.read_numbers(decision.decimal)
     elif kind == "date":
         times = not isinstance(cells.read_times(digits=False), BadCells)
         times = times and cells.holds != "empty"
-        decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
+        decision = replace(decision, day_first=find_date_order(texts)[0], time_only=times)
         read = None if times else cells.read_dates(decision.day_first)
     elif kind == "yes_no":
         read = cells.read_yes_no()
@@ -166,7 +177,7 @@ def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
     if not order and (scale := find_scale([key(level) for level in used])):
         order = scale
     if not order and not isinstance(cells.read_numbers(), BadCells):
-        order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
+        order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
     wrong = ""
@@ -211,22 +222,20 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
 
 def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
-    if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
+    if any(map(_CODE.fullmatch, texts)) and not any("." in text for text in texts):
         return None
-    if not _may_be(
-        texts, lambda text: any(number_text.parse_number(text, d) is not None for d in ".,")
-    ):
+    if not _may_be(texts, lambda text: any(parse_number(text, d) is not None for d in ".,")):
         return None
-    decimal, open_question = number_text.find_decimal(texts)
+    decimal, open_question = find_decimal(texts)
     numbers = cells.read_numbers(decimal)
     if isinstance(numbers, BadCells):
-        n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
+        n_different = sum(parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
-    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
+    units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
         wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
         return Decision("number", decimal=decimal, wrong=wrong)
-    typed = Cells("number", numbers, (), cells.codes)
+    typed = Cells.of_values("number", numbers)
     decision = replace(_decide_number(name, typed), decimal=decimal)
     if decision.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
         decision = replace(decision, kind="whole")  # such as 0 % and 1 %
@@ -237,23 +246,19 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
 
 def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
-    if not _may_be(
-        texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
-    ):
+    if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
         return None
     if not isinstance(cells.read_times(digits=False), BadCells):
         return Decision("date", time_only=True)
-    day_first, open_question = date_text.find_order(texts)
+    day_first, open_question = find_date_order(texts)
     days = cells.read_dates(day_first)
     # Bare numbers are dates only where somebody says so.
-    if isinstance(days, BadCells) or any(
-        number_text.parse_number(text) is not None for text in texts
-    ):
+    if isinstance(days, BadCells) or any(parse_number(text) is not None for text in texts):
         if all(_is_any_date(text) for text in texts):
             return Decision("date", wrong=_BOTH_ORDERS)
         if not isinstance(days, BadCells):
             return None
-        n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
+        n_different = sum(parse_date(text, day_first) is not None for text in texts)
         return _mostly(days, codes, n_different, "holds dates", "a date")
     decision = Decision("date", day_first=day_first)
     if open_question:
@@ -270,7 +275,7 @@ _BOTH_ORDERS = (
 
 
 def _is_any_date(text: str) -> bool:
-    return any(date_text.parse_date(text, day_first) is not None for day_first in (True, False))
+    return any(parse_date(text, day_first) is not None for day_first in (True, False))
 
 
 def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:

@@ -21,7 +21,6 @@ from sgpmic.tables.base import (
     numbered_names,
     row_place,
 )
-from sgpmic.tables.conversions import text_of
 from sgpmic.tables.errors import TableError, decoding, list_names
 
 _ROWS = 65536
@@ -31,6 +30,8 @@ _NAMES_NAMES = ("names", "columns")
 
 class ArrayReader(TableReader):
     """A two-dimensional array, in memory or mapped from a file."""
+
+    kind = "a NumPy file"
 
     def __init__(
         self, path: str, array: NDArray[Any], names: Sequence[str], first_row: int = 0
@@ -45,24 +46,19 @@ class ArrayReader(TableReader):
         """Return a reader of some rows; of a mapped file no others are read."""
         return ArrayReader(self.path, self._array[first:end], self.names, self._first_row + first)
 
-    def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
+    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
         """Yield the rows a few at a time, so that little of a mapped file is in memory."""
         index = {name: i for i, name in enumerate(self.names)}
-        chosen = [index[name] for name in features]
+        # Whole numbers may be labels of more digits than a float has.
+        whole = self._array.dtype.kind in "iu"
+        dtype = self._array.dtype.newbyteorder("=") if whole else np.float64
         for start in range(0, len(self._array), _ROWS):
             rows = np.asarray(self._array[start : start + _ROWS])
             # Numbers beyond float64's range become infinite, which is reported as such.
             with np.errstate(over="ignore"):
-                values = np.ascontiguousarray(rows[:, chosen], np.float64)
-            words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
-            yield Piece(values, words, partial(row_place, self._first_row + start))
-
-    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of numbers."""
-        for piece in self.pieces(names, ()):
-            yield pa.table(
-                {name: np.ascontiguousarray(piece.values[:, j]) for j, name in enumerate(names)}
-            )
+                columns = [np.ascontiguousarray(rows[:, index[name]], dtype) for name in names]
+            batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(names))
+            yield Piece(batch, partial(row_place, self._first_row + start))
 
 
 def open_npy(path: str) -> ArrayReader:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
+from sgpmic.tables.cell_text import key
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 from sgpmic.tables.copies import find_linear, find_renamed
 from sgpmic.tables.encodings import (
     OTHER,
@@ -24,7 +24,6 @@ from sgpmic.tables.encodings import (
 )
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
-from sgpmic.tables.levels import key
 
 # Columns of more values than these are no categories by other names.
 _MOST_RENAMED = 50

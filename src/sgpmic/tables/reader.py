@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Floats
-from sgpmic.tables.arrow_files import IpcReader, ParquetReader
+from sgpmic.tables.arrow_files import IpcReader, ParquetReader, open_json, open_workbook
 from sgpmic.tables.base import TableReader
-from sgpmic.tables.conversions import is_missing, to_texts
+from sgpmic.tables.cell_text import is_missing
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
-from sgpmic.tables.record_files import open_json, open_workbook
 from sgpmic.tables.text_files import TextReader
 
 # Places that a sample is read from, where rows can be found without reading those before.
@@ -161,11 +160,6 @@ def share_of(reader: TableReader, share: tuple[int, int]) -> TableReader:
         return reader
     n_rows = reader.n_rows or 0
     return reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
-
-
-def column_words(column: pa.ChunkedArray) -> list[str]:
-    """Return a column of any type as text, empty where missing."""
-    return [word.strip() for chunk in column.chunks for word in to_texts(chunk)]
 
 
 def label_words(words: list[str]) -> list[str]:

@@ -110,6 +110,40 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was in
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
+#: The options of ``sgpmic fit`` that set parameters of the estimator.
+OPTIONS = {
+    "n_clusters": "--clusters",
+    "n_components": "--dimensions",
+    "kernel": "--kernel",
+    "latent": "--latent",
+    "n_inducing": "--inducing",
+    "scale": "--scale",
+    "max_iter": "--rounds",
+    "start__n_init": "--starts",
+    "start__kernel_scale='data'": "--as-published",
+    "random_state": "--seed",
+    "as_published": "--as-published",
+}
+
+
+def in_options(said: Exception | Warning | str) -> str:
+    """Return a message of the estimator with options for parameters; others are left out."""
+    from sgpmic.exceptions import Advice, InvalidParameterError
+
+    if isinstance(said, InvalidParameterError):
+        return OPTIONS.get(said.parameter, said.parameter) + said.problem
+    message = said.args[0] if isinstance(said, Exception) and said.args else said
+    if not isinstance(message, Advice):
+        return str(said)
+    options = []
+    for parameter in message.parameters:
+        name, _, value = parameter.partition("=")
+        if parameter in OPTIONS:
+            options.append(OPTIONS[parameter])
+        elif name in OPTIONS:
+            options.append(f"{OPTIONS[name]} {value.strip(chr(39))}".strip())
+    return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
+
 
 def clusters(words: str) -> int | str:
     """Read ``-k``: a whole number, or auto."""

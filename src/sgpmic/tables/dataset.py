@@ -348,17 +348,12 @@ def _remedy(error: ValueError) -> str:
 
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:
     """Return columns with the gaps and ranges of all rows, not of those they were judged by."""
-    columns = []
-    for place, (column, encoding) in enumerate(
-        zip(encoder.columns_, encoder.encodings_, strict=True)
-    ):
-        if encoding is not None:
-            own = values[:, encoder.source_ == place]
-            n_missing = int(np.isnan(own).all(axis=1).sum())
-            summary = column.summary
-            if column.kind in ("number", "whole") and n_missing < len(own):
-                cells = encoding.decode(own)
-                summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
-            column = replace(column, summary=summary, n_missing=n_missing, n_rows=len(own))
-        columns.append(column)
+    columns = list(encoder.columns_)
+    for j, encoding, features in encoder.features_by_column(values):
+        n_missing = int(np.isnan(features).all(axis=1).sum())
+        summary = columns[j].summary
+        if columns[j].kind in ("number", "whole") and n_missing < len(values):
+            cells = encoding.decode(features)
+            summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
+        columns[j] = replace(columns[j], summary=summary, n_missing=n_missing, n_rows=len(values))
     return columns

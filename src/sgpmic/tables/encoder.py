@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any, Self
@@ -311,9 +311,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"X has shape {rows.shape}, but the encoder makes {len(self.source_)} features."
             )
         return {
-            column.name: encoding.decode(rows[:, self.source_ == j])
-            for j, (column, encoding) in enumerate(zip(self.columns_, self.encodings_, strict=True))
-            if encoding is not None
+            self.columns_[j].name: encoding.decode(own)
+            for j, encoding, own in self.features_by_column(rows)
         }
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -337,6 +336,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 )
             names = given
         return np.asarray(feature_names(names, self.encodings_), dtype=object)
+
+    def features_by_column(self, rows: Floats) -> Iterator[tuple[int, Encoding, Floats]]:
+        """Yield the index of every column that is kept, its encoding, and its features in rows."""
+        for j, encoding in enumerate(self.encodings_):
+            if encoding is not None:
+                yield j, encoding, rows[:, self.source_ == j]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

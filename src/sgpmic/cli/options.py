@@ -188,7 +188,7 @@ def name_device(name: str) -> None:
 
 
 def check_device(name: str) -> None:
-    """Stop where there is no GPU and one is asked for.
+    """End the command if a GPU is asked for and there is none.
 
     This starts JAX, which a process of a job must not do before it has joined the others.
     """

@@ -17,7 +17,7 @@ WHITE = b" "
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
-# What Excel is told the delimiter with, which the lines below tell as well.
+# The line that names the delimiter for Excel; it also follows from the lines below.
 _SEPARATOR_LINE = re.compile(rb'"?sep=."?(?=\n)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 

@@ -1,4 +1,4 @@
-"""What is said about the columns of a table, and what their features are called."""
+"""Descriptions of the columns of a table, and the names of their features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sgpmic.tables.plans import Plan
 _MOST_SHOWN = 4
 # A column can name the rows where so many cells are different, and so short on average.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
-# What a column is in a file.
+# The types of the stored fields of a column.
 _STORED = {
     **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
     **dict.fromkeys(("n_missing", "n_rows"), int),
@@ -46,7 +46,7 @@ class Column:
     becomes : str
         What becomes of it, in words.
     warning : str or None
-        What its owner should look at.
+        What the user should check.
     features : tuple of str
         The names of its encoded features; none where it is left out.
     """

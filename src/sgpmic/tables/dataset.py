@@ -41,7 +41,7 @@ _BLOCK_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """What a user says of columns: lists as they were given, also with commas, or None."""
+    """The user's options for columns: lists as they were given, also with commas, or None."""
 
     columns: list[str] | None = None  # the features, if not all
     drop: list[str] | None = None
@@ -89,7 +89,7 @@ class FittedColumns(NamedTuple):
 
 
 class Dataset:
-    """A table in a file, and what its user says of its columns."""
+    """A table in a file, with the user's options for its columns."""
 
     def __init__(self, path: Path | str, options: ColumnOptions | None = None) -> None:
         self._options = options = ColumnOptions() if options is None else options
@@ -155,7 +155,7 @@ class Dataset:
             except TableError:
                 if not is_plain:
                     raise
-                # Some cells only an encoder can read, or nobody: it says which.
+                # Some cells are not plain numbers: the encoder reads them, or names them.
                 block = _read(reader, encoder, used, texts, notes)
                 is_plain = False
         columns = encoder.columns_
@@ -180,7 +180,7 @@ class Dataset:
             known[id_column]["becomes"] += "; names the rows"
         for name, (kind, because) in self._others.items():
             column = Column(name, kind, "", 0, columns[0].n_rows, f"left out: {because}", None, ())
-            known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
+            known[name] = asdict(column) | {"n_missing": None}  # unknown
         return [known[name] for name in self._reader.names if name in known]
 
 
@@ -336,7 +336,7 @@ def _declared_kinds(
 
 
 def _remedy(error: ValueError) -> str:
-    """Return what to type, for columns that are wrong."""
+    """Return the options to add, for columns that are wrong."""
     columns = error.columns if isinstance(error, TableError) else ()
     if not columns:
         return ""

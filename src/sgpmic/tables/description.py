@@ -1,4 +1,4 @@
-"""A table in its user's words: numbers in their own units, categories by their levels.
+"""Encoded rows in the user's terms: numbers in their own units, categories by their levels.
 
 Both follow from the encoded table, which a model file, a process with some of the rows and a report
 all have; the table itself they do not.

@@ -46,7 +46,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding(ABC):
-    """What all encodings share; a ValueError says that fields do not go together."""
+    """Base class of all encodings; inconsistent fields raise a ValueError."""
 
     kind: ClassVar[str]
 
@@ -194,7 +194,7 @@ def circle(days: Floats, period: float) -> Floats:
 
 @dataclass(frozen=True)
 class WordEncoding(Encoding):
-    """A column of words, of which every cell has one."""
+    """A column whose cells are words out of a fixed list."""
 
     @property
     @abstractmethod

@@ -7,8 +7,8 @@ The rules, in their order. Of a column of text:
 2. Where every cell is a number as people write it (:mod:`sgpmic.tables.cell_text`), it is a
    *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
    it is a *date*.
-3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: nobody can
-   say what the others mean.
+3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: the meaning
+   of the others is unknown.
 4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
    *category*. Otherwise it is an *id* if nineteen cells in twenty are different and have no spaces,
    else *text*.
@@ -65,7 +65,7 @@ _MOSTLY = 0.8
 _ALMOST_ALL = 0.95
 # The share of the cells that has to be of levels that are not rare.
 _CATEGORY_SHARE = 0.5
-# More different texts are no spellings of the levels of a scale.
+# With more different texts, they are not spellings of the levels of a scale.
 _MOST_LEVELS = 1000
 # So many texts tell whether it is worth reading all of them.
 _SOME = 500
@@ -96,7 +96,7 @@ class Decision:
 
     kind: str  # one of FOUND_KINDS
     because: str = ""  # why it is left out, if it is
-    warnings: tuple[str, ...] = ()  # what its owner should look at
+    warnings: tuple[str, ...] = ()  # what the user should check
     decimal: str = "."
     sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
     day_first: bool = False
@@ -144,7 +144,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
 
 
 def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
-    """Return how a column is read that its owner has declared the kind of."""
+    """Return how to read a column whose kind the user has declared."""
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
     decision = Decision("number", log=True) if kind == "log" else Decision(kind)
@@ -249,7 +249,7 @@ def _as_date(cells: Cells, codes: Codes) -> Decision | None:
         return Decision("date", time_only=True)
     day_first, open_question = find_date_order(texts)
     days = cells.read_dates(day_first)
-    # Bare numbers are dates only where somebody says so.
+    # Bare numbers are dates only if declared so.
     if isinstance(days, BadCells) or any(parse_number(text) is not None for text in texts):
         if all(map(_is_any_date, texts)):
             wrong = (

@@ -24,7 +24,7 @@ from sgpmic.tables.encodings import (
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
 
-# Columns of more values than these are no categories by other names.
+# Columns with more values than these are not compared as renamed categories.
 _MOST_RENAMED = 50
 # Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_FOR_COPY = 10
@@ -38,7 +38,7 @@ _MOSTLY_MISSING = 0.8
 # that no straight line explains where it is written in numbers, and the fewest columns and rows.
 _MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
 _FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
-# A season is told by dates that are spread over it, not by one day of every year.
+# Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
 
 
@@ -49,7 +49,7 @@ class Plan:
     name: str
     cells: Cells
     decision: Decision
-    declared: bool  # whether its owner has said what it is
+    declared: bool  # whether the user has declared its kind
     values: Floats  # numbers, days, places in an order; NaN where missing, empty for other kinds
     levels: tuple[str, ...]  # of a category, the most frequent first
     codes: Codes  # every cell's index among them
@@ -143,7 +143,7 @@ def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ..
 def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
     """Return columns, those left out that are copies of one before them.
 
-    A copy has the same levels by other names; or is missing in the same rows and a linear function
+    A copy has the same levels with other names; or is missing in the same rows and a linear function
     of the other, such as a temperature in another unit.
     """
     done = list(plans)
@@ -229,7 +229,7 @@ def _standard_form(column: Floats) -> Floats:
 def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     """Return columns, those left out that are mostly missing, or look like the rows' labels.
 
-    What its owner has declared stays.
+    Columns that the user has declared stay.
     """
     done = list(plans)
     for j, plan in enumerate(done):
@@ -265,7 +265,7 @@ def _explained_as_label(plan: Plan, others: Sequence[Plan]) -> float:
     explained = float(np.mean([_explained(other.values, plan.codes) for other in others]))
     if explained < _EXPLAINED:
         return 0.0
-    if plan.kind == "whole":  # a count may go along with the others, but then in a line
+    if plan.kind == "whole":  # a count may correlate with the others, but linearly
         linear = [_squared_correlation(other.values, plan.values) for other in others]
         if explained - np.mean(linear) < _NOT_LINEAR:
             return 0.0
@@ -342,7 +342,7 @@ def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
     if plan.decision.log:
         return "yes"
     if isinstance(log, str):
-        return "no" if plan.declared else log  # as it is, says its owner
+        return "no" if plan.declared else log  # a declared number stays as it is
     chosen = log if isinstance(log, bool) else plan.name in log
     return "yes" if chosen else "no"
 
@@ -395,7 +395,7 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     """Return the encoding of a date.
 
-    The place in the year is told where the dates span two years or more, that in the day where
+    The place in the year is encoded where the dates span two years or more, that in the day where
     there are times and they span two days or more. Both only where dates are spread over them.
     """
     days, times = plan.present, plan.decision.time_only

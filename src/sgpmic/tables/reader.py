@@ -127,7 +127,7 @@ def read_table(
     columns : sequence of str
         The feature columns, in the order wanted; all but the others named here if empty.
     id_column, label_column : str, optional
-        Columns of any type to read as text; they are no features.
+        Columns of any type to read as text; they are not features.
     share : tuple of two ints
         Which part of the rows to read, from 0, and into how many equal parts they are divided.
 
@@ -135,7 +135,7 @@ def read_table(
     ------
     TableError
         If the file is not a table, a column does not exist or has two parts to play, or a
-        feature value is infinite or no number.
+        feature value is infinite or not a number.
     """
     reader = open_table(path)
     features = choose_features(reader, columns, id_column, label_column)

@@ -67,7 +67,7 @@ class TextReader(TableReader):
         check_unique(path, self.names, f", line {self._first_line}")
         # Commas that separate are not decimal.
         self.decimals = "." if self._layout.delimiter == b"," else ".,"
-        # What Arrow is told: users' names may be anything.
+        # Arrow's names for the columns: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
 
     def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
@@ -79,7 +79,7 @@ class TextReader(TableReader):
     def _chunks(self) -> Iterator[Chunk]:
         """Yield the rows only: no header, white space squeezed."""
         header = self._layout.has_header
-        # Every column of a chunk costs some time of its own: of many, chunks are larger.
+        # Every column of a chunk takes some time of its own: with many columns, chunks are larger.
         scale = min(max(len(self.names) // 2000, 1), 8)
         for data, line in read_chunks(self.path, self._zipped, self._layout.separators, scale):
             if header:

@@ -73,8 +73,8 @@ def describe_columns(
             summary=_summary(plan),
             n_missing=int(plan.missing.sum()),
             n_rows=n_rows,
-            becomes=encoding.becomes if encoding else f"left out: {plan.decision.because}",
-            warning="; ".join(plan.decision.warnings) or None,
+            becomes=encoding.becomes if encoding else f"left out: {plan.because}",
+            warning="; ".join(plan.warnings) or None,
             features=tuple(islice(names, encoding.n_features if encoding else 0)),
         )
         for plan, encoding in zip(plans, encodings, strict=True)
@@ -133,7 +133,7 @@ def _summary(plan: Plan) -> str:
     if plan.kind == "yes_no" and len(plan.values):
         return f"yes {100 * np.nanmean(plan.values):.0f} %"
     if plan.kind == "ordered":
-        return " < ".join(quote(level)[1:-1] for level in plan.decision.order)
+        return " < ".join(quote(level)[1:-1] for level in plan.order)
     used = plan.codes[plan.codes >= 0]
     if plan.kind in ("category", "constant"):
         counts = np.bincount(used, minlength=len(plan.levels)).tolist()
@@ -149,7 +149,7 @@ def _summary(plan: Plan) -> str:
     low, high = float(plan.present.min()), float(plan.present.max())
     if plan.kind != "date":
         return f"{low:.6g} to {high:.6g}"
-    words = _clock if plan.decision.time_only else date_words
+    words = _clock if plan.time_only else date_words
     return f"{words(low)} to {words(high)}"
 
 

@@ -152,13 +152,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             self._plan(name, column, kinds)
             for name, column in zip(frame.names, frame.columns, strict=True)
         ]
-        raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
+        raise_wrong([(plan.name, plan.wrong) for plan in found if plan.wrong])
         found = leave_out_copies(leave_out_no_measurements(found))
         found, encodings, self.has_categories_ = choose_encodings(
             found, self.log, float(self.min_frequency)
         )
         if not any(encodings):
-            reasons = [f"{quote(plan.name)} ({plan.decision.because})" for plan in found]
+            reasons = [f"{quote(plan.name)} ({plan.because})" for plan in found]
             raise TableError(
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"

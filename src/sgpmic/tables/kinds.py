@@ -7,8 +7,8 @@ The rules, in their order. Of a column of text:
 2. Where every cell is a number as people write it (:mod:`sgpmic.tables.cell_text`), it is a
    *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
    it is a *date*.
-3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: the meaning
-   of the others is unknown.
+3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: the
+   meaning of the others is unknown.
 4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
    *category*. Otherwise it is an *id* if nineteen cells in twenty are different and have no spaces,
    else *text*.
@@ -31,6 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -105,9 +106,9 @@ class Decision:
     log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
 
-    def warn(self, *warnings: str) -> Decision:
-        """Return this decision with more warnings."""
-        return replace(self, warnings=(*self.warnings, *filter(None, warnings)))
+    def warn(self, warning: str) -> Self:
+        """Return this decision with another warning, if it is not empty."""
+        return replace(self, warnings=(*self.warnings, *filter(None, [warning])))
 
 
 def least_count(n: int, min_frequency: float) -> int:

@@ -42,27 +42,21 @@ _FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
 _SPREAD = 0.01
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A column on its way to an encoding."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(Decision):
+    """A column with its cells read, on its way to an encoding."""
 
     name: str
     cells: Cells
-    decision: Decision
     declared: bool  # whether the user has declared its kind
     values: Floats  # numbers, days, places in an order; NaN where missing, empty for other kinds
     levels: tuple[str, ...]  # of a category, the most frequent first
     codes: Codes  # every cell's index among them
 
     @property
-    def kind(self) -> str:
-        """What it is."""
-        return self.decision.kind
-
-    @property
     def is_kept(self) -> bool:
         """Whether it becomes features."""
-        return not self.decision.because
+        return not self.because
 
     @property
     def is_number(self) -> bool:
@@ -86,14 +80,9 @@ class Plan:
         is_word = self.kind == "yes_no" and self.cells.holds != "number"
         return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
-    def warn(self, warning: str) -> Plan:
-        """Return this column with another warning."""
-        return replace(self, decision=self.decision.warn(warning))
-
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
         """Return this column, left out."""
-        decision = replace(self.decision, kind=kind, because=because).warn(warning)
-        return replace(self, decision=decision)
+        return replace(self, kind=kind, because=because).warn(warning)
 
 
 def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Plan:
@@ -101,23 +90,29 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     values: Floats = np.empty(0)
     order = tuple(map(key, decision.order))
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
-        read = values_of(cells, decision)
-        assert not isinstance(read, BadCells)  # else it would be wrong
-        different = np.unique(read[~np.isnan(read)])
-        # Many different numbers have no use for levels, which take long to write.
-        if len(different) > _MOST_RENAMED or cells.holds == "other":
-            codes = np.where(np.isnan(read), -1, 0)
-            return Plan(name, cells, decision, declared, read, (), codes)
-        values = read
-    levels, codes = cells.read_levels(order)
-    if decision.kind in ("text", "id"):
-        return Plan(name, cells, decision, declared, values, levels, codes)
-    levels, codes = _merge_spellings(levels, codes)
+        found = values_of(cells, decision)
+        assert not isinstance(found, BadCells)  # else it would be wrong
+        values = found
+    levels: tuple[str, ...] = ()
+    # Many different numbers have no use for levels, which take long to write.
+    if len(np.unique(values[~np.isnan(values)])) > _MOST_RENAMED:
+        codes = np.where(np.isnan(values), -1, 0)
+    else:
+        levels, codes = cells.read_levels(order)
+        if decision.kind not in ("text", "id"):
+            levels, codes = _merge_spellings(levels, codes)
     if decision.kind == "ordered":
         places = {level: float(i) for i, level in enumerate(order)}
-        table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
-        values = table[codes]
-    return Plan(name, cells, decision, declared, values, levels, codes)
+        values = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])[codes]
+    return Plan(
+        **vars(decision),
+        name=name,
+        cells=cells,
+        declared=declared,
+        values=values,
+        levels=levels,
+        codes=codes,
+    )
 
 
 def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
@@ -143,8 +138,8 @@ def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ..
 def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
     """Return columns, those left out that are copies of one before them.
 
-    A copy has the same levels with other names; or is missing in the same rows and a linear function
-    of the other, such as a temperature in another unit.
+    A copy has the same levels with other names; or is missing in the same rows and a linear
+    function of the other, such as a temperature in another unit.
     """
     done = list(plans)
     kept = [j for j, plan in enumerate(plans) if plan.is_kept and len(plan.values)]
@@ -339,7 +334,7 @@ def _as_almost_constant(plan: Plan) -> Plan:
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
-    if plan.decision.log:
+    if plan.log:
         return "yes"
     if isinstance(log, str):
         return "no" if plan.declared else log  # a declared number stays as it is
@@ -398,13 +393,13 @@ def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     The place in the year is encoded where the dates span two years or more, that in the day where
     there are times and they span two days or more. Both only where dates are spread over them.
     """
-    days, times = plan.present, plan.decision.time_only
+    days, times = plan.present, plan.time_only
     span = float(np.ptp(days))
     year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None
     day = None
     if times or (span >= 2 and (days != np.round(days)).any()):
         day = _circle_size(days, 1.0) or (1.0 if times else None)
-    return DateEncoding(plan.decision.day_first, times, _unit(days, mixed), year, day)
+    return DateEncoding(plan.day_first, times, _unit(days, mixed), year, day)
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
@@ -463,11 +458,11 @@ def _encode_values(
     if plan.kind == "yes_no":
         return YesNoEncoding(_unit(present, mixed))
     if plan.kind == "ordered":
-        return OrderEncoding(plan.decision.order, _unit(present, mixed))
+        return OrderEncoding(plan.order, _unit(present, mixed))
     shift = _log_shift(present, log_rule)
     if shift is not None:
         present = np.log(present + shift)
-    decimal, sentinels = plan.decision.decimal, plan.decision.sentinels
+    decimal, sentinels = plan.decimal, plan.sentinels
     return NumberEncoding(decimal, sentinels, shift, _unit(present, mixed))
 
 
@@ -477,7 +472,7 @@ def _check_logarithms(
     """Raise for columns that are to become their logarithms and have none."""
     wrong = []
     for plan, encoding in zip(plans, encodings, strict=True):
-        if not plan.decision.log and plan.name not in log:
+        if not plan.log and plan.name not in log:
             continue
         what = ""
         if not (plan.is_kept and plan.is_number):

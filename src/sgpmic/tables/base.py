@@ -147,12 +147,12 @@ class TableReader(ABC):
         self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
     ) -> Floats:
         """Return columns as finite numbers or NaN; an error names all columns that have others."""
-        reasons = {name: unsupported(column.type) for name, column in columns.items()}
-        if wrong := [name for name, reason in reasons.items() if reason]:
+        kinds = {name: column.type for name, column in columns.items()}
+        reasons = {kind: unsupported(kind) for kind in set(kinds.values())}
+        if wrong := [name for name, kind in kinds.items() if reasons[kind]]:
             others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
-            raise TableError(
-                f"{self.path}, column {quote(wrong[0])}: {reasons[wrong[0]]}{others}", wrong
-            )
+            where = f"{self.path}, column {quote(wrong[0])}"
+            raise TableError(f"{where}: {reasons[kinds[wrong[0]]]}{others}", wrong)
         values = _all_at_once(list(columns.values()), decimal)
         if values is None:
             found = {name: to_numbers(column, decimal) for name, column in columns.items()}

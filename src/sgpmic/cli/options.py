@@ -127,7 +127,7 @@ OPTIONS = {
 
 
 def in_options(said: Exception | Warning | str) -> str:
-    """Return a message of the estimator with options for parameters; others are left out."""
+    """Return a message of the estimator with options in place of parameters that have one."""
     from sgpmic.exceptions import Advice, InvalidParameterError
 
     if isinstance(said, InvalidParameterError):
@@ -138,10 +138,11 @@ def in_options(said: Exception | Warning | str) -> str:
     options = []
     for parameter in message.parameters:
         name, _, value = parameter.partition("=")
-        if parameter in OPTIONS:
-            options.append(OPTIONS[parameter])
-        elif name in OPTIONS:
-            options.append(f"{OPTIONS[name]} {value.strip(chr(39))}".strip())
+        value = value.strip("'")
+        if option := OPTIONS.get(parameter):
+            options.append(option)
+        elif option := OPTIONS.get(name):
+            options.append(f"{option} {value}" if value else option)
     return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
 
 

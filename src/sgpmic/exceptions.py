@@ -3,22 +3,59 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 __all__ = [
+    "Advice",
     "ColumnsWarning",
     "ConvergenceWarning",
     "DeadClusterWarning",
     "DimensionsWarning",
     "EmptyFeatureWarning",
     "EmptyRowWarning",
+    "InvalidParameterError",
     "JitterWarning",
     "NoStructureWarning",
     "NotFittedError",
     "SGPMICWarning",
     "StartWarning",
 ]
+
+
+class InvalidParameterError(ValueError, TypeError):
+    """A parameter has a value that cannot be used; its name and the problem are the message.
+
+    Like scikit-learn's, it is an error of value and of type, because callers expect either.
+    """
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(parameter, problem)
+        self.parameter = parameter
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.parameter}{self.problem}"
+
+
+class Advice(str):
+    """The message of a warning or an error, with the parameters that would help.
+
+    These are names, perhaps with a value (``"n_clusters='auto'"``), and end the sentence. Whoever
+    has other names for them, such as the command line, makes a message of ``sentence`` and
+    ``parameters``.
+    """
+
+    sentence: str
+    parameters: tuple[str, ...]
+
+    def __new__(cls, sentence: str, *parameters: str) -> Self:
+        """Return the message in the words of the estimator."""
+        named = f" ({', '.join(parameters)})." if parameters else ""
+        message = super().__new__(cls, sentence + named)
+        message.sentence, message.parameters = sentence, parameters
+        return message
 
 
 class SGPMICWarning(UserWarning):

@@ -27,6 +27,7 @@ import numpy as np
 from jax import Array, export
 
 from sgpmic._fast_exp import exp_nonpositive
+from sgpmic.exceptions import InvalidParameterError
 
 __all__ = [
     "KERNELS",
@@ -449,13 +450,15 @@ def get_kernel(kernel: str | Kernel) -> Kernel:
         return kernel
     if isinstance(kernel, str):
         if kernel not in KERNELS:
-            raise ValueError(
-                f"kernel={kernel!r} is not known; use one of {', '.join(sorted(KERNELS))} "
-                "or a kernel object such as sgpmic.kernels.RBF(gamma=0.5)."
+            raise InvalidParameterError(
+                "kernel",
+                f"={kernel!r} is not known; use one of {', '.join(sorted(KERNELS))} or a kernel "
+                "object such as sgpmic.kernels.RBF(gamma=0.5).",
             )
         return KERNELS[kernel]()
-    raise TypeError(
-        f"kernel must be a name or a kernel object of sgpmic.kernels, got {type(kernel).__name__}."
+    raise InvalidParameterError(
+        "kernel",
+        f" must be a name or a kernel object of sgpmic.kernels, got {type(kernel).__name__}.",
     )
 
 

@@ -13,12 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgpmic import TableEncoder
-from sgpmic.tables.column_cells import cells_of
+from sgpmic.tables.cell_text import (
+    find_date_order,
+    find_decimal,
+    parse_date,
+    parse_number,
+    parse_time,
+)
 from sgpmic.tables.columns import Column
-from sgpmic.tables.date_text import find_order, parse_date, parse_time
+from sgpmic.tables.conversions import cells_of
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.kinds import Decision, decide
-from sgpmic.tables.number_text import find_decimal, parse_number
 
 FILLER = np.random.default_rng(1).normal(size=200)
 
@@ -137,10 +142,10 @@ def test_times_of_the_day() -> None:
 
 
 def test_the_whole_column_says_whether_the_day_comes_first() -> None:
-    assert find_order(["01/02/2024", "31/12/2024"]) == (True, False)
-    assert find_order(["01/02/2024", "12/31/2024"]) == (False, False)
-    assert find_order(["01/02/2024"]) == (False, True)
-    assert find_order(["01.02.2024"]) == (True, False)
+    assert find_date_order(["01/02/2024", "31/12/2024"]) == (True, False)
+    assert find_date_order(["01/02/2024", "12/31/2024"]) == (False, False)
+    assert find_date_order(["01/02/2024"]) == (False, True)
+    assert find_date_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
     assert "the day or the month comes first" in (column.warning or "")
     with pytest.raises(TableError, match="month before the day"):

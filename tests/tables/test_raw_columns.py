@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic.tables import chunks
-from sgpmic.tables.reader import TableError, column_words, open_table, sample_rows
+from sgpmic.tables.conversions import column_words
+from sgpmic.tables.reader import TableError, open_table, sample_rows
 
 
 def read_columns(path: Path, *names: str) -> pa.Table:

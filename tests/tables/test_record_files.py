@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sgpmic.tables.reader import TableError, open_table, read_table
+from sgpmic.tables.reader import TableError, open_table, read_table, sample_rows
 
 FRAME = pd.DataFrame({"a": [1.5, 2.0, None], "kind": ["x", "y", "x"], "b": [1, 2, 3]})
 
@@ -23,6 +23,13 @@ def test_json_records(tmp_path: Path, name: str) -> None:
     assert table.to_pydict() == {"a": [1.5, 2.0, None], "kind": ["x", "y", "x"], "b": [1, 2, 3]}
     values = read_table(path, columns=["b", "a"]).values
     np.testing.assert_array_equal(values, FRAME[["b", "a"]])
+
+
+def test_many_records_are_sampled(tmp_path: Path) -> None:
+    pd.DataFrame({"a": range(100)}).to_json(tmp_path / "t.json", orient="records")
+    table, is_whole = sample_rows(open_table(tmp_path / "t.json"), ["a"], 40)
+    rows = table.column("a").to_pylist()
+    assert (len(set(rows)), rows[0], rows[-1], is_whole) == (40, 0, 99, False)
 
 
 def test_records_may_lack_columns(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import example as always
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgpmic.tables import chunks, layout
+from sgpmic.tables import chunks, text_files
 from sgpmic.tables.reader import (
     TableError,
     choose_features,
@@ -299,12 +299,12 @@ def test_tabs_alone_are_a_row_of_missing_values(tmp_path: Path) -> None:
 
 
 def test_the_layout_is_that_of_most_lines() -> None:
-    assert layout.find_layout(b"a,b,c\n1,2,x;y\n1,2,x;y\n1,2\n").delimiter == b","
-    assert layout.find_layout(b"a;b\n1,5;2,5\n").delimiter == b";"
-    assert layout.find_layout(b"a,b\n" + b"1,x|1|1\n" * 9).delimiter == b","
+    assert text_files.find_layout(b"a,b,c\n1,2,x;y\n1,2,x;y\n1,2\n").delimiter == b","
+    assert text_files.find_layout(b"a;b\n1,5;2,5\n").delimiter == b";"
+    assert text_files.find_layout(b"a,b\n" + b"1,x|1|1\n" * 9).delimiter == b","
     words = b"a\tb\tc\tkey\n" + b"1\t2\t3\trow 0 1\n" * 19 + b"1\t2\t3\n"
-    assert layout.find_layout(words).delimiter == b"\t"
-    assert layout.find_layout(b"name x,y\nhello world,1\ngood day,2\n").delimiter == b","
+    assert text_files.find_layout(words).delimiter == b"\t"
+    assert text_files.find_layout(b"name x,y\nhello world,1\ngood day,2\n").delimiter == b","
 
 
 @given(st.text("ab \t\n", max_size=30))
@@ -398,11 +398,11 @@ def test_arrow_types(tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.skipif(not hasattr(pa, "string_view"), reason="this pyarrow has no string views")
 def test_views_of_text(tmp_path: Path) -> None:
-    column = pa.array(["1", " 2.5", "TRUE"], pa.string_view())
+    column = pa.array(["1", "2.5", "TRUE"], pa.string_view())
     pa.feather.write_feather(pa.table({"x": column, "key": column}), tmp_path / "t.feather")
     table = read_table(tmp_path / "t.feather", id_column="key")
     assert table.values[:, 0].tolist() == [1.0, 2.5, 1.0]
-    assert table.ids == ["1", " 2.5", "TRUE"]
+    assert table.ids == ["1", "2.5", "TRUE"]
 
 
 @pytest.mark.parametrize(
@@ -459,11 +459,11 @@ def test_names_without_their_endings() -> None:
 
 
 def test_a_first_line_with_fractions_is_a_row() -> None:
-    assert not layout.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n").has_header
-    assert layout.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n").has_header
-    assert layout.find_layout(b"name,x\nPeru,1.5\n").has_header
+    assert not text_files.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n").has_header
+    assert text_files.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n").has_header
+    assert text_files.find_layout(b"name,x\nPeru,1.5\n").has_header
 
 
 def test_spaces_within_words_are_no_delimiter() -> None:
-    assert layout.find_layout(b"a b,c d\n0 %,1 %\n2 %,1 %\n").delimiter == b","
-    assert layout.find_layout(b"a b c\n1,5 2,5 3,5\n1,5 2,5 3,0\n").delimiter == b" "
+    assert text_files.find_layout(b"a b,c d\n0 %,1 %\n2 %,1 %\n").delimiter == b","
+    assert text_files.find_layout(b"a b c\n1,5 2,5 3,5\n1,5 2,5 3,0\n").delimiter == b" "

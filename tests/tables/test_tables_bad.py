@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgpmic.tables import chunks
+from sgpmic.tables.conversions import column_words
 from sgpmic.tables.reader import (
     TableError,
     choose_features,
-    column_words,
     open_table,
     read_table,
 )

@@ -1,4 +1,4 @@
-"""The terminal: one console for words, one for errors, and how a command gives up."""
+"""Console output, error messages, and loading of models with errors in one sentence."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def one_sentence(target: Path) -> Iterator[None]:
 
 
 def load_model(path: Path) -> SGPMIC:
-    """Return the model in a file, or give up."""
+    """Return the model in a file, or end the command with an error."""
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.model_file import ModelFileError
 
@@ -84,7 +84,7 @@ def load_model(path: Path) -> SGPMIC:
 
 
 def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
-    """Return the model and the record of a run, or give up where they do not go together."""
+    """Return the model and the record of a run, or end the command if they do not match."""
     record = folder.read_record()
     model = load_model(folder.results.model)
     if model.encoder_ is None:

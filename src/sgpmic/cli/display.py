@@ -23,7 +23,7 @@ _ROOM_FOR_BAR = 70
 
 
 class FitDisplay(Progress):
-    """Shows what callbacks are told (:class:`sgpmic.Progress`), and what comes before rounds."""
+    """Progress bar of a fit, fed by callbacks (:class:`sgpmic.Progress`) and announcements."""
 
     def __init__(self, max_rounds: int, n_starts: int) -> None:
         columns: list[ProgressColumn] = [_Words(), TimeElapsedColumn()]

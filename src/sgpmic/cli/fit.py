@@ -16,9 +16,9 @@ from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.job import CommandJob, join_job
+from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
 from sgpmic.cli.screens import show_columns, show_summary
-from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.jobs.failures import is_loss
 from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
@@ -164,7 +164,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     try:
         model.set_params(**parameters).check_settings()
     except (ValueError, TypeError) as error:
-        raise ValueError(in_options(str(error))) from None
+        raise ValueError(in_options(error)) from None
     if not isinstance(model.n_clusters, str) and model.n_clusters > job.group.n_rows:
         raise ValueError(
             f"-k {model.n_clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
@@ -245,6 +245,6 @@ def _learn(this: Fit) -> None:
     except (ValueError, TypeError) as error:
         if is_loss(error):
             raise
-        raise fail(in_options(" ".join(str(error).split()))) from None
+        raise fail(" ".join(in_options(error).split())) from None
     model.set_params(em__callbacks=())
-    this.notes += [in_options(str(w.message)) for w in said]
+    this.notes += [in_options(w.message) for w in said]

@@ -109,7 +109,7 @@ class CommandJob:
         return self._gather(padded)[0].astype(np.uint8).tobytes().decode()
 
     def meet(self, values: np.ndarray) -> None:
-        """Find out who has which rows; ``values`` are those of this process."""
+        """Find out which process has which rows; ``values`` are those of this one."""
         from sgpmic.process_group import ProcessGroup
 
         self.group = ProcessGroup(len(values))

@@ -110,6 +110,41 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was in
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
+#: The options of ``sgpmic fit`` that set parameters of the estimator.
+OPTIONS = {
+    "n_clusters": "--clusters",
+    "n_components": "--dimensions",
+    "kernel": "--kernel",
+    "latent": "--latent",
+    "n_inducing": "--inducing",
+    "scale": "--scale",
+    "max_iter": "--rounds",
+    "start__n_init": "--starts",
+    "start__kernel_scale='data'": "--as-published",
+    "random_state": "--seed",
+    "as_published": "--as-published",
+}
+
+
+def in_options(said: Exception | Warning | str) -> str:
+    """Return a message of the estimator with options in place of parameters that have one."""
+    from sgpmic.exceptions import Advice, InvalidParameterError
+
+    if isinstance(said, InvalidParameterError):
+        return OPTIONS.get(said.parameter, said.parameter) + said.problem
+    message = said.args[0] if isinstance(said, Exception) and said.args else said
+    if not isinstance(message, Advice):
+        return str(said)
+    options = []
+    for parameter in message.parameters:
+        name, _, value = parameter.partition("=")
+        value = value.strip("'")
+        if option := OPTIONS.get(parameter):
+            options.append(option)
+        elif option := OPTIONS.get(name):
+            options.append(f"{option} {value}" if value else option)
+    return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
+
 
 def clusters(words: str) -> int | str:
     """Read ``-k``: a whole number, or auto."""
@@ -154,7 +189,7 @@ def name_device(name: str) -> None:
 
 
 def check_device(name: str) -> None:
-    """Stop where there is no GPU and one is asked for.
+    """End the command if a GPU is asked for and there is none.
 
     This starts JAX, which a process of a job must not do before it has joined the others.
     """

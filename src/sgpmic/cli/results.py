@@ -91,7 +91,7 @@ class Fit:
     options: dict[str, Any]
     seconds: dict[str, float]  # what took how long
     notes: list[str]  # what the user should know about the result
-    comparison: dict[str, Any] | None = None  # how the clusters go together with the label
+    comparison: dict[str, Any] | None = None  # the clusters compared with the label
     explanations: list[Explanation] = field(default_factory=list)  # known to the first process
 
 
@@ -138,7 +138,7 @@ def _explain(model: SGPMIC, data: EncodedTable) -> list[Explanation]:
 
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
-    """Return how clusters go together with the label: as classes, or as a number."""
+    """Return the clusters compared with the label: as classes, or as a number."""
     from sgpmic.report.statistics import confusion, continuous_labels, number_by_cluster
 
     if data.labels is None:
@@ -210,7 +210,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
         "warnings": fit.notes,
         "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
         "versions": {
-            "sgpmic": sgpmic.__version__,  # it may run from a folder that nobody has installed
+            "sgpmic": sgpmic.__version__,  # it may run from a folder without being installed
             **{name: version(name) for name in names},
             "python": platform.python_version(),
             "system": platform.platform(),

@@ -22,7 +22,7 @@ _LONGEST = 44
 
 
 def show_columns(data: EncodedTable) -> None:
-    """Print what becomes of every column, and what their owner should look at."""
+    """Print what becomes of every column, and what the user should check."""
     screen = ScreenTable(title="Columns", title_justify="left")
     for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
         screen.add_column(name, overflow="fold")
@@ -84,7 +84,7 @@ def show_summary(fit: Fit) -> None:
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:
-    """Print how clusters go together with the label, which was not used."""
+    """Print the clusters compared with the label, which was not used."""
     label = escape(str(comparison["label"]))
     if comparison["kind"] == "classes":
         console.print(

@@ -1,4 +1,4 @@
-"""What a process of our own sets before JAX is imported. A library must not; a program may."""
+"""Process-wide setup of the command line, before JAX is imported: signals and output streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def interruptible() -> Iterator[None]:
 
 
 def prepare_process() -> None:
-    """Keep XLA's chatter off the screen, and go on where the screen cannot be written to.
+    """Suppress XLA's log messages, and ignore write errors of the output streams.
 
     Loading a compiled program makes XLA print errors about tuning flags that no processor has.
     """
@@ -44,7 +44,7 @@ class Screen:
             stream.reconfigure(errors="backslashreplace")
 
     def write(self, text: str) -> int:
-        """Write text, or act as if."""
+        """Write text, or drop it."""
         try:
             self._stream.write(text)
         except OSError:

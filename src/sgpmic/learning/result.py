@@ -13,6 +13,7 @@ from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure
 from sgpmic.committee.voting import Vote
 from sgpmic.exceptions import (
+    Advice,
     ConvergenceWarning,
     DeadClusterWarning,
     DimensionsWarning,
@@ -180,39 +181,44 @@ def advice(
     if n_components > max(n_seen, 2):
         yield (
             DimensionsWarning,
-            f"n_components={n_components} is more than the table's {n_seen} features: what is "
-            "beyond them holds nothing but noise. Use fewer, or n_components='auto'.",
+            Advice(
+                f"{n_components} latent dimensions are more than the table's {n_seen} features: "
+                "what is beyond them holds nothing but noise. Use fewer, or let the data decide",
+                "n_components='auto'",
+            ),
         )
     support = result.structure.support
     if support is not None and not support.supported and result.S.shape[1] > 1:
         fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"
         yield (
             NoStructureWarning,
-            f"{support.sentence()} What is called a cluster may be an arbitrary part of one cloud: "
-            f"use {fewer}, or add features that tell groups apart.",
+            Advice(
+                f"{support.sentence()} What is called a cluster may be an arbitrary part of one "
+                "cloud: add features that tell groups apart, or let there be fewer clusters",
+                fewer,
+            ),
         )
     for note in fit.notes:
         yield StartWarning, note
-    empty = int(np.sum(result.sizes == 0))
-    if empty and settings.options.variational:
+    if empty := int(np.sum(result.sizes == 0)):
+        lost = f"{empty} of {settings.n_clusters} clusters ended without rows"
+        merging = f"{lost}: the data do not ask for so many, and uncertain latent points merge them"
+        surplus = f"{lost}; fewer clusters or more starts may suit the data"
         yield (
             DeadClusterWarning,
-            f"{empty} of {settings.n_clusters} clusters ended without rows: the data do not ask "
-            "for so many (latent='variational' lets clusters merge).",
-        )
-    elif empty:
-        yield (
-            DeadClusterWarning,
-            f"{empty} of {settings.n_clusters} clusters ended without rows; fewer clusters "
-            "(n_clusters) or more starts (start__n_init) may suit the data, or a stronger prior "
-            "(em__prior_strength).",
+            Advice(merging, "latent='variational'")
+            if settings.options.variational
+            else Advice(surplus, "n_clusters", "start__n_init", "em__prior_strength"),
         )
     if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
         yield (
             JitterWarning,
-            "A kernel matrix was close to singular: its jitter was raised from "
-            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points "
-            "(n_inducing) may help.",
+            Advice(
+                "A kernel matrix was close to singular: its jitter was raised from "
+                f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may "
+                "help",
+                "n_inducing",
+            ),
         )
     rounds = len(fit.history)
     if fit.interrupted:
@@ -229,6 +235,8 @@ def advice(
     elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
         yield (
             ConvergenceWarning,
-            f"The bound was still rising after {rounds} rounds: raise max_iter, or tol if that "
-            "is good enough.",
+            Advice(
+                f"The bound was still rising after {rounds} rounds: allow more of them",
+                *("max_iter", "tol"),
+            ),
         )

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
+from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
 from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.progress import Callback
@@ -47,7 +48,7 @@ class Constraint(Protocol):
     """A constraint on a parameter; scikit-learn's are private, and name no remedy."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise a TypeError or ValueError for a value that violates it."""
+        """Raise an error for a value that violates it."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class OneOf:
         known = ", ".join(map(repr, self.choices))
         if isinstance(value, str):
             if value not in self.choices:
-                raise ValueError(f"{name}={value!r} is not known; use one of {known}.")
+                raise InvalidParameterError(name, f"={value!r} is not known; use one of {known}.")
         elif not self.or_array or value is None:
-            raise TypeError(f"{name} must be one of {known}, got {value!r}.")
+            raise InvalidParameterError(name, f" must be one of {known}, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,11 @@ class WholeNumber:
             return
         choice = "" if self.word is None else f" or {self.word!r}"
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-            raise TypeError(f"{name} must be a whole number{choice}, got {value!r}.")
+            raise InvalidParameterError(name, f" must be a whole number{choice}, got {value!r}.")
         if value < self.least:
-            raise ValueError(f"{name} must be at least {self.least}, got {value}.")
+            raise InvalidParameterError(name, f" must be at least {self.least}, got {value}.")
         if int(value) > self.most:
-            raise ValueError(f"{name} must be at most {self.most}, got {value}.")
+            raise InvalidParameterError(name, f" must be at most {self.most}, got {value}.")
 
 
 @dataclass(frozen=True)
@@ -98,31 +99,33 @@ class Number:
     def check(self, name: str, value: Any) -> None:
         if isinstance(value, str) and self.word is not None:
             if value != self.word:
-                raise ValueError(f"{name} must be a number or {self.word!r}, got {value!r}.")
+                problem = f" must be a number or {self.word!r}, got {value!r}."
+                raise InvalidParameterError(name, problem)
             return
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-            raise TypeError(f"{name} must be a number, got {value!r}.")
+            raise InvalidParameterError(name, f" must be a number, got {value!r}.")
         number = float(value)
         too_small = number <= self.least if self.above else number < self.least
         if too_small or not np.isfinite(number):
             relation = "greater than" if self.above else "at least"
-            raise ValueError(f"{name} must be {relation} {self.least:g} and finite, got {value}.")
+            problem = f" must be {relation} {self.least:g} and finite, got {value}."
+            raise InvalidParameterError(name, problem)
 
 
 class CountOrShare:
     """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
 
     def check(self, name: str, value: Any) -> None:
-        message = (
-            f"{name} must be a whole number of at least 1, a share of variance between 0 and 1 "
-            f"(such as 0.95), or 'auto', got {value!r}."
+        problem = (
+            " must be a whole number of at least 1, a share of variance between 0 and 1 (such as "
+            f"0.95), or 'auto', got {value!r}."
         )
         if isinstance(value, str) and value == "auto":
             return
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-            raise TypeError(message)
+            raise InvalidParameterError(name, problem)
         if value < 1 if isinstance(value, Integral) else not 0.0 < float(value) < 1.0:
-            raise ValueError(message)
+            raise InvalidParameterError(name, problem)
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Requirement:
 
     def check(self, name: str, value: Any) -> None:
         if not self.is_met(value):
-            raise TypeError(f"{name} must be {self.what}, got {value!r}.")
+            raise InvalidParameterError(name, f" must be {self.what}, got {value!r}.")
 
 
 FLAG = Requirement(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
@@ -431,8 +434,12 @@ class FitSettings:
             )
         if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
             raise ValueError(
-                f"start__kernel_scale='data' takes one unit for all features: use scale='one' or "
-                f"'none' with it, not {self.scale!r}."
+                Advice(
+                    "A kernel scale from the data takes one unit for all features, not "
+                    f"{self.scale!r}: use 'one' or 'none' with it",
+                    "start__kernel_scale='data'",
+                    "scale='one'",
+                )
             )
 
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic.exceptions import Advice
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.state import StartFit
 from sgpmic.process_group import ProcessGroup
@@ -137,9 +138,12 @@ def select_fit(
     survivors = [i for i, fit in enumerate(fits) if fit.history]
     if not survivors:
         raise ValueError(
-            "The first round of learning gave numbers that are not finite. Look for features of "
-            "very different sizes and scale them (scale='each'), or raise the jitter (em__jitter) "
-            f"above {settings.em.jitter:g}."
+            Advice(
+                "The first round of learning gave numbers that are not finite. Look for features "
+                "of very different sizes and scale them",
+                "scale='each'",
+                f"em__jitter={100 * settings.em.jitter:g}",
+            )
         )
     starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
     partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]

@@ -1,17 +1,20 @@
-"""Tables in Parquet files and in Arrow's own (IPC files and streams, Feather)."""
+"""Tables in Parquet files, in Arrow's own (IPC files and streams, Feather), in JSON and Excel."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sgpmic.tables.base import Piece, TableReader, check_unique, row_place
-from sgpmic.tables.conversions import to_texts, unsupported
-from sgpmic.tables.errors import TableError, decoding, list_names, quote
+from sgpmic.tables.errors import TableError, damaged, decoding
+from sgpmic.tables.frames import as_frame
 
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
@@ -21,7 +24,6 @@ _FILE_MAGIC = b"ARROW1"
 class ArrowReader(TableReader):
     """A table that comes as Arrow record batches."""
 
-    kind: str
     _first_row = 0
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -35,36 +37,9 @@ class ArrowReader(TableReader):
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Open the file and yield record batches that hold at least the columns of these names."""
 
-    def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
-        """Yield the rows of every record batch."""
-        self._check_types(features)
-        start = self._first_row
-        for batch in self._safe_batches(list(dict.fromkeys([*features, *texts]))):
-            place = partial(row_place, start)
-            with decoding(self.path, self.kind):
-                values = self._numbers({name: batch.column(name) for name in features}, place)
-                words = [to_texts(batch.column(name)) for name in texts]
-            yield Piece(values, words, place)
-            start += len(batch)
-
-    def _check_types(self, features: Sequence[str]) -> None:
-        """Raise for columns whose types are no numbers, all of them in one sentence."""
-        with decoding(self.path, self.kind):
-            reasons = {name: unsupported(self._schema.field(name).type) for name in features}
-        wrong = [name for name, reason in reasons.items() if reason]
-        if wrong:
-            others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
-            raise TableError(
-                f"{self.path}, column {quote(wrong[0])}: {reasons[wrong[0]]}{others}", wrong
-            )
-
-    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the columns of every record batch, with their types."""
-        for batch in self._safe_batches(names):
-            yield pa.Table.from_batches([batch])
-
-    def _safe_batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of no more than some rows that are safe to look into."""
+    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
+        """Yield the columns of every record batch, no more than some rows at a time."""
+        before = self._first_row
         batches = self._batches(names)
         while True:
             with decoding(self.path, self.kind):
@@ -75,7 +50,8 @@ class ArrowReader(TableReader):
                 # Arrow trusts offsets in a file; without this a damaged one could end the process.
                 batch.validate(full=True)
             for start in range(0, len(batch), _ROWS):
-                yield batch.slice(start, _ROWS)
+                yield Piece(batch.slice(start, _ROWS), partial(row_place, before + start))
+            before += len(batch)
 
 
 class ParquetReader(ArrowReader):
@@ -148,3 +124,64 @@ class IpcReader(ArrowReader):
                     yield reader.get_batch(i)
             else:
                 yield from pa.ipc.open_stream(source, options=options)
+
+
+class FrameReader(ArrowReader):
+    """A table that was read from a file as a whole."""
+
+    def __init__(self, path: str, kind: str, table: pa.Table, first_row: int = 0) -> None:
+        self.kind = kind
+        self._table = table
+        self._first_row = first_row
+        self.n_rows = len(table)
+        super().__init__(path, table.schema)
+
+    def share(self, first: int, end: int) -> FrameReader:
+        """Return a reader of some rows."""
+        rows = self._table.slice(first, end - first)
+        return FrameReader(self.path, self.kind, rows, self._first_row + first)
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self._table.select(list(names)).to_batches()
+
+
+def _as_reader(path: str, kind: str, frame: Any) -> FrameReader:
+    found = as_frame(frame)
+    if not found.names:
+        raise TableError(f"{path} has no columns; export the table again")
+    return FrameReader(path, kind, pa.table(list(found.columns), names=list(found.names)))
+
+
+def open_json(path: str) -> FrameReader:
+    """Open a JSON file of records: a list of objects, or one object in every line."""
+    kind = "a JSON file"
+    with decoding(path, kind), open(path, encoding="utf-8-sig") as file:
+        text = file.read()
+        try:
+            records = json.loads(text)
+        except json.JSONDecodeError:
+            records = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
+        raise TableError(
+            f'{path} is JSON, but not a list of records ([{{"a": 1, …}}, …]); export the table as '
+            "records, or as CSV"
+        )
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return _as_reader(path, kind, columns)
+
+
+def open_workbook(path: str) -> FrameReader:
+    """Open the first sheet of an Excel workbook, by pandas or polars where they are installed."""
+    kind = "an Excel workbook"
+    for library in ("pandas", "polars"):
+        try:
+            frame = import_module(library).read_excel(path)
+        except ImportError:  # of the library, or of what it reads workbooks with
+            continue
+        except Exception as error:  # damaged bytes raise errors of many types
+            raise damaged(path, kind, error) from error
+        return _as_reader(path, kind, frame)
+    raise TableError(
+        f"{path} is {kind}; install pandas and openpyxl to read it, or save the sheet as CSV"
+    )

@@ -7,20 +7,20 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sgpmic._types import Floats
-from sgpmic.tables.conversions import BadCells, parse_plain_number, to_numbers
-from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.cell_text import parse_plain_number
+from sgpmic.tables.conversions import BadCells, cast_texts, column_words, to_numbers, unsupported
+from sgpmic.tables.errors import TableError, decoding, list_names, quote
 
 _P = TypeVar("_P")
-_R = TypeVar("_R")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
@@ -36,10 +36,9 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Consecutive rows as a format happens to deliver them, not yet checked."""
+    """Consecutive rows as a format happens to deliver them."""
 
-    values: Floats
-    texts: list[list[str]]
+    batch: pa.RecordBatch
     place: Callable[[int], str]  # of a row in this piece: "line 7"
 
 
@@ -50,55 +49,50 @@ class TableReader(ABC):
     """
 
     path: str  # as messages name it
+    kind: str  # of file: "a Parquet file"
     names: tuple[str, ...]  # of the columns in the file
     n_rows: int | None = None  # where the file tells it without being read
+    decimals = "."  # the decimal signs that numbers written as text may have
+
+    @abstractmethod
+    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
+        """Yield columns as the file has them, in pieces of whatever size suits the format."""
 
     def share(self, first: int, end: int) -> TableReader:
         """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
-        # Of a text file, rows cannot be found without reading all those before.
+        # In a text file, rows cannot be found without reading all those before.
         raise TableError(
             f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
             "each reads its own rows; convert the table"
         )
 
-    @abstractmethod
-    def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
-        """Yield all rows, unchecked, in pieces of whatever size suits the format."""
-
-    @abstractmethod
-    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns as the file has them, in pieces of whatever size suits the format."""
-
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
-        """Yield columns as the file has them: text of text files, other formats with their types.
+        """Yield columns as the file has them: text files as text, other formats with their types.
 
-        A block has ``block_rows`` rows, the last one the rest; or, of None, all rows. A
+        A block has ``block_rows`` rows, the last one the rest; or, if None, all rows. A
         `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
-        sized = ((piece, len(piece)) for piece in self.raw_pieces(names))
-        parts = self._in_blocks(
-            sized, len(names), block_rows, lambda piece, i, end: piece.slice(i, end - i)
-        )
-        yield from map(pa.concat_tables, parts)
+        sized = ((piece.batch, len(piece.batch)) for piece in self.pieces(names))
+        parts = self._in_blocks(sized, len(names), block_rows, lambda b, i, j: b.slice(i, j - i))
+        yield from map(pa.Table.from_batches, parts)
 
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Block]:
         """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
-        Blocks and errors are those of `raw_blocks`; a value that is infinite or no number is an
+        Blocks and errors are those of `raw_blocks`; a value that is infinite or not a number is an
         error as well.
         """
 
-        def cut(piece: Piece, i: int, end: int) -> Block:
-            return Block(piece.values[i:end], [column[i:end] for column in piece.texts])
+        def cut(block: Block, i: int, j: int) -> Block:
+            return Block(block.values[i:j], [column[i:j] for column in block.texts])
 
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
-        pieces = map(partial(self._finite, features), self.pieces(features, texts))
-        sized = ((piece, len(piece.values)) for piece in pieces)
+        sized = ((part, len(part.values)) for part in self._converted(features, texts))
         yield from map(join_blocks, self._in_blocks(sized, len(features), block_rows, cut))
 
     def _in_blocks(
@@ -106,14 +100,14 @@ class TableReader(ABC):
         pieces: Iterable[tuple[_P, int]],
         n_columns: int,
         block_rows: int | None,
-        cut: Callable[[_P, int, int], _R],
-    ) -> Iterator[list[_R]]:
+        cut: Callable[[_P, int, int], _P],
+    ) -> Iterator[list[_P]]:
         """Yield the parts of every block, of pieces and their numbers of rows; there must be rows.
 
         ``cut`` returns the rows of a piece from one number to another. Rows that would not fit into
-        memory are refused: at once, or, of a file that does not tell their number, in time.
+        memory are refused: at once, or, if the file does not tell their number, in time.
         """
-        held: list[_R] = []
+        held: list[_P] = []
         n_held = n_all = 0
         if block_rows is None and self.n_rows is not None:
             check_memory(self.path, _CELL_BYTES * n_columns * self.n_rows)
@@ -135,31 +129,64 @@ class TableReader(ABC):
         if not n_all:
             raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
 
-    def _numbers(
-        self,
-        columns: Mapping[str, pa.Array],
-        place: Callable[[int], str],
-        decimal: str = ".",
-        other: str = "",
-    ) -> Floats:
-        """Return columns as numbers, or raise for the first row with a cell that holds none.
+    def _converted(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
+        """Yield every piece as numbers and text."""
+        # The first number that is not whole decides between two decimal signs.
+        decimal = self.decimals if len(self.decimals) == 1 else ""
+        for batch, place in self.pieces(list(dict.fromkeys([*features, *texts]))):
+            with decoding(self.path, self.kind):
+                columns = {name: batch.column(name) for name in features}
+                decimal = decimal or _find_decimal(columns.values())
+                block = Block(
+                    self._numbers(columns, place, decimal or "."),
+                    [column_words(batch.column(name)) for name in texts],
+                )
+            yield block
 
-        Where ``other`` is the decimal sign of such a cell, the error says so.
-        """
-        found = {name: to_numbers(column, decimal) for name, column in columns.items()}
-        bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
-        if not bad:
-            return np.column_stack(list(found.values()))
+    def _numbers(
+        self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
+    ) -> Floats:
+        """Return columns as finite numbers or NaN; an error names all columns that have others."""
+        kinds = {name: column.type for name, column in columns.items()}
+        reasons = {kind: unsupported(kind) for kind in set(kinds.values())}
+        if wrong := [name for name, kind in kinds.items() if reasons[kind]]:
+            others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
+            where = f"{self.path}, column {quote(wrong[0])}"
+            raise TableError(f"{where}: {reasons[kinds[wrong[0]]]}{others}", wrong)
+        values = _all_at_once(list(columns.values()), decimal)
+        if values is None:
+            found = {name: to_numbers(column, decimal) for name, column in columns.items()}
+            bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
+            if bad:
+                raise self._not_numbers(bad, place, decimal)
+            values = np.column_stack(list(found.values()))
+        infinite = np.isinf(values)
+        if infinite.any():
+            names = list(columns)
+            row, first = np.argwhere(infinite)[0]
+            also = [names[j] for j in np.flatnonzero(infinite.any(axis=0)) if j != first]
+            others = f" (so are values of {list_names(also)})" if also else ""
+            raise TableError(
+                f"{self.path}, {place(int(row))}, column {quote(names[first])}: the value is "
+                f"infinite or too large for a number{others}; correct it or remove the row"
+            )
+        return values
+
+    def _not_numbers(
+        self, bad: Mapping[str, BadCells], place: Callable[[int], str], decimal: str
+    ) -> TableError:
+        """Return the error for cells that are not numbers."""
         first = min(bad, key=lambda name: bad[name].row)
         also, text = [name for name in bad if name != first], bad[first].text
         where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
+        other = self.decimals.replace(decimal, "")
         if other and parse_plain_number(text, other) is not None:
-            raise TableError(
+            return TableError(
                 f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
                 f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
             )
         others = f" (nor is text in {list_names(also)})" if also else ""
-        raise TableError(f"{where} is not a number{others}; correct it", [first, *also])
+        return TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
@@ -176,19 +203,27 @@ class TableReader(ABC):
         plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
-    def _finite(self, features: Sequence[str], piece: Piece) -> Piece:
-        """Return rows, or raise for infinite values; the error names all columns with some."""
-        infinite = np.isinf(piece.values)
-        if not infinite.any():
-            return piece
-        row, column = np.argwhere(infinite)[0]
-        where = f"{self.path}, {piece.place(int(row))}, column {quote(features[column])}"
-        also = [features[int(j)] for j in np.flatnonzero(infinite.any(axis=0)) if j != column]
-        others = f" (so are values of {list_names(also)})" if also else ""
-        raise TableError(
-            f"{where}: the value is infinite or too large for a number{others}; correct it or "
-            "remove the row"
-        )
+
+def _all_at_once(columns: list[pa.Array], decimal: str) -> Floats | None:
+    """Return columns of text as numbers, by one call; None where that does not work."""
+    if not all(pa.types.is_string(column.type) for column in columns):
+        return None
+    try:
+        flat = cast_texts(pa.concat_arrays(columns), decimal)
+    except pa.ArrowInvalid:
+        return None
+    return np.ascontiguousarray(flat.reshape(len(columns), -1).T)
+
+
+def _find_decimal(columns: Collection[pa.Array]) -> str:
+    """Return the decimal sign of the numbers in columns of text, "" if all are whole."""
+    # Where both occur, the commas are complained about: points are the usual sign.
+    for sign in ".,":
+        for column in columns:
+            cells = column.filter(pc.match_substring(column, sign)).to_pylist()
+            if any(parse_plain_number(text, sign) is not None for text in cells):
+                return sign
+    return ""
 
 
 def join_blocks(parts: list[Block]) -> Block:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
-import io
 import re
 import shlex
 import zlib
@@ -19,7 +17,7 @@ WHITE = b" "
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
-# What Excel is told the delimiter with, which the lines below tell as well.
+# The line that names the delimiter for Excel; it also follows from the lines below.
 _SEPARATOR_LINE = re.compile(rb'"?sep=."?(?=\n)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -151,58 +149,32 @@ def _last_record_end(data: bytes, delimiters: bytes) -> int:
 
 def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
     """Yield the text of a file, checked, without a byte order mark and carriage returns."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    newlines = io.IncrementalNewlineDecoder(None, translate=True)
     line, offset = 1, 0  # where the next text starts: the line, and the bytes of it before
-    for raw in _raw_bytes(path, zipped, scale * _CHUNK_BYTES):
-        try:
-            text = decoder.decode(raw, final=not raw)
-        except UnicodeDecodeError as error:
-            before = newlines.decode(error.object[: error.start].decode(), final=True).encode()
-            line += before.count(b"\n")
-            offset = (
-                len(before) - before.rfind(b"\n") if b"\n" in before else offset + len(before) + 1
-            )
-            raise _not_utf8(path, line, offset, error.object[error.start :]) from None
-        data = newlines.decode(text, final=not raw).encode()
-        if (line, offset) == (1, 0):
-            found = _SEPARATOR_LINE.match(data)
-            data = data[found.end() :] if found else data
-        if b"\0" in data:
-            line += data.count(b"\n", 0, data.index(b"\0"))
-            raise TableError(
-                f"{path}, line {line}: a zero byte, which no text has; this is a binary or "
-                "damaged file, export the table again as CSV"
-            )
-        yield data
-        line += data.count(b"\n")
-        offset = len(data) - data.rfind(b"\n") - 1 if b"\n" in data else offset + len(data)
-
-
-def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
-    """Return the error for bytes that are not UTF-8, at a place that is counted from 1."""
-    if (line, place) == (1, 1) and found.startswith(_UTF16):
-        encoding, what = "UTF-16", "the text is UTF-16, not UTF-8; save it as UTF-8"
-    else:
-        encoding = "LATIN1"
-        what = (
-            f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as "
-            "UTF-8"
-        )
-    return TableError(
-        f"{path}, line {line}: {what}, for instance with "
-        f"`iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > new.csv`"
-    )
-
-
-def _raw_bytes(path: str, zipped: bool, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked, and nothing (``b""``) at its end."""
+    opener = gzip.open if zipped else open
     try:
-        with gzip.open(path, "rb") if zipped else open(path, "rb") as file:
-            data = b"-"
-            while data:
-                data = file.read(size)
+        # Bytes that are not UTF-8 become characters that UTF-8 does not have.
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
+            while text := file.read(scale * _CHUNK_BYTES):
+                try:
+                    data = text.encode()
+                except UnicodeEncodeError as error:
+                    before = text[: error.start].encode()
+                    offset = 0 if b"\n" in before else offset
+                    place = offset + len(before) - before.rfind(b"\n")
+                    odd = text[error.start : error.start + 2].encode(errors="surrogateescape")
+                    raise _not_utf8(path, line + before.count(b"\n"), place, odd) from None
+                if (line, offset) == (1, 0):
+                    found = _SEPARATOR_LINE.match(data)
+                    data = data[found.end() :] if found else data
+                if b"\0" in data:
+                    line += data.count(b"\n", 0, data.index(b"\0"))
+                    raise TableError(
+                        f"{path}, line {line}: a zero byte, which no text has; this is a binary or "
+                        "damaged file, export the table again as CSV"
+                    )
                 yield data
+                line += data.count(b"\n")
+                offset = len(data) - data.rfind(b"\n") - 1 + (0 if b"\n" in data else offset)
     except EOFError:
         raise TableError(
             f"{path} is truncated, the end of the gzip data is missing; copy or export it again"
@@ -211,3 +183,17 @@ def _raw_bytes(path: str, zipped: bool, size: int) -> Iterator[bytes]:
         raise damaged(path, "a gzip file", error) from None
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
+    """Return the error for bytes that are not UTF-8, at a place that is counted from 1."""
+    encoding = "LATIN1"
+    what = (
+        f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as UTF-8"
+    )
+    if (line, place) == (1, 1) and found in _UTF16:
+        encoding, what = "UTF-16", "the text is UTF-16, not UTF-8; save it as UTF-8"
+    return TableError(
+        f"{path}, line {line}: {what}, for instance with "
+        f"`iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > new.csv`"
+    )

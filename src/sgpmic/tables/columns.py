@@ -1,15 +1,16 @@
-"""What is said about the columns of a table, and what their features are called."""
+"""Descriptions of the columns of a table, and the names of their features."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import date_words
+from sgpmic.tables.conversions import date_words
 from sgpmic.tables.encodings import Encoding
 from sgpmic.tables.errors import quote
 from sgpmic.tables.kinds import FOUND_KINDS
@@ -19,7 +20,7 @@ from sgpmic.tables.plans import Plan
 _MOST_SHOWN = 4
 # A column can name the rows where so many cells are different, and so short on average.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
-# What a column is in a file.
+# The types of the stored fields of a column.
 _STORED = {
     **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
     **dict.fromkeys(("n_missing", "n_rows"), int),
@@ -45,7 +46,7 @@ class Column:
     becomes : str
         What becomes of it, in words.
     warning : str or None
-        What its owner should look at.
+        What the user should check.
     features : tuple of str
         The names of its encoded features; none where it is left out.
     """
@@ -65,22 +66,19 @@ def describe_columns(
 ) -> list[Column]:
     """Return what is said about every column; encodings are None for those left out."""
     names = iter(feature_names([plan.name for plan in plans], encodings))
-    columns = []
-    for plan, encoding in zip(plans, encodings, strict=True):
-        present = plan.values if len(plan.values) else np.where(plan.codes < 0, np.nan, 0.0)
-        columns.append(
-            Column(
-                name=plan.name,
-                kind=plan.kind,
-                summary=_summary(plan),
-                n_missing=int(np.isnan(present).sum()),
-                n_rows=n_rows,
-                becomes=encoding.becomes if encoding else f"left out: {plan.decision.because}",
-                warning="; ".join(plan.decision.warnings) or None,
-                features=tuple(next(names) for _ in range(encoding.n_features if encoding else 0)),
-            )
+    return [
+        Column(
+            name=plan.name,
+            kind=plan.kind,
+            summary=_summary(plan),
+            n_missing=int(plan.missing.sum()),
+            n_rows=n_rows,
+            becomes=encoding.becomes if encoding else f"left out: {plan.because}",
+            warning="; ".join(plan.warnings) or None,
+            features=tuple(islice(names, encoding.n_features if encoding else 0)),
         )
-    return columns
+        for plan, encoding in zip(plans, encodings, strict=True)
+    ]
 
 
 def used_names(columns: Sequence[Column]) -> list[str]:
@@ -134,32 +132,27 @@ def _summary(plan: Plan) -> str:
         return ""
     if plan.kind == "yes_no" and len(plan.values):
         return f"yes {100 * np.nanmean(plan.values):.0f} %"
+    if plan.kind == "ordered":
+        return " < ".join(quote(level)[1:-1] for level in plan.order)
+    used = plan.codes[plan.codes >= 0]
     if plan.kind in ("category", "constant"):
-        total = max(int((plan.codes >= 0).sum()), 1)
-        counts = np.bincount(plan.codes[plan.codes >= 0], minlength=len(plan.levels))
+        counts = np.bincount(used, minlength=len(plan.levels)).tolist()
         shown = [
-            f"{_short(level)} {100 * count / total:.0f} %"
+            f"{quote(level)[1:-1]} {100 * count / max(len(used), 1):.0f} %"
             for level, count in zip(plan.levels, counts, strict=True)
         ][:_MOST_SHOWN]
         more = ", …" if len(plan.levels) > _MOST_SHOWN else ""
         return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
-    if plan.kind == "ordered":
-        return " < ".join(map(_short, plan.decision.order))
-    present = plan.values[~np.isnan(plan.values)] if len(plan.values) else plan.values
-    if not len(present):
-        used = np.unique(plan.codes[plan.codes >= 0])
-        return f"{len(used)} different, such as {quote(plan.levels[used[0]])}" if len(used) else ""
-    low, high = float(present.min()), float(present.max())
-    if plan.kind == "date":
-        words = _clock if plan.decision.time_only else date_words
-        return f"{words(low)} to {words(high)}"
-    return f"{low:.6g} to {high:.6g}"
+    if not len(plan.present):
+        different = [plan.levels[i] for i in np.unique(used)]
+        return f"{len(different)} different, such as {quote(different[0])}" if different else ""
+    low, high = float(plan.present.min()), float(plan.present.max())
+    if plan.kind != "date":
+        return f"{low:.6g} to {high:.6g}"
+    words = _clock if plan.time_only else date_words
+    return f"{words(low)} to {words(high)}"
 
 
-def _clock(share: float) -> str:
-    minutes = round(share * 1440)
+def _clock(fraction: float) -> str:
+    minutes = round(fraction * 1440)
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def _short(level: str) -> str:
-    return quote(level)[1:-1]

@@ -1,10 +1,11 @@
-"""Columns of any Arrow type to float64 numbers or to text."""
+"""Columns of any Arrow type as numbers, text, dates or levels."""
 
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,20 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
+from sgpmic.tables.cell_text import (
+    MISSING,
+    MISSING_IN_NUMBERS,
+    MISSING_WORDS,
+    clock_as_fraction,
+    is_clock,
+    number_as_date,
+    parse_date,
+    parse_number,
+    parse_plain_number,
+    parse_time,
+    truth_of,
+)
 
 Codes = NDArray[np.int64]
 
-#: What stands for a missing value, in lower case and without spaces around.
-MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
-
 # A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
 _CODE = r"^[+-]?0[0-9]+$"
-_BOOLEANS = {"true": 1.0, "false": 0.0}
-# float() alone would also take underscores and the digits of other scripts.
-_NUMBER = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
-)
+_PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
 class BadCells(NamedTuple):
@@ -36,118 +43,11 @@ class BadCells(NamedTuple):
     n_cells: int = 1
 
 
-def is_missing(text: str) -> bool:
-    """Return whether a cell's text stands for a missing value."""
-    return text.strip().lower() in MISSING_WORDS
-
-
-def parse_plain_number(text: str, decimal: str = ".") -> float | None:
-    """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
-    word = text.strip()
-    if decimal != ".":
-        # A point is then a thousands separator, which nobody can tell from a decimal point.
-        word = "." if "." in word else word.replace(decimal, ".")
-    if _NUMBER.fullmatch(word):
-        return float(word)
-    lower = word.lower()
-    return float("nan") if lower in MISSING_WORDS else _BOOLEANS.get(lower)
-
-
-def unsupported(kind: pa.DataType) -> str | None:
-    """Return why a type cannot become numbers, in words, or None if it can."""
-    kind = plain(pa.nulls(0, kind)).type
-    if pa.types.is_temporal(kind):
-        return f"holds dates or times ({kind}); turn them into numbers"
-    if pa.types.is_nested(kind):
-        return f"holds lists or records ({kind}); spread them over columns of their own"
-    if _is_number(kind) or _is_text(kind) or pa.types.is_null(kind):
-        return None
-    return f"holds no numbers ({kind}); turn them into numbers"
-
-
-def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
-    """Return a column of a supported type as numbers, NaN where missing."""
-    column = plain(column)
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if _is_text(kind):
-        try:
-            return cast_texts(column, decimal)
-        except pa.ArrowInvalid:
-            return _parse_numbers(column.to_pylist(), decimal)
-    elif not (pa.types.is_float64(kind) or pa.types.is_float16(kind)):
-        if pa.types.is_boolean(kind):
-            column = pc.cast(column, pa.uint8())
-        # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
-        column = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
-
-
-def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers fast; ``ArrowInvalid`` does not yet say that a cell is none."""
-    column = pc.utf8_trim_whitespace(column)
-    if decimal != ".":
-        # A point is no decimal sign then, see `parse_plain_number`.
-        column = pc.replace_substring(column, ".", "?")
-        column = pc.replace_substring(column, decimal, ".")
-    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-
-
-def cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
-    """Return text as numbers fast, null for words in ``missing``; None if others are no number."""
-    gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
-    try:
-        return pc.cast(pc.if_else(gaps, None, texts), pa.float64())
-    except pa.ArrowInvalid:
-        return None
-
-
-def _parse_numbers(texts: list[str | None], decimal: str) -> Floats | BadCells:
-    """Return the numbers of a column of text, NaN where missing, or the first that is not one."""
-    values = np.empty(len(texts))
-    for row, text in enumerate(texts):
-        value = parse_plain_number(text or "", decimal)
-        if value is None:
-            return BadCells(row, text or "")
-        values[row] = value
-    return values
-
-
-def to_texts(column: pa.Array) -> list[str]:
-    """Return a column of any type as text, empty where missing."""
-    column = plain(column)
-    if pa.types.is_floating(column.type):
-        return [text_of(value) for value in column.to_pylist()]
-    if pa.types.is_temporal(column.type):
-        # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
-        with contextlib.suppress(pa.ArrowException):
-            column = pc.cast(column, pa.string())
-    return ["" if value is None else str(value) for value in column.to_pylist()]
-
-
-def text_of(value: float | None) -> str:
-    """Return a number as text, whole numbers without a point: a label 1.0 is a label 1."""
-    if value is None or value != value:
-        return ""
-    return str(value).removesuffix(".0")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+# ------------------------------------------------------------------------------- Arrow types
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Return the values, unwrapped."""
+    """Return the values of a column without dictionaries, run lengths and extension types."""
     while True:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
@@ -161,7 +61,67 @@ def plain(column: pa.Array) -> pa.Array:
             return column
 
 
-# ------------------------------------------------------------------------------- whole columns
+def unsupported(kind: pa.DataType) -> str | None:
+    """Return why a type cannot become numbers, in words, or None if it can."""
+    kind = plain(pa.nulls(0, kind)).type
+    if pa.types.is_temporal(kind):
+        return f"holds dates or times ({kind}); turn them into numbers"
+    if pa.types.is_nested(kind):
+        return f"holds lists or records ({kind}); spread them over columns of their own"
+    if _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return None
+    return f"holds no numbers ({kind}); turn them into numbers"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+# ------------------------------------------------------------------------------- to numbers
+
+
+def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
+    """Return a column of a supported type as numbers, NaN where missing."""
+    column = plain(column)
+    if not _is_text(column.type):
+        return _typed_numbers(column)
+    try:
+        return cast_texts(column, decimal)
+    except pa.ArrowInvalid:
+        pass
+    values = np.empty(len(column))
+    for row, text in enumerate(column.to_pylist()):
+        value = parse_plain_number(text or "", decimal)
+        if value is None:
+            return BadCells(row, text or "")
+        values[row] = value
+    return values
+
+
+def _typed_numbers(column: pa.Array) -> Floats:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_boolean(kind):
+        column = pc.cast(column, pa.uint8())
+    if not (pa.types.is_float64(kind) or pa.types.is_float16(kind)):
+        # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
+        column = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
+    """Return text as numbers fast; ``ArrowInvalid`` does not yet mean that a cell is not one."""
+    column = pc.utf8_trim_whitespace(column)
+    if decimal != ".":
+        # A point is not a decimal sign then, see `parse_plain_number`.
+        column = pc.replace_substring(column, ".", "?")
+        column = pc.replace_substring(column, decimal, ".")
+    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
 
 
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
@@ -181,11 +141,211 @@ def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return numbers, null where missing; None if a cell is anything else, or none is there."""
     texts = pc.utf8_trim_whitespace(column)
     # Few cells decide about most columns of words.
-    if cast_or_none(texts.slice(0, 100), MISSING_WORDS) is None:
+    if _cast_or_none(texts.slice(0, 100), MISSING_WORDS) is None:
         return None
-    numbers = cast_or_none(texts, MISSING_WORDS)
+    numbers = _cast_or_none(texts, MISSING_WORDS)
     if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
         return None
     # Infinite values and others that only look like numbers are for those to judge who see text.
     present = numbers.drop_null().to_numpy()
     return numbers if len(present) and np.isfinite(present).all() else None
+
+
+def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
+    """Return text as numbers fast, null for words in ``missing``; None if others are text."""
+    gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
+    try:
+        return pc.cast(pc.if_else(gaps, None, texts), pa.float64())
+    except pa.ArrowInvalid:
+        return None
+
+
+# ------------------------------------------------------------------------------- to text
+
+
+def to_texts(column: pa.Array) -> list[str]:
+    """Return a column of any type as text, empty where missing."""
+    column = plain(column)
+    if pa.types.is_floating(column.type):
+        return [text_of(value) for value in column.to_pylist()]
+    if pa.types.is_temporal(column.type):
+        # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
+        with contextlib.suppress(pa.ArrowException):
+            column = pc.cast(column, pa.string())
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return a column of any type as text without white space around, empty where missing."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [word.strip() for chunk in chunks for word in to_texts(chunk)]
+
+
+def text_of(value: float | None) -> str:
+    """Return a number as text, whole numbers without a point: a label 1.0 is a label 1."""
+    if value is None or value != value:
+        return ""
+    return str(value).removesuffix(".0")
+
+
+def date_words(days: float) -> str:
+    """Return days since 1970 as a date, with the time where there is one."""
+    text = str(np.datetime64(round(days * 86_400), "s"))
+    return text.removesuffix("T00:00:00").replace("T", " ")
+
+
+# ------------------------------------------------------------------------------- any kind
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a column, in the few forms that its kind is decided from."""
+
+    #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other', which
+    #: is lists, records and bytes.
+    holds: str
+    #: Numbers (also of booleans), days since 1970 or fractions of a day; NaN where missing. All NaN
+    #: for text.
+    values: Floats
+    texts: tuple[str, ...]  # the different ones of a column of text, without white space around
+    codes: Codes  # the index of every cell's text, -1 for an empty cell
+    order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
+    #: What was read already: reading text takes long, and is asked for several times.
+    memo: dict[Hashable, Floats | BadCells] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of_values(cls, holds: str, values: Floats) -> Cells:
+        """Return the cells of a column that is not text."""
+        return cls(holds, values, (), np.full(len(values), -1))
+
+    def read_numbers(self, decimal: str = ".") -> Floats | BadCells:
+        """Return numbers, NaN where missing, or the cells that are not numbers."""
+        if self.holds in ("number", "bool", "empty"):
+            return self.values
+        how = ("number", decimal)
+        if self.holds == "text" and decimal == "." and how not in self.memo:
+            found = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
+            if found is not None:
+                numbers = found.to_numpy(zero_copy_only=False)
+                self.memo[how] = np.append(numbers, np.nan)[self.codes]
+        return self._read(how, partial(parse_number, decimal=decimal))
+
+    def read_dates(self, day_first: bool) -> Floats | BadCells:
+        """Return days since 1970, NaN where missing, or the cells that are not dates."""
+        if self.holds in ("date", "empty"):
+            return self.values
+        if self.holds == "number":
+            # None becomes NaN.
+            days = np.asarray([number_as_date(value) for value in self.values.tolist()], float)
+            return self._unless_bad(days, np.isnan(days))
+
+        def parse(text: str) -> float | None:
+            days = parse_date(text, day_first)
+            if days is None and (value := parse_number(text)) is not None:
+                days = number_as_date(value)
+            return days
+
+        return self._read(("date", day_first), parse)
+
+    def read_times(self, digits: bool = True) -> Floats | BadCells:
+        """Return times as fractions of the day, NaN where missing, or cells that are not times.
+
+        With ``digits``, numbers are times as well: 1345 is 13:45.
+        """
+        if self.holds in ("time", "empty"):
+            return self.values
+        if self.holds == "number" and digits:
+            return self._unless_bad(clock_as_fraction(self.values), ~is_clock(self.values))
+
+        def parse(text: str) -> float | None:
+            if not (digits and text.isdecimal()):
+                return parse_time(text)
+            value = np.asarray(float(text))
+            return float(clock_as_fraction(value)) if is_clock(value) else None
+
+        return self._read(("time", digits), parse)
+
+    def read_yes_no(self) -> Floats | BadCells:
+        """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
+        if self.holds in ("number", "bool", "empty"):
+            return self._unless_bad(self.values, ~np.isin(self.values, (0.0, 1.0)))
+        return self._read("yes_no", truth_of)
+
+    def read_levels(self, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
+        """Return the different levels as text, and every cell's index there, -1 where missing.
+
+        ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere
+        they do.
+        """
+        if self.holds == "text":
+            words = MISSING.difference(kept)
+            missing = np.asarray([text.lower() in words for text in self.texts] + [True])
+            return self.texts, np.where(missing[self.codes], -1, self.codes)
+        present = ~np.isnan(self.values)
+        found, inverse = np.unique(self.values[present], return_inverse=True)
+        codes = np.full(len(self.values), -1)
+        codes[present] = inverse
+        return tuple(map(self._value_text, found.tolist())), codes
+
+    def _read(self, how: Hashable, parse: Callable[[str], float | None]) -> Floats | BadCells:
+        """Return the parsed cells of a column of text; those of other columns are bad, if any."""
+        if self.holds != "text":
+            return self._unless_bad(self.values, np.ones(len(self.values), bool))
+        if how not in self.memo:
+            parsed = [parse(text) for text in self.texts]
+            bad = [
+                value is None and text.lower() not in MISSING_IN_NUMBERS
+                for text, value in zip(self.texts, parsed, strict=True)
+            ]
+            # The last one is of empty cells; None becomes NaN.
+            rows = np.flatnonzero(np.asarray([*bad, False])[self.codes])
+            if len(rows):
+                first = int(rows[0])
+                self.memo[how] = BadCells(first, self.texts[self.codes[first]], len(rows))
+            else:
+                self.memo[how] = np.asarray([*parsed, None], np.float64)[self.codes]
+        return self.memo[how]
+
+    def _unless_bad(self, read: Floats, is_bad: NDArray[np.bool_]) -> Floats | BadCells:
+        """Return what was read of values, unless some of them that are not missing are bad."""
+        rows: Ints = np.flatnonzero(is_bad & ~np.isnan(self.values))
+        if not len(rows):
+            return read
+        return BadCells(int(rows[0]), self._value_text(float(self.values[rows[0]])), len(rows))
+
+    def _value_text(self, value: float) -> str:
+        if self.holds == "bool":
+            return "true" if value else "false"
+        if self.holds == "other":
+            return "a list, a record or bytes"
+        return date_words(value) if self.holds == "date" else text_of(value)
+
+
+def cells_of(column: pa.Array) -> Cells:
+    """Return the cells of a column."""
+    order = None
+    if pa.types.is_dictionary(column.type) and column.type.ordered:
+        order = tuple(map(str, column.dictionary.to_pylist()))
+    column = plain(column)
+    kind = column.type
+    if _is_text(kind):
+        encoded = pc.utf8_trim_whitespace(column).dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        texts = tuple(encoded.dictionary.to_pylist())
+        return Cells("text", np.full(len(codes), np.nan), texts, codes, order)
+    if pa.types.is_boolean(kind):
+        return Cells.of_values("bool", _typed_numbers(column))
+    if _is_number(kind):
+        return Cells.of_values("number", _typed_numbers(column))
+    if pa.types.is_date32(kind):
+        return Cells.of_values("date", _typed_numbers(pc.cast(column, pa.int32())))
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        # Times with a time zone are stored in UTC.
+        storage = pa.int32() if kind.bit_width == 32 else pa.int64()
+        unit = "ms" if pa.types.is_date64(kind) else kind.unit
+        days = _typed_numbers(pc.cast(column, storage)) / _PER_DAY[unit]
+        is_date = pa.types.is_date64(kind) or pa.types.is_timestamp(kind)
+        is_time = pa.types.is_time(kind)
+        return Cells.of_values("date" if is_date else "time" if is_time else "number", days)
+    present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
+    return Cells.of_values("other" if len(column) > column.null_count else "empty", present)

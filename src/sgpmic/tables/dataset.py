@@ -21,15 +21,13 @@ from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
 from sgpmic.tables.columns import Column, naming_column, used_names
-from sgpmic.tables.conversions import with_plain_numbers
+from sgpmic.tables.conversions import column_words, with_plain_numbers
 from sgpmic.tables.encoder import TableEncoder
-from sgpmic.tables.encodings import Encoding, NumberEncoding, YesNoEncoding
+from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names
 from sgpmic.tables.reader import (
     Table,
     choose_features,
-    column_words,
-    label_words,
     open_table,
     sample_rows,
     share_of,
@@ -43,7 +41,7 @@ _BLOCK_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """What a user says of columns: lists as they were given, also with commas, or None."""
+    """The user's options for columns: lists as they were given, also with commas, or None."""
 
     columns: list[str] | None = None  # the features, if not all
     drop: list[str] | None = None
@@ -91,7 +89,7 @@ class FittedColumns(NamedTuple):
 
 
 class Dataset:
-    """A table in a file, and what its user says of its columns."""
+    """A table in a file, with the user's options for its columns."""
 
     def __init__(self, path: Path | str, options: ColumnOptions | None = None) -> None:
         self._options = options = ColumnOptions() if options is None else options
@@ -116,7 +114,8 @@ class Dataset:
 
     def fit_columns(self) -> FittedColumns:
         """Decide what the columns are, and fit the encoder."""
-        names = [*self._features, *self._ids[:1], *self._labels]
+        labels = [] if self._options.label is None else [self._options.label]
+        names = [*self._features, *self._ids[:1], *labels]
         table, is_whole = sample_rows(self._reader, names, SAMPLE_ROWS)
         if is_whole:
             self._whole = table
@@ -127,51 +126,52 @@ class Dataset:
             encoder.fit(with_plain_numbers(table, words))
         except ValueError as error:
             raise TableError(f"{self._reader.path}: {error}{_remedy(error)}") from None
-        id_column = self._ids[0] if self._ids else _find_names(table, encoder)
+        if self._ids:
+            id_column: str | None = self._ids[0]
+        else:
+            names = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
+            id_column = naming_column({name: column_words(table.column(name)) for name in names})
         return FittedColumns(encoder, id_column, None if is_whole else len(table))
 
     def read(self, fitted: FittedColumns, share: tuple[int, int] = (0, 1)) -> EncodedTable:
         """Return the rows, or one of several equal parts of them: which one, and of how many."""
         encoder, id_column, judged_by = fitted
+        label = self._options.label
         reader, used = share_of(self._reader, share), used_names(encoder.columns_)
-        texts = [*([] if id_column is None else [id_column]), *self._labels]
-        is_plain = _is_plain(encoder)
+        texts = [name for name in (id_column, label) if name is not None]
+        # Whether the features are the numbers of the file.
+        as_is = [YesNoEncoding(1.0), *(NumberEncoding(sign, (), None, 1.0) for sign in ".,")]
+        is_plain = all(one is None or one in as_is for one in encoder.encodings_)
         notes: list[str] = []
         if self._whole is not None and share == (0, 1):
-            words = [column_words(self._whole.column(name)) for name in texts]
             typed = _typed(encoder, self._whole.select(used))
             # Numbers that are not written plainly only the encoder can read again.
             is_plain = is_plain and not any(map(pa.types.is_string, typed.schema.types))
             values = _encode(encoder, typed, reader.path, notes)
+            block = Block(values, [column_words(self._whole.column(name)) for name in texts])
         else:
             try:
-                values, words = _read(reader, None if is_plain else encoder, used, texts, notes)
+                block = _read(reader, None if is_plain else encoder, used, texts, notes)
             except TableError:
                 if not is_plain:
                     raise
-                # Some cells only an encoder can read, or nobody: it says which.
-                values, words = _read(reader, encoder, used, texts, notes)
+                # Some cells are not plain numbers: the encoder reads them, or names them.
+                block = _read(reader, encoder, used, texts, notes)
                 is_plain = False
         columns = encoder.columns_
         if judged_by is not None and share == (0, 1):
-            columns = _measured(encoder, values)
-        return EncodedTable(
-            values,
-            tuple(used),
-            None if id_column is None else words[0],
+            columns = _measured(encoder, block.values)
+        return EncodedTable.of(
+            block,
+            used,
             id_column,
-            label_words(words[-1]) if self._labels else None,
-            self._options.label,
+            label,
             columns=self._listing(columns, id_column),
             judged_by=judged_by,
             encoder=None if is_plain else encoder,
             notes=tuple(dict.fromkeys(notes)),
             first_row=share[0] * (self._reader.n_rows or 0) // share[1],
         )
-
-    @property
-    def _labels(self) -> list[str]:
-        return [] if self._options.label is None else [self._options.label]
 
     def _listing(self, columns: Sequence[Column], id_column: str | None) -> list[dict[str, Any]]:
         """Return every column of the file and what becomes of it, for ``run.json``."""
@@ -180,7 +180,7 @@ class Dataset:
             known[id_column]["becomes"] += "; names the rows"
         for name, (kind, because) in self._others.items():
             column = Column(name, kind, "", 0, columns[0].n_rows, f"left out: {because}", None, ())
-            known[name] = asdict(column) | {"n_missing": None}  # nobody has looked
+            known[name] = asdict(column) | {"n_missing": None}  # unknown
         return [known[name] for name in self._reader.names if name in known]
 
 
@@ -213,11 +213,8 @@ def read_again(
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     reader.require([*features, *texts])
-    values, words = _read(reader, encoder, features, texts, [])
-    ids = None if id_column is None else words[0]
-    labels = None if label_column is None else label_words(words[-1])
-    table = Table(values, tuple(features), ids, id_column, labels, label_column)
-    return without_empty_rows(table)[0]
+    block = _read(reader, encoder, features, texts, [])
+    return without_empty_rows(Table.of(block, features, id_column, label_column))[0]
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
@@ -338,14 +335,8 @@ def _declared_kinds(
     return kinds
 
 
-def _find_names(table: pa.Table, encoder: TableEncoder) -> str | None:
-    """Return the id or text that names rows, if there is one."""
-    names = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
-    return naming_column({name: column_words(table.column(name)) for name in names})
-
-
 def _remedy(error: ValueError) -> str:
-    """Return what to type, for columns that are wrong."""
+    """Return the options to add, for columns that are wrong."""
     columns = error.columns if isinstance(error, TableError) else ()
     if not columns:
         return ""
@@ -355,30 +346,14 @@ def _remedy(error: ValueError) -> str:
     return f"; on the command line: --category, --number, …, or leave them out with --drop {names}"
 
 
-def _is_plain(encoder: TableEncoder) -> bool:
-    """Return whether encoded columns are the numbers of the file."""
-
-    def is_plain(encoding: Encoding) -> bool:
-        if isinstance(encoding, NumberEncoding):
-            return not encoding.sentinels and encoding.shift is None and encoding.divisor == 1
-        return isinstance(encoding, YesNoEncoding) and encoding.divisor == 1
-
-    return all(is_plain(encoding) for encoding in encoder.encodings_ if encoding is not None)
-
-
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:
     """Return columns with the gaps and ranges of all rows, not of those they were judged by."""
-    columns = []
-    for place, (column, encoding) in enumerate(
-        zip(encoder.columns_, encoder.encodings_, strict=True)
-    ):
-        if encoding is not None:
-            own = values[:, encoder.source_ == place]
-            n_missing = int(np.isnan(own).all(axis=1).sum())
-            summary = column.summary
-            if column.kind in ("number", "whole") and n_missing < len(own):
-                cells = encoding.decode(own)
-                summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
-            column = replace(column, summary=summary, n_missing=n_missing, n_rows=len(own))
-        columns.append(column)
+    columns = list(encoder.columns_)
+    for j, encoding, features in encoder.features_by_column(values):
+        n_missing = int(np.isnan(features).all(axis=1).sum())
+        summary = columns[j].summary
+        if columns[j].kind in ("number", "whole") and n_missing < len(values):
+            cells = encoding.decode(features)
+            summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
+        columns[j] = replace(columns[j], summary=summary, n_missing=n_missing, n_rows=len(values))
     return columns

@@ -1,4 +1,4 @@
-"""A table in its user's words: numbers in their own units, categories by their levels.
+"""Encoded rows in the user's terms: numbers in their own units, categories by their levels.
 
 Both follow from the encoded table, which a model file, a process with some of the rows and a report
 all have; the table itself they do not.
@@ -45,26 +45,19 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
 
     Rare levels that were joined stay so, and levels that were not seen in fit are missing.
     """
-    names: list[str] = []
-    numbers: list[Floats] = []
+    numbers: dict[str, Floats] = {}
     dates: list[str] = []
     categories: list[Levels] = []
-    for place, (column, encoding) in enumerate(
-        zip(encoder.columns_, encoder.encodings_, strict=True)
-    ):
-        if encoding is None:
-            continue
-        own = values[:, encoder.source_ == place]
+    for j, encoding, features in encoder.features_by_column(values):
+        name = encoder.columns_[j].name
         if isinstance(encoding, WordEncoding):
-            categories.append(Levels(column.name, encoding.words, encoding.codes(own)))
-            continue
-        names.append(column.name)
-        if not isinstance(encoding, DateEncoding):
-            numbers.append(encoding.decode(own))
+            categories.append(Levels(name, encoding.words, encoding.codes(features)))
+        elif not isinstance(encoding, DateEncoding):
+            numbers[name] = encoding.decode(features)
         elif encoding.time_only:
-            numbers.append(24.0 * encoding.days(own))
+            numbers[name] = 24.0 * encoding.days(features)
         else:
-            numbers.append(encoding.days(own))
-            dates.append(column.name)
-    table = np.column_stack(numbers) if numbers else np.empty((len(values), 0))
-    return Description(tuple(names), table, tuple(dates), tuple(categories))
+            numbers[name] = encoding.days(features)
+            dates.append(name)
+    table = np.column_stack(list(numbers.values())) if numbers else np.empty((len(values), 0))
+    return Description(tuple(numbers), table, tuple(dates), tuple(categories))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any, Self
@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._types import Floats
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import cells_of
 from sgpmic.tables.columns import (
     Column,
     column_from_dict,
@@ -24,7 +23,7 @@ from sgpmic.tables.columns import (
     feature_names,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells
+from sgpmic.tables.conversions import BadCells, cells_of
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.frames import Frame, as_frame
@@ -148,26 +147,27 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         if frame.n_rows < 2:
             raise TableError("the table has 1 sample; columns need two rows or more to vary")
-        kinds = self._check_parameters(frame)
+        kinds = self._check_parameters(frame.names)
         found = [
             self._plan(name, column, kinds)
             for name, column in zip(frame.names, frame.columns, strict=True)
         ]
-        raise_wrong([(plan.name, plan.decision.wrong) for plan in found if plan.decision.wrong])
+        raise_wrong([(plan.name, plan.wrong) for plan in found if plan.wrong])
         found = leave_out_copies(leave_out_no_measurements(found))
         found, encodings, self.has_categories_ = choose_encodings(
             found, self.log, float(self.min_frequency)
         )
         if not any(encodings):
-            reasons = [f"{quote(plan.name)} ({plan.decision.because})" for plan in found]
+            reasons = [f"{quote(plan.name)} ({plan.because})" for plan in found]
             raise TableError(
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
-        self._set_fitted(frame, describe_columns(found, encodings, frame.n_rows), encodings)
-        return self
+        return self._set_fitted(
+            describe_columns(found, encodings, frame.n_rows), encodings, frame.named
+        )
 
-    def _check_parameters(self, frame: Frame) -> dict[str, tuple[str, tuple[str, ...]]]:
+    def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Return the kind and the order of all declared columns."""
         share: Any = self.min_frequency
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) < 0.5:
@@ -184,11 +184,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 raise ValueError(f"kinds[{name!r}]={value!r} is not known; use one of {known}.")
             kinds[str(name)] = kind, tuple(map(str, order))
         logs = [] if isinstance(self.log, str | bool) else list(self.log)
-        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in frame.names]
+        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in names]
         if unknown:
             raise TableError(
                 f"the table has no column {list_names(list(dict.fromkeys(unknown)))}; its columns "
-                f"are {list_names(frame.names)}"
+                f"are {list_names(names)}"
             )
         return kinds
 
@@ -205,17 +205,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return make_plan(name, cells, decision, declared=name in kinds)
 
     def _set_fitted(
-        self, frame: Frame, columns: list[Column], encodings: Sequence[Encoding | None]
-    ) -> None:
+        self, columns: list[Column], encodings: Sequence[Encoding | None], named: bool
+    ) -> Self:
         self.columns_ = columns
         self.encodings_ = tuple(encodings)
         self.n_features_in_ = len(columns)
-        if frame.named:
-            self.feature_names_in_ = np.asarray(frame.names, dtype=object)
+        if named:
+            self.feature_names_in_ = np.asarray([column.name for column in columns], dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         sizes = [len(column.features) for column in columns]
         self.source_ = np.repeat(np.arange(len(columns)), sizes)
+        return self
 
     # --------------------------------------------------------------------------- using
 
@@ -310,9 +311,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"X has shape {rows.shape}, but the encoder makes {len(self.source_)} features."
             )
         return {
-            column.name: encoding.decode(rows[:, self.source_ == j])
-            for j, (column, encoding) in enumerate(zip(self.columns_, self.encodings_, strict=True))
-            if encoding is not None
+            self.columns_[j].name: encoding.decode(own)
+            for j, encoding, own in self.features_by_column(rows)
         }
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -337,6 +337,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             names = given
         return np.asarray(feature_names(names, self.encodings_), dtype=object)
 
+    def features_by_column(self, rows: Floats) -> Iterator[tuple[int, Encoding, Floats]]:
+        """Yield the index of every column that is kept, its encoding, and its features in rows."""
+        for j, encoding in enumerate(self.encodings_):
+            if encoding is not None:
+                yield j, encoding, rows[:, self.source_ == j]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -349,12 +355,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and fitted state, of types that JSON has."""
         check_is_fitted(self)
-        kinds = None
-        if self.kinds is not None:
-            kinds = {
-                str(name): value if isinstance(value, str) else [value[0], list(value[1])]
-                for name, value in self.kinds.items()
-            }
+        kinds = self.kinds and {
+            str(name): value if isinstance(value, str) else [value[0], list(value[1])]
+            for name, value in self.kinds.items()
+        }
         return {
             "version": _STATE_VERSION,
             "kinds": kinds,
@@ -387,7 +391,28 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             If the state is damaged, or of another version.
         """
         try:
-            return cls._from_dict(state)
+            check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
+            if state["version"] != _STATE_VERSION:
+                raise ValueError(f"version {state['version']!r:.20} is not known")
+            encoder = cls(
+                kinds=state["kinds"] and {k: _frozen(v) for k, v in state["kinds"].items()},
+                log=_frozen(state["log"]),
+                min_frequency=state["min_frequency"],
+                drop=tuple(state["drop"]),
+            )
+            stored = [entry["encoding"] for entry in state["columns"]]
+            encodings = [None if one is None else encoding_from(one) for one in stored]
+            columns = list(map(column_from_dict, state["columns"], encodings))
+            if not any(encodings):
+                raise ValueError("it has no features")
+            names = [column.name for column in columns]
+            features = [feature for column in columns for feature in column.features]
+            for what, found in (("columns", names), ("features", features)):
+                if len(set(found)) != len(found):
+                    raise ValueError(f"{what} share a name")
+            encoder.has_categories_ = state["has_categories"]
+            encoder._check_parameters(names)
+            return encoder._set_fitted(columns, encodings, state["named"])
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(
                 f"The stored table encoder is damaged ({type(error).__name__}: {error})."
@@ -395,39 +420,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         except ValueError as error:
             raise ValueError(f"The stored table encoder is damaged: {error}.") from error
 
-    @classmethod
-    def _from_dict(cls, state: Mapping[str, Any]) -> Self:
-        check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
-        if state["version"] != _STATE_VERSION:
-            raise ValueError(f"version {state['version']!r:.20} is not known")
-        kinds = state["kinds"]
-        if kinds is not None:
-            kinds = {
-                name: value if isinstance(value, str) else (value[0], tuple(value[1]))
-                for name, value in kinds.items()
-            }
-        log = state["log"] if isinstance(state["log"], str | bool) else tuple(state["log"])
-        encoder = cls(
-            kinds=kinds, log=log, min_frequency=state["min_frequency"], drop=tuple(state["drop"])
-        )
-        columns, encodings = [], []
-        for entry in state["columns"]:
-            encoding = None if entry["encoding"] is None else encoding_from(entry["encoding"])
-            columns.append(column_from_dict(entry, encoding))
-            encodings.append(encoding)
-        if not any(encodings):
-            raise ValueError("it has no features")
-        names = tuple(column.name for column in columns)
-        if len(set(names)) != len(names):
-            raise ValueError("columns share a name")
-        features = [feature for column in columns for feature in column.features]
-        if len(set(features)) != len(features):
-            raise ValueError("features share a name")
-        frame = Frame(names, (), columns[0].n_rows, state["named"])
-        encoder.has_categories_ = state["has_categories"]
-        encoder._set_fitted(frame, columns, encodings)
-        encoder._check_parameters(frame)
-        return encoder
+
+def _frozen(value: Any) -> Any:
+    """Return what JSON has made a list of as the tuple that it was."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _not_read(bad: BadCells, kind: str) -> str:

@@ -11,24 +11,23 @@ rows as two columns would have them. Cosine and sine of a season have variance 1
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.storage.json_kinds import check_kinds
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
-from sgpmic.tables.levels import key, truth_of
+from sgpmic.tables.cell_text import key, truth_of
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 
 #: Days of a year, on average.
 YEAR = 365.2425
 #: What joined levels are called.
 OTHER = "other"
-
 
 #: What a field of an encoding is in a file, by its annotation.
 _STORED = {
@@ -46,10 +45,14 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """What all encodings share: their state is checked on the way in."""
+class Encoding(ABC):
+    """Base class of all encodings; inconsistent fields raise a ValueError."""
 
     kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if getattr(self, "divisor", 1.0) <= 0:
+            raise ValueError("a divisor must be above 0")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state, of types that JSON has."""
@@ -57,23 +60,18 @@ class Encoding:
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
         return {"encoding": self.kind, **plain}
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Return the encoding of a state; a ValueError where it is damaged."""
-        kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
-        check_kinds(state, kinds)
-        if len(state) != len(kinds) + 1:
-            raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-        json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
-        values = {name: state[name] for name in kinds}
-        encoding = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-        encoding.check()
-        return encoding
+    @property
+    @abstractmethod
+    def becomes(self) -> str:
+        """What becomes of the column, in words."""
 
-    def check(self) -> None:
-        """Raise a ValueError where fields do not go together."""
-        if getattr(self, "divisor", 1.0) <= 0:
-            raise ValueError("a divisor must be above 0")
+    @abstractmethod
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        """Return the features of cells, or those cells that cannot be read."""
+
+    @abstractmethod
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return the cells that features stand for, or come closest to; NaN or None for NaN."""
 
     def feature_names(self, column: str) -> list[str]:
         """Return what the features of a column of this name are called."""
@@ -83,19 +81,6 @@ class Encoding:
     def n_features(self) -> int:
         """The number of features that the column becomes."""
         return len(self.feature_names(""))
-
-    @property
-    def becomes(self) -> str:
-        """What becomes of the column, in words."""
-        raise NotImplementedError
-
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        """Return the features of cells, or those cells that cannot be read."""
-        raise NotImplementedError
-
-    def decode(self, features: Floats) -> NDArray[Any]:
-        """Return the cells that features stand for, or come closest to; NaN or None for NaN."""
-        raise NotImplementedError
 
 
 # ------------------------------------------------------------------------------- numbers
@@ -111,8 +96,8 @@ class NumberEncoding(Encoding):
     shift: float | None  # what is added before the logarithm is taken; None for no logarithm
     divisor: float
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.decimal not in (".", ",") or (self.shift or 0.0) < 0:
             raise ValueError("a number must have a decimal sign, and a shift that is not below 0")
 
@@ -154,8 +139,8 @@ class DateEncoding(Encoding):
     year: float | None
     day: float | None
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         circles = [size for size in (self.year, self.day) if size is not None]
         if any(size <= 0 for size in circles) or (self.time_only and self.day is None):
             raise ValueError("a date must have divisors above 0, and a time of the day one of them")
@@ -209,16 +194,16 @@ def circle(days: Floats, period: float) -> Floats:
 
 @dataclass(frozen=True)
 class WordEncoding(Encoding):
-    """A column of words, of which every cell has one."""
+    """A column whose cells are words out of a fixed list."""
 
     @property
+    @abstractmethod
     def words(self) -> tuple[str, ...]:
         """The words, in the order of their places."""
-        raise NotImplementedError
 
     def places(self, features: Floats) -> Floats:
         """Return the places of rows among the words, not rounded; NaN where missing."""
-        raise NotImplementedError
+        return features[:, 0] * getattr(self, "divisor", 1.0)
 
     def codes(self, features: Floats) -> Codes:
         """Return the nearest place of every row among the words, -1 where it is missing."""
@@ -246,15 +231,9 @@ class YesNoEncoding(WordEncoding):
     """1 for yes and 0 for no, divided by a number."""
 
     kind: ClassVar[str] = "yes_no"
+    words = ("no", "yes")
+    becomes = "number, 1 for yes and 0 for no"
     divisor: float
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return ("no", "yes")
-
-    @property
-    def becomes(self) -> str:
-        return "number, 1 for yes and 0 for no"
 
     def encode(self, cells: Cells) -> Encoded | BadCells:
         if cells.holds == "text":
@@ -262,9 +241,6 @@ class YesNoEncoding(WordEncoding):
             return Encoded((values / self.divisor)[:, None], unseen)
         found = cells.read_yes_no()
         return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
-
-    def places(self, features: Floats) -> Floats:
-        return features[:, 0] * self.divisor
 
     def decode(self, features: Floats) -> NDArray[Any]:
         return np.asarray([False, True, None], dtype=object)[self.codes(features)]
@@ -275,11 +251,12 @@ class OrderEncoding(WordEncoding):
     """Levels from low to high as 0, 1, 2, ..., divided by a number."""
 
     kind: ClassVar[str] = "order"
+    becomes = "number, the place in the order"
     levels: tuple[str, ...]
     divisor: float
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
             raise ValueError("an order must have levels, all different")
 
@@ -287,17 +264,10 @@ class OrderEncoding(WordEncoding):
     def words(self) -> tuple[str, ...]:
         return self.levels
 
-    @property
-    def becomes(self) -> str:
-        return "number, the place in the order"
-
     def encode(self, cells: Cells) -> Encoded | BadCells:
         places = {key(level): i for i, level in enumerate(self.levels)}
         values, unseen = _look_up(cells, lambda level: places.get(key(level)), tuple(places))
         return Encoded((values / self.divisor)[:, None], unseen)
-
-    def places(self, features: Floats) -> Floats:
-        return features[:, 0] * self.divisor
 
 
 @dataclass(frozen=True)
@@ -309,7 +279,7 @@ class CategoryEncoding(WordEncoding):
     joined: tuple[str, ...]  # rare: their one indicator, 'other', is the last
     shares: tuple[float, ...]  # of the cells, by indicator
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         names = [key(level) for level in (*self.levels, *self.joined)]
         if len(set(names)) != len(names):
             raise ValueError("the levels of a category must be different")
@@ -365,4 +335,11 @@ def encoding_from(state: Any) -> Encoding:
     """Return the encoding of a state; a ValueError where it is damaged."""
     if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
         raise ValueError(f"{state!r:.60} is not an encoding of a column")
-    return _ENCODINGS[state["encoding"]].from_dict(state)
+    cls = _ENCODINGS[state["encoding"]]
+    kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
+    check_kinds(state, kinds)
+    if len(state) != len(kinds) + 1:
+        raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
+    json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
+    values = {name: state[name] for name in kinds}
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

@@ -1,4 +1,4 @@
-"""What is said about tables that cannot be read or used."""
+"""Errors for tables that cannot be read or used, and how they quote cells and names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def damaged(path: str, kind: str, reason: object) -> TableError:
 
 
 def in_one_line(reason: object) -> str:
-    """Return what somebody else's error says in one line that is not too long."""
+    """Return the message of another library's error in one short line."""
     return shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
 
 

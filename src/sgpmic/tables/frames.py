@@ -93,10 +93,9 @@ def _of_values(values: Any) -> pa.Array:
     try:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        column = pa.array([_as_text(value) for value in values], pa.string())
+        missing = [
+            value is None or (isinstance(value, float) and value != value) for value in values
+        ]
+        texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        column = pa.array(texts, pa.string())
     return _in_one_piece(column)
-
-
-def _as_text(value: Any) -> str | None:
-    missing = value is None or (isinstance(value, float) and value != value)
-    return None if missing else str(value)

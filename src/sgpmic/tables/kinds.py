@@ -4,11 +4,11 @@ The rules, in their order. Of a column of text:
 
 1. Known levels of a scale (low, medium, high), from two of them on, are *ordered*; ways of saying
    yes and no are *yes/no*.
-2. Where every cell is a number as people write it (:mod:`sgpmic.tables.number_text`), it is a
+2. Where every cell is a number as people write it (:mod:`sgpmic.tables.cell_text`), it is a
    *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
-   (:mod:`sgpmic.tables.date_text`), it is a *date*.
-3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: nobody can
-   say what the others mean.
+   it is a *date*.
+3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: the
+   meaning of the others is unknown.
 4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
    *category*. Otherwise it is an *id* if nineteen cells in twenty are different and have no spaces,
    else *text*.
@@ -31,32 +31,42 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from sgpmic._types import Floats
-from sgpmic.tables import date_text, number_text
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
+from sgpmic.tables.cell_text import (
+    MISSING_IN_NUMBERS,
+    find_date_order,
+    find_decimal,
+    find_scale,
+    is_yes_no,
+    key,
+    parse_date,
+    parse_number,
+    parse_time,
+    unit_of,
+)
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 from sgpmic.tables.errors import quote
-from sgpmic.tables.levels import MISSING_IN_NUMBERS, find_scale, is_yes_no, key
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
 #: ... and what it may turn out to be besides.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 
-# Fewer rows say nothing about whether values repeat.
-_FEWEST_FOR_ID = 10
+_NO_VALUE = "no cell has a value"
+
+# Fewer rows say nothing about whether values repeat; so many may have been drawn from more of them.
+_FEWEST_FOR_ID, _MANY = 10, 1000
 # The share of cells that makes the others mistakes.
 _MOSTLY = 0.8
-# So many rows may have been drawn from more of them.
-_MANY = 1000
 # Levels are names of rows where at least this share of the cells is different.
 _ALMOST_ALL = 0.95
-# The part of the cells that has to be of levels that are not rare.
+# The share of the cells that has to be of levels that are not rare.
 _CATEGORY_SHARE = 0.5
-# More different texts are no spellings of the levels of a scale.
+# With more different texts, they are not spellings of the levels of a scale.
 _MOST_LEVELS = 1000
 # So many texts tell whether it is worth reading all of them.
 _SOME = 500
@@ -75,8 +85,9 @@ _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn"
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 # What pandas and our readers call a column without a name.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
-# A code of fewer different values may be a category.
-_MANY_CODES = 20
+# Digits with a leading zero that no number needs.
+_LEADING_ZERO = re.compile(r"0[0-9]+")
+# A code of fewer different values may be a category; and a target has no more.
 _MOST_CLASSES = 20
 
 
@@ -86,7 +97,7 @@ class Decision:
 
     kind: str  # one of FOUND_KINDS
     because: str = ""  # why it is left out, if it is
-    warnings: tuple[str, ...] = ()  # what its owner should look at
+    warnings: tuple[str, ...] = ()  # what the user should check
     decimal: str = "."
     sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
     day_first: bool = False
@@ -95,9 +106,9 @@ class Decision:
     log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
 
-    def warn(self, *warnings: str) -> Decision:
-        """Return this decision with more warnings."""
-        return replace(self, warnings=(*self.warnings, *filter(None, warnings)))
+    def warn(self, warning: str) -> Self:
+        """Return this decision with another warning, if it is not empty."""
+        return replace(self, warnings=(*self.warnings, *filter(None, [warning])))
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -123,37 +134,42 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
         because = "lists, records or bytes"
         decision = Decision("text", because).warn("spread what it holds over columns of their own")
     else:
-        decision = Decision("empty", "no cell has a value")
+        decision = Decision("empty", _NO_VALUE)
     decision = _if_constant(cells, decision)
-    return decision.warn(_target_warning(name, cells, decision))
+    may_be_target = decision.kind in ("whole", "yes_no", "category", "ordered")
+    if not decision.because and may_be_target and _words(name) & _TARGET_WORDS:
+        codes = cells.read_levels()[1]
+        if len(np.unique(codes[codes >= 0])) <= _MOST_CLASSES:
+            return decision.warn("named like a target: leave it out if it is one")
+    return decision
 
 
 def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
-    """Return how a column is read that its owner has declared the kind of."""
+    """Return how to read a column whose kind the user has declared."""
     if kind in ("text", "id"):
         return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
-    texts = _texts(cells)
     decision = Decision("number", log=True) if kind == "log" else Decision(kind)
     read: Floats | BadCells | None = None
+    named, word = f"a {kind}", "a number"
     if kind in ("number", "whole", "log"):
-        decision = replace(decision, decimal=number_text.find_decimal(texts)[0])
+        decision = replace(decision, decimal=find_decimal(_texts(cells))[0])
         read = cells.read_numbers(decision.decimal)
+        named = "whole numbers" if kind == "whole" else "a number"
     elif kind == "date":
         times = not isinstance(cells.read_times(digits=False), BadCells)
         times = times and cells.holds != "empty"
-        decision = replace(decision, day_first=date_text.find_order(texts)[0], time_only=times)
-        read = None if times else cells.read_dates(decision.day_first)
+        day_first = find_date_order(_texts(cells))[0]
+        decision = replace(decision, day_first=day_first, time_only=times)
+        read = None if times else cells.read_dates(day_first)
+        word = "a date"
     elif kind == "yes_no":
         read = cells.read_yes_no()
+        named = word = "yes or no"
     elif kind == "ordered":
         decision = _declared_order(cells, order)
     if isinstance(read, np.ndarray):
         decision = replace(decision, wrong=_too_large(read))
     if isinstance(read, BadCells):
-        word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
-        named = {"whole": "whole numbers", "yes_no": "yes or no", "log": "a number"}.get(
-            kind, f"a {kind}"
-        )
         decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
@@ -161,27 +177,22 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
 def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
     levels, codes = cells.read_levels(tuple(map(key, order)))
     used = [levels[i] for i in np.unique(codes[codes >= 0])]
-    if not order and cells.order:
-        order = cells.order
-    if not order and (scale := find_scale([key(level) for level in used])):
-        order = scale
+    order = order or cells.order or find_scale([key(level) for level in used]) or ()
     if not order and not isinstance(cells.read_numbers(), BadCells):
-        order = tuple(sorted(used, key=lambda level: number_text.parse_number(level) or 0.0))
+        order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
-    wrong = ""
-    if strange and order:
+    wrong = "is declared as ordered: say the order of its levels, from low to high"
+    if order and strange:
         wrong = (
             f"is declared as ordered, and the order has no {quote(strange[0])}: name all levels, "
             "from low to high"
         )
-    elif strange:
-        wrong = "is declared as ordered: say the order of its levels, from low to high"
-    return Decision("ordered", order=order, wrong=wrong)
+    return Decision("ordered", order=order, wrong=wrong if strange else "")
 
 
 def _texts(cells: Cells) -> list[str]:
-    """Return the different texts that are no word for a missing cell."""
+    """Return the different texts that do not stand for a missing cell."""
     return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
 
 
@@ -198,35 +209,31 @@ def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
         if scale:
             return Decision("ordered", order=scale)
     if not (codes >= 0).any():
-        return Decision("empty", "no cell has a value")
+        return Decision("empty", _NO_VALUE)
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     present = [level for level, count in zip(levels, counts, strict=True) if count]
     if len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
         return Decision("yes_no")
-    for found in (_as_number(name, cells, codes), _as_date(name, cells, codes)):
-        if found is not None:
-            return found
-    return _as_levels(name, present, counts[counts > 0], cells, min_frequency)
+    found = _as_number(name, cells, codes) or _as_date(cells, codes)
+    return found or _as_levels(name, present, counts[counts > 0], cells, min_frequency)
 
 
 def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
-    if any(map(number_text.is_code, texts)) and not any("." in text for text in texts):
+    if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
         return None
-    if not _may_be(
-        texts, lambda text: any(number_text.parse_number(text, d) is not None for d in ".,")
-    ):
+    if not _may_be(texts, lambda text: any(parse_number(text, d) is not None for d in ".,")):
         return None
-    decimal, open_question = number_text.find_decimal(texts)
+    decimal, open_question = find_decimal(texts)
     numbers = cells.read_numbers(decimal)
     if isinstance(numbers, BadCells):
-        n_different = sum(number_text.parse_number(text, decimal) is not None for text in texts)
+        n_different = sum(parse_number(text, decimal) is not None for text in texts)
         return _mostly(numbers, codes, n_different, "holds numbers", "a number")
-    units = sorted({number_text.unit_of(text) or "no unit" for text in texts})
+    units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
         wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
         return Decision("number", decimal=decimal, wrong=wrong)
-    typed = Cells("number", numbers, (), cells.codes)
+    typed = Cells.of_values("number", numbers)
     decision = replace(_decide_number(name, typed), decimal=decimal)
     if decision.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
         decision = replace(decision, kind="whole")  # such as 0 % and 1 %
@@ -235,42 +242,32 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     return decision
 
 
-def _as_date(name: str, cells: Cells, codes: Codes) -> Decision | None:
+def _as_date(cells: Cells, codes: Codes) -> Decision | None:
     texts = _texts(cells)
-    if not _may_be(
-        texts, lambda text: date_text.parse_time(text) is not None or _is_any_date(text)
-    ):
+    if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
         return None
     if not isinstance(cells.read_times(digits=False), BadCells):
         return Decision("date", time_only=True)
-    day_first, open_question = date_text.find_order(texts)
+    day_first, open_question = find_date_order(texts)
     days = cells.read_dates(day_first)
-    # Bare numbers are dates only where somebody says so.
-    if isinstance(days, BadCells) or any(
-        number_text.parse_number(text) is not None for text in texts
-    ):
-        if all(_is_any_date(text) for text in texts):
-            return Decision("date", wrong=_BOTH_ORDERS)
+    # Bare numbers are dates only if declared so.
+    if isinstance(days, BadCells) or any(parse_number(text) is not None for text in texts):
+        if all(map(_is_any_date, texts)):
+            wrong = (
+                "holds dates with the day before the month and others with the month before the "
+                "day: write them in one way"
+            )
+            return Decision("date", wrong=wrong)
         if not isinstance(days, BadCells):
             return None
-        n_different = sum(date_text.parse_date(text, day_first) is not None for text in texts)
+        n_different = sum(parse_date(text, day_first) is not None for text in texts)
         return _mostly(days, codes, n_different, "holds dates", "a date")
-    decision = Decision("date", day_first=day_first)
-    if open_question:
-        decision = decision.warn(
-            "no date shows whether the day or the month comes first; read as month first"
-        )
-    return decision
-
-
-_BOTH_ORDERS = (
-    "holds dates with the day before the month and others with the month before the day: write "
-    "them in one way"
-)
+    unclear = "no date shows whether the day or the month comes first; read as month first"
+    return Decision("date", day_first=day_first).warn(unclear if open_question else "")
 
 
 def _is_any_date(text: str) -> bool:
-    return any(date_text.parse_date(text, day_first) is not None for day_first in (True, False))
+    return any(parse_date(text, day_first) is not None for day_first in (True, False))
 
 
 def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
@@ -305,7 +302,7 @@ def _as_levels(
     name: str, present: list[str], counts: Codes, cells: Cells, min_frequency: float
 ) -> Decision:
     n = int(counts.sum())
-    if _is_json(present):
+    if all(map(_is_json, present[:100])):
         return Decision("text", "JSON").warn("spread what it holds over columns of their own")
     merged: Counter[str] = Counter()
     for level, count in zip(present, counts.tolist(), strict=True):
@@ -324,15 +321,11 @@ def _as_levels(
     return Decision("text", "text of too many different values")
 
 
-def _is_json(texts: list[str]) -> bool:
-    if not all(text[:1] in "{[" for text in texts[:100]):
-        return False
+def _is_json(text: str) -> bool:
     try:
-        for text in texts[:100]:
-            json.loads(text)
+        return text[:1] in "{[" and json.loads(text) is not None
     except (ValueError, RecursionError):
         return False
-    return True
 
 
 # ------------------------------------------------------------------------------- numbers
@@ -361,7 +354,7 @@ def _decide_number(name: str, cells: Cells) -> Decision:
     if _is_clock(different, words):
         reading = "read as times of the day (1345 is 13:45); declare it as a number if it is one"
         return Decision("date", time_only=True).warn(reading)
-    if words & _IDENTIFIER_WORDS and len(different) > _MANY_CODES:
+    if words & _IDENTIFIER_WORDS and len(different) > _MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
         return Decision("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
     decision = Decision("whole")
@@ -447,7 +440,7 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
         different = np.unique(codes[codes >= 0])
         same = len({key(levels[i]) for i in different}) < 2
     if not len(different):
-        return replace(decision, kind="empty", because="no cell has a value")
+        return replace(decision, kind="empty", because=_NO_VALUE)
     return replace(decision, kind="constant", because="constant") if same else decision
 
 
@@ -467,13 +460,3 @@ def _words(name: str) -> set[str]:
     """Return the words of a column's name: customer_id and customerId have two."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     return set(re.findall(r"[a-z]+", spaced.lower())) | {name.strip().lower()}
-
-
-def _target_warning(name: str, cells: Cells, decision: Decision) -> str:
-    if decision.because or decision.kind not in ("whole", "yes_no", "category", "ordered"):
-        return ""
-    if not _words(name) & _TARGET_WORDS:
-        return ""
-    _, codes = cells.read_levels()
-    n_levels = len(np.unique(codes[codes >= 0]))
-    return "named like a target: leave it out if it is one" if n_levels <= _MOST_CLASSES else ""

@@ -21,7 +21,6 @@ from sgpmic.tables.base import (
     numbered_names,
     row_place,
 )
-from sgpmic.tables.conversions import text_of
 from sgpmic.tables.errors import TableError, decoding, list_names
 
 _ROWS = 65536
@@ -31,6 +30,8 @@ _NAMES_NAMES = ("names", "columns")
 
 class ArrayReader(TableReader):
     """A two-dimensional array, in memory or mapped from a file."""
+
+    kind = "a NumPy file"
 
     def __init__(
         self, path: str, array: NDArray[Any], names: Sequence[str], first_row: int = 0
@@ -45,24 +46,19 @@ class ArrayReader(TableReader):
         """Return a reader of some rows; of a mapped file no others are read."""
         return ArrayReader(self.path, self._array[first:end], self.names, self._first_row + first)
 
-    def pieces(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Piece]:
+    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
         """Yield the rows a few at a time, so that little of a mapped file is in memory."""
         index = {name: i for i, name in enumerate(self.names)}
-        chosen = [index[name] for name in features]
+        # Whole numbers may be labels of more digits than a float has.
+        whole = self._array.dtype.kind in "iu"
+        dtype = self._array.dtype.newbyteorder("=") if whole else np.float64
         for start in range(0, len(self._array), _ROWS):
             rows = np.asarray(self._array[start : start + _ROWS])
             # Numbers beyond float64's range become infinite, which is reported as such.
             with np.errstate(over="ignore"):
-                values = np.ascontiguousarray(rows[:, chosen], np.float64)
-            words = [[text_of(value) for value in rows[:, index[name]].tolist()] for name in texts]
-            yield Piece(values, words, partial(row_place, self._first_row + start))
-
-    def raw_pieces(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of numbers."""
-        for piece in self.pieces(names, ()):
-            yield pa.table(
-                {name: np.ascontiguousarray(piece.values[:, j]) for j, name in enumerate(names)}
-            )
+                columns = [np.ascontiguousarray(rows[:, index[name]], dtype) for name in names]
+            batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(names))
+            yield Piece(batch, partial(row_place, self._first_row + start))
 
 
 def open_npy(path: str) -> ArrayReader:
@@ -88,18 +84,15 @@ def open_npz(path: str) -> ArrayReader:
             member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)
             for member in archive.zip.infolist()
         }
-        if not headers:
-            raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
         name = _choose(path, headers)
         where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
         _check_table(where, shape, dtype)
         check_memory(where, math.prod(shape) * dtype.itemsize)
-        array = archive[name]
-        for key in _NAMES_NAMES:
-            if key in headers and key != name:
-                names = _read_names(path, archive, key, headers[key], shape[1])
-                return ArrayReader(path, array, names)
-    return ArrayReader(path, array, numbered_names(shape[1]))
+        key = next((key for key in _NAMES_NAMES if key in headers and key != name), None)
+        names = numbered_names(shape[1])
+        if key is not None:
+            names = _read_names(path, archive, key, headers[key], shape[1])
+        return ArrayReader(path, archive[name], names)
 
 
 class _Header(NamedTuple):
@@ -115,18 +108,17 @@ def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
             version = np.lib.format.read_magic(file)
         except ValueError:
             raise TableError(f"{where} is not an array; leave it out") from None
-        read = np.lib.format.read_array_header_1_0
-        if version != (1, 0):
-            read = np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        first = np.lib.format.read_array_header_1_0
+        shape, _, dtype = (
+            first(file) if version == (1, 0) else np.lib.format.read_array_header_2_0(file)
+        )
         if dtype.hasobject:
             raise _has_objects(where)
-        declared = math.prod(shape) * dtype.itemsize
-        if declared != member.file_size - file.tell():
-            raise TableError(
-                f"{where} should have {declared} bytes and has {member.file_size - file.tell()}; "
-                "it is damaged, save it again"
-            )
+        declared, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if declared != found:
+        raise TableError(
+            f"{where} should have {declared} bytes and has {found}; it is damaged, save it again"
+        )
     return _Header(shape, dtype)
 
 
@@ -139,44 +131,39 @@ def _has_objects(where: str) -> TableError:
 
 def _choose(path: str, arrays: dict[str, _Header]) -> str:
     """Return the name of the array that is the table."""
-    for name in _DATA_NAMES:
-        if name in arrays:
-            return name
-    tables = [
-        name
-        for name, header in arrays.items()
-        if len(header.shape) == 2 and name not in _NAMES_NAMES
-    ]
-    if len(tables) == 1:
-        return tables[0]
-    if not tables and len(arrays) == 1:
-        return next(iter(arrays))  # its shape is complained about next
-    raise TableError(
-        f"{path} holds {len(tables)} two-dimensional arrays (of {list_names(list(arrays))}); "
-        "name the table X"
-    )
+    if not arrays:
+        raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
+    others = [name for name in arrays if name not in _NAMES_NAMES]
+    tables = [name for name in others if len(arrays[name].shape) == 2]
+    named = [name for name in _DATA_NAMES if name in arrays]
+    if not named and len(tables) != 1 and (tables or len(arrays) > 1):
+        raise TableError(
+            f"{path} holds {len(tables)} two-dimensional arrays (of {list_names(list(arrays))}); "
+            "name the table X"
+        )
+    return [*named, *tables, *arrays][0]  # if it is none, its shape is complained about next
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise unless an array is a table of numbers."""
+    wrong = ""
     if dtype.kind not in "biuf":
-        raise TableError(
-            f"{where} holds {dtype} values, not numbers; convert it with .astype(float)"
-        )
-    if len(shape) != 2:
+        wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
+    elif len(shape) != 2:
         hint = "; for one column use .reshape(-1, 1)" if len(shape) == 1 else ""
-        raise TableError(
-            f"{where} has shape {shape}, a table has rows and columns{hint}; save a "
-            "two-dimensional array"
+        wrong = (
+            f"has shape {shape}, a table has rows and columns{hint}; save a two-dimensional array"
         )
-    if not shape[1]:
-        raise TableError(f"{where} has no columns; save an array with at least one")
-    if not shape[0]:
-        raise TableError(f"{where} has columns but no rows; add at least one row of values")
+    elif not shape[1]:
+        wrong = "has no columns; save an array with at least one"
+    elif not shape[0]:
+        wrong = "has columns but no rows; add at least one row of values"
+    if wrong:
+        raise TableError(f"{where} {wrong}")
     check_count(where, shape[1])
 
 
-def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
+def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> tuple[str, ...]:
     """Return the names of the columns that an archive gives."""
     where = f", array {key!r}"
     if header.dtype.kind not in "US" or header.shape != (count,):
@@ -186,12 +173,10 @@ def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) 
         )
     check_memory(path + where, count * header.dtype.itemsize)
     try:
-        names = [
-            name.decode() if isinstance(name, bytes) else name for name in archive[key].tolist()
-        ]
+        names = [n.decode() if isinstance(n, bytes) else n for n in archive[key].tolist()]
     except UnicodeDecodeError:
         raise TableError(
             f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"
         ) from None
     check_unique(path, names, where)
-    return names
+    return tuple(names)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sgpmic._types import Floats
-from sgpmic.tables.column_cells import Cells
-from sgpmic.tables.conversions import BadCells, Codes
-from sgpmic.tables.copies import find_linear, find_renamed
+from sgpmic._types import Bools, Floats
+from sgpmic.tables.cell_text import key
+from sgpmic.tables.conversions import BadCells, Cells, Codes
 from sgpmic.tables.encodings import (
     OTHER,
     YEAR,
@@ -24,46 +23,50 @@ from sgpmic.tables.encodings import (
 )
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
-from sgpmic.tables.levels import key
 
-# Columns of more values than these are no categories by other names.
+# Columns with more values than these are not compared as renamed categories.
 _MOST_RENAMED = 50
+# Any two rows lie on a line; ten hardly ever do by chance.
+_FEWEST_FOR_COPY = 10
+_EXACTLY = 1e-9
+# From this correlation on, a column is almost another one. Among more columns than these nothing
+# is looked for that is almost a copy, because it takes long, and no more than some of the rows.
+_ALMOST, _MOST_COLUMNS, _MOST_ROWS = 0.999, 300, 5000
 # A column of which a larger share of the cells is missing says little.
 _MOSTLY_MISSING = 0.8
 # A label: its levels, the other columns' share of variance that it explains on average, how much of
 # that no straight line explains where it is written in numbers, and the fewest columns and rows.
 _MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
 _FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
-# A season is told by dates that are spread over it, not by one day of every year.
+# Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A column on its way to an encoding."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(Decision):
+    """A column with its cells read, on its way to an encoding."""
 
     name: str
     cells: Cells
-    decision: Decision
-    declared: bool  # whether its owner has said what it is
+    declared: bool  # whether the user has declared its kind
     values: Floats  # numbers, days, places in an order; NaN where missing, empty for other kinds
     levels: tuple[str, ...]  # of a category, the most frequent first
     codes: Codes  # every cell's index among them
 
     @property
-    def kind(self) -> str:
-        """What it is."""
-        return self.decision.kind
-
-    @property
     def is_kept(self) -> bool:
         """Whether it becomes features."""
-        return not self.decision.because
+        return not self.because
 
     @property
     def is_number(self) -> bool:
         """Whether it is a number, whole or not."""
         return self.kind in ("number", "whole")
+
+    @property
+    def missing(self) -> Bools:
+        """Which cells have no value."""
+        return np.isnan(self.values) if len(self.values) else self.codes < 0
 
     @property
     def present(self) -> Floats:
@@ -79,12 +82,7 @@ class Plan:
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
         """Return this column, left out."""
-        decision = replace(self.decision, kind=kind, because=because).warn(warning)
-        return replace(self, decision=decision)
-
-    def as_almost_constant(self) -> Plan:
-        """Return this column, left out because nearly all cells are of one level."""
-        return self.leave_out("constant", f"almost always {quote(self.levels[0])}")
+        return replace(self, kind=kind, because=because).warn(warning)
 
 
 def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Plan:
@@ -92,23 +90,29 @@ def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Pl
     values: Floats = np.empty(0)
     order = tuple(map(key, decision.order))
     if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
-        read = values_of(cells, decision)
-        assert not isinstance(read, BadCells)  # else it would be wrong
-        different = np.unique(read[~np.isnan(read)])
-        # Many different numbers have no use for levels, which take long to write.
-        if len(different) > _MOST_RENAMED or cells.holds == "other":
-            codes = np.where(np.isnan(read), -1, 0)
-            return Plan(name, cells, decision, declared, read, (), codes)
-        values = read
-    levels, codes = cells.read_levels(order)
-    if decision.kind in ("text", "id"):
-        return Plan(name, cells, decision, declared, values, levels, codes)
-    levels, codes = _merge_spellings(levels, codes)
+        found = values_of(cells, decision)
+        assert not isinstance(found, BadCells)  # else it would be wrong
+        values = found
+    levels: tuple[str, ...] = ()
+    # Many different numbers have no use for levels, which take long to write.
+    if len(np.unique(values[~np.isnan(values)])) > _MOST_RENAMED:
+        codes = np.where(np.isnan(values), -1, 0)
+    else:
+        levels, codes = cells.read_levels(order)
+        if decision.kind not in ("text", "id"):
+            levels, codes = _merge_spellings(levels, codes)
     if decision.kind == "ordered":
         places = {level: float(i) for i, level in enumerate(order)}
-        table = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])
-        values = table[codes]
-    return Plan(name, cells, decision, declared, values, levels, codes)
+        values = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])[codes]
+    return Plan(
+        **vars(decision),
+        name=name,
+        cells=cells,
+        declared=declared,
+        values=values,
+        levels=levels,
+        codes=codes,
+    )
 
 
 def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
@@ -132,34 +136,86 @@ def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ..
 
 
 def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
-    """Return columns, those left out that are copies of one before them."""
+    """Return columns, those left out that are copies of one before them.
+
+    A copy has the same levels with other names; or is missing in the same rows and a linear
+    function of the other, such as a temperature in another unit.
+    """
     done = list(plans)
     kept = [j for j, plan in enumerate(plans) if plan.is_kept and len(plan.values)]
-    for j, copy in zip(kept, find_linear([plans[j].values for j in kept]), strict=True):
-        if copy is None:
+    for place, (first, exactly) in _find_linear([plans[j].values for j in kept]).items():
+        plan, original = plans[kept[place]], quote(plans[kept[first]].name)
+        almost = f"almost a copy of {original}"
+        done[kept[place]] = _as_copy(plan, original) if exactly else plan.warn(almost)
+    seen: dict[bytes, Plan] = {}
+    for j, plan in enumerate(done):
+        if not plan.is_kept or not 0 < len(plan.levels) <= _MOST_RENAMED:
             continue
-        original = quote(plans[kept[copy[0]]].name)
-        if copy[1]:
-            done[j] = _as_copy(plans[j], original)
-        else:
-            warned = plans[j].decision.warn(f"almost a copy of {original}")
-            done[j] = replace(plans[j], decision=warned)
-    few = [
-        j for j, plan in enumerate(done) if plan.is_kept and 0 < len(plan.levels) <= _MOST_RENAMED
-    ]
-    for j, original_place in zip(few, find_renamed([done[j].codes for j in few]), strict=True):
-        if original_place is None:
+        if len(plan.codes) < _FEWEST_FOR_COPY:
             continue
-        first = done[few[original_place]]
-        if "category" in (first.kind, done[j].kind):
-            done[j] = _as_copy(done[j], quote(first.name))
+        # Levels numbered in the order in which they appear are the same whatever their names.
+        _, start, inverse = np.unique(plan.codes, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(start))
+        found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
+        if found is not plan and "category" in (found.kind, plan.kind):
+            done[j] = _as_copy(plan, quote(found.name))
     return done
 
 
 def _as_copy(plan: Plan, original: str) -> Plan:
     if plan.declared:
-        return replace(plan, decision=plan.decision.warn(f"a copy of {original}, and kept"))
+        return plan.warn(f"a copy of {original}, and kept")
     return plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
+
+
+def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
+    """Return the columns that are copies of one before them: of which, and whether exactly.
+
+    One that is correlated by .999 or more is almost a copy.
+    """
+    if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
+        return {}
+    forms = [_standard_form(column) for column in columns]
+    # A copy has the same product with any vector: only columns next to each other are compared.
+    direction = np.random.default_rng(0).normal(size=len(columns[0]))
+    products = np.asarray([form @ direction for form in forms])
+    order = np.argsort(products, kind="stable").tolist()
+    first: dict[int, int] = {}
+    for place, j in enumerate(order):
+        for i in reversed(order[:place]):
+            if products[j] - products[i] > 1e-6 * (1 + abs(products[j])):
+                break
+            same = np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY)
+            if same and _same_gaps(columns[i], columns[j]):
+                first[i] = first[j] = min(first.get(i, i), i, j)
+    found = {j: (root, True) for j, root in first.items() if j != root}
+    if len(columns) > _MOST_COLUMNS:
+        return found
+    step = max(1, len(columns[0]) // _MOST_ROWS)
+    stacked = np.asarray([_standard_form(column[::step]) for column in columns])
+    for j, i in np.argwhere(np.tril(np.abs(stacked @ stacked.T) >= _ALMOST, -1)).tolist():
+        if i not in found and j not in found and _same_gaps(columns[i], columns[j]):
+            found[j] = (i, False)
+    return found
+
+
+def _same_gaps(one: Floats, other: Floats) -> bool:
+    return bool(np.array_equal(np.isnan(one), np.isnan(other)))
+
+
+def _standard_form(column: Floats) -> Floats:
+    """Return a column centered, of length 1, with a sign that does not depend on its own."""
+    gaps = np.isnan(column)
+    if gaps.all():
+        return np.zeros(len(column))
+    size = np.abs(column[~gaps]).max() or 1.0
+    centered = np.where(gaps, 0.0, column / size)
+    centered = np.where(gaps, 0.0, centered - centered[~gaps].mean())
+    length = float(np.linalg.norm(centered))
+    if length == 0.0:
+        return centered
+    form = centered / length
+    return form if form[np.argmax(np.abs(form) > _EXACTLY)] > 0 else -form
 
 
 # ------------------------------------------------------------------------------- no measurements
@@ -168,15 +224,22 @@ def _as_copy(plan: Plan, original: str) -> Plan:
 def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     """Return columns, those left out that are mostly missing, or look like the rows' labels.
 
-    What its owner has declared stays.
+    Columns that the user has declared stay.
     """
-    done = [plan if plan.declared or not plan.is_kept else _if_known(plan) for plan in plans]
+    done = list(plans)
+    for j, plan in enumerate(done):
+        share = float(plan.missing.mean())
+        if plan.declared or not plan.is_kept or len(plan.missing) < _FEWEST_ROWS:
+            continue
+        if share > _MOSTLY_MISSING:
+            because = f"{100 * share:.0f} % of its cells are missing"
+            warning = f"{because}; declare what it is to keep it"
+            done[j] = plan.leave_out(plan.kind, because, warning)
     numbers = [plan for plan in done if plan.is_kept and plan.is_number]
     for j, plan in enumerate(done):
         if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        others = [other for other in numbers if other is not plan]
-        explained = _explained_as_label(plan, others)
+        explained = _explained_as_label(plan, [other for other in numbers if other is not plan])
         if explained:
             done[j] = plan.leave_out(
                 plan.kind,
@@ -187,27 +250,17 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     return done
 
 
-def _if_known(plan: Plan) -> Plan:
-    missing = np.isnan(plan.values) if len(plan.values) else plan.codes < 0
-    share = float(missing.mean())
-    if share <= _MOSTLY_MISSING or len(missing) < _FEWEST_ROWS:
-        return plan
-    because = f"{100 * share:.0f} % of its cells are missing"
-    return plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
-
-
 def _explained_as_label(plan: Plan, others: Sequence[Plan]) -> float:
-    """Return the share of the other columns' variance that a label explains; 0 for no label."""
+    """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
     if not 2 <= n_levels <= _MOST_CLASSES or len(others) < _FEWEST_COLUMNS:
         return 0.0
     if len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
-    shares = [_explained(other.values, plan.codes) for other in others]
-    explained = float(np.mean(shares))
+    explained = float(np.mean([_explained(other.values, plan.codes) for other in others]))
     if explained < _EXPLAINED:
         return 0.0
-    if plan.kind == "whole":  # a count may go along with the others, but then in a line
+    if plan.kind == "whole":  # a count may correlate with the others, but linearly
         linear = [_squared_correlation(other.values, plan.values) for other in others]
         if explained - np.mean(linear) < _NOT_LINEAR:
             return 0.0
@@ -249,40 +302,42 @@ def choose_encodings(
     found = list(plans)
     encodings: list[Encoding | None] = [None] * len(found)
     for j, plan in enumerate(found):
+        is_rare = plan.has_levels and _is_rare(plan, min_frequency)
         if plan.is_kept and plan.kind == "category":
             encodings[j] = _join_rare(plan, min_frequency)
-            if encodings[j] is None:
-                found[j] = plan.as_almost_constant()
-        elif plan.has_levels and _is_rare(plan, min_frequency):
-            found[j] = plan.as_almost_constant()
-    mixed = any(plan.has_levels or _has_seasons(plan) for plan in found)
+            is_rare = encodings[j] is None
+        if is_rare:
+            found[j] = _as_almost_constant(plan)
+    mixed = any(
+        plan.has_levels
+        or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
+        for plan in found
+    )
     for j, plan in enumerate(found):
         if not plan.is_kept or plan.kind == "category":
             continue
         if plan.kind == "date":
             encodings[j] = _encode_date(plan, mixed)
         elif mixed and _is_rare(plan, min_frequency):
-            found[j] = plan.as_almost_constant()
+            found[j] = _as_almost_constant(plan)
         else:
             rule = _log_rule(plan, log)
             encodings[j] = _encode_values(plan, rule, mixed)
             if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
-                offer = "has a long tail, and zeros; its logarithm may serve better"
-                found[j] = replace(plan, decision=plan.decision.warn(offer))
-    named = () if isinstance(log, str | bool) else log
-    _check_logarithms(found, encodings, named)
+                found[j] = plan.warn("has a long tail, and zeros; its logarithm may serve better")
+    _check_logarithms(found, encodings, () if isinstance(log, str | bool) else log)
     return found, encodings, mixed
 
 
-def _has_seasons(plan: Plan) -> bool:
-    return plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1
+def _as_almost_constant(plan: Plan) -> Plan:
+    return plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
-    if plan.decision.log:
+    if plan.log:
         return "yes"
     if isinstance(log, str):
-        return "no" if plan.declared else log  # as it is, says its owner
+        return "no" if plan.declared else log  # a declared number stays as it is
     chosen = log if isinstance(log, bool) else plan.name in log
     return "yes" if chosen else "no"
 
@@ -335,21 +390,16 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     """Return the encoding of a date.
 
-    The place in the year is told where the dates span two years or more, that in the day where
+    The place in the year is encoded where the dates span two years or more, that in the day where
     there are times and they span two days or more. Both only where dates are spread over them.
     """
-    days = plan.present
-    time_only = plan.decision.time_only
-    year, day = None, None
-    if time_only:
-        day = _circle_size(days, 1.0) or 1.0
-    else:
-        span = float(np.ptp(days))
-        if span >= 2 * YEAR:
-            year = _circle_size(days, YEAR)
-        if span >= 2 and (days != np.round(days)).any():
-            day = _circle_size(days, 1.0)
-    return DateEncoding(plan.decision.day_first, time_only, _unit(days, mixed), year, day)
+    days, times = plan.present, plan.time_only
+    span = float(np.ptp(days))
+    year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None
+    day = None
+    if times or (span >= 2 and (days != np.round(days)).any()):
+        day = _circle_size(days, 1.0) or (1.0 if times else None)
+    return DateEncoding(plan.day_first, times, _unit(days, mixed), year, day)
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
@@ -408,11 +458,11 @@ def _encode_values(
     if plan.kind == "yes_no":
         return YesNoEncoding(_unit(present, mixed))
     if plan.kind == "ordered":
-        return OrderEncoding(plan.decision.order, _unit(present, mixed))
+        return OrderEncoding(plan.order, _unit(present, mixed))
     shift = _log_shift(present, log_rule)
     if shift is not None:
         present = np.log(present + shift)
-    decimal, sentinels = plan.decision.decimal, plan.decision.sentinels
+    decimal, sentinels = plan.decimal, plan.sentinels
     return NumberEncoding(decimal, sentinels, shift, _unit(present, mixed))
 
 
@@ -422,11 +472,13 @@ def _check_logarithms(
     """Raise for columns that are to become their logarithms and have none."""
     wrong = []
     for plan, encoding in zip(plans, encodings, strict=True):
-        if not plan.decision.log and plan.name not in log:
+        if not plan.log and plan.name not in log:
             continue
+        what = ""
         if not (plan.is_kept and plan.is_number):
-            wrong.append((plan.name, "is not a number and has no logarithm: take it out of log"))
+            what = "is not a number and has no logarithm"
         elif isinstance(encoding, NumberEncoding) and encoding.shift is None:
-            what = "has values below 0, which have no logarithm: take it out of log"
-            wrong.append((plan.name, what))
+            what = "has values below 0, which have no logarithm"
+        if what:
+            wrong.append((plan.name, f"{what}: take it out of log"))
     raise_wrong(wrong)

@@ -13,18 +13,17 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Floats
-from sgpmic.tables.arrow_files import IpcReader, ParquetReader
-from sgpmic.tables.base import TableReader
-from sgpmic.tables.conversions import is_missing, to_texts
+from sgpmic.tables.arrow_files import IpcReader, ParquetReader, open_json, open_workbook
+from sgpmic.tables.base import Block, TableReader
+from sgpmic.tables.cell_text import is_missing
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
 from sgpmic.tables.numpy_files import open_npy, open_npz
-from sgpmic.tables.record_files import open_json, open_workbook
 from sgpmic.tables.text_files import TextReader
 
 # Places that a sample is read from, where rows can be found without reading those before.
@@ -83,6 +82,22 @@ class Table:
     labels: list[str] | None  # the label column as text; empty where missing
     label_name: str | None
 
+    @classmethod
+    def of(
+        cls,
+        block: Block,
+        names: Sequence[str],
+        id_name: str | None,
+        label_name: str | None,
+        **more: Any,
+    ) -> Self:
+        """Return the table of a block that has the ids and the labels, if any, as text."""
+        ids = None if id_name is None else block.texts[0]
+        labels = None
+        if label_name is not None:
+            labels = ["" if is_missing(word) else word for word in block.texts[-1]]
+        return cls(block.values, tuple(names), ids, id_name, labels, label_name, **more)
+
 
 def open_table(path: str | os.PathLike[str]) -> TableReader:
     """Open a table of any size; of most formats only the header or schema is read.
@@ -112,7 +127,7 @@ def read_table(
     columns : sequence of str
         The feature columns, in the order wanted; all but the others named here if empty.
     id_column, label_column : str, optional
-        Columns of any type to read as text; they are no features.
+        Columns of any type to read as text; they are not features.
     share : tuple of two ints
         Which part of the rows to read, from 0, and into how many equal parts they are divided.
 
@@ -120,15 +135,13 @@ def read_table(
     ------
     TableError
         If the file is not a table, a column does not exist or has two parts to play, or a
-        feature value is infinite or no number.
+        feature value is infinite or not a number.
     """
     reader = open_table(path)
     features = choose_features(reader, columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
-    values, words = next(share_of(reader, share).blocks(features, texts))
-    ids = None if id_column is None else words[0]
-    labels = None if label_column is None else label_words(words[-1])
-    return Table(values, tuple(features), ids, id_column, labels, label_column)
+    block = next(share_of(reader, share).blocks(features, texts))
+    return Table.of(block, features, id_column, label_column)
 
 
 def sample_rows(reader: TableReader, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
@@ -163,21 +176,10 @@ def share_of(reader: TableReader, share: tuple[int, int]) -> TableReader:
     return reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
 
 
-def column_words(column: pa.ChunkedArray) -> list[str]:
-    """Return a column of any type as text, empty where missing."""
-    return [word.strip() for chunk in column.chunks for word in to_texts(chunk)]
-
-
-def label_words(words: list[str]) -> list[str]:
-    """Return labels, empty where a word stands for a missing one."""
-    return ["" if is_missing(word) else word for word in words]
-
-
 def without_ending(path: str | os.PathLike[str]) -> str:
     """Return a table's name without its folder and the ending that tells its format."""
     name = os.path.basename(os.fsdecode(path))
-    kind = _format_by_ending(name)
-    endings = kind.endings if kind else ()
+    endings = [end for kind in _FORMATS for end in kind.endings]
     return next((name[: -len(end)] for end in endings if name.lower().endswith(end)), name)
 
 
@@ -208,7 +210,8 @@ def _first_bytes(path: str) -> bytes:
 def _find_format(path: str, start: bytes) -> _Format:
     """Return the format of a file from its ending, or from its first bytes."""
     found = _TEXT
-    if not _looks_like_text(start):
+    # Columns of a CSV may be named PAR1, PAR2; but text has no control characters.
+    if not all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start):
         for magic, what, remedy in _FOREIGN:
             if start.startswith(magic):
                 raise TableError(f"{path} is {what}; {remedy}")
@@ -217,7 +220,7 @@ def _find_format(path: str, start: bytes) -> _Format:
         found = _JSON
     if found is _ZIP:
         found = _workbook(path) or found
-    expected = _format_by_ending(path)
+    expected = next((kind for kind in _FORMATS if path.lower().endswith(kind.endings)), None)
     # A stream of an old Arrow starts with nothing but a length, which looks like anything.
     # A column of a CSV may be named like the start of JSON.
     if expected in (None, found) or (expected, found) in ((_ARROW, _TEXT), (_TEXT, _JSON)):
@@ -226,16 +229,6 @@ def _find_format(path: str, start: bytes) -> _Format:
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
         "it, or export the table again"
     )
-
-
-def _format_by_ending(path: str) -> _Format | None:
-    lower = path.lower()
-    return next((kind for kind in _FORMATS if lower.endswith(kind.endings)), None)
-
-
-def _looks_like_text(start: bytes) -> bool:
-    """Return whether no byte is a control character: columns of a CSV may be named PAR1, PAR2."""
-    return all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start)
 
 
 def _workbook(path: str) -> _Format | None:

@@ -1,0 +1,355 @@
+"""What the text of a cell stands for: a number, a date, yes or no, a level of a scale, nothing.
+
+*Numbers* may have decimal commas, thousands separators, percent and currency signs. One cell cannot
+tell ``1,234`` (a thousand and some) from ``1,234`` (one and some); a column mostly can. It is read
+with the decimal sign that every cell agrees with: ``1.234,5`` or ``1,5`` anywhere make it a comma,
+``1,234.5`` or ``1.5`` a point. Where both would do, as with nothing but ``1,234`` or ``1.234``, a
+point is the decimal sign, and the column's warning says so if there are commas.
+
+*Dates* may be ``2024-12-31``, ``2024/12/31``, ``31.12.2024``, ``12/31/2024``, ``31 Dec 2024``,
+``December 31, 2024`` (English names), ``2024-12`` and ``Dec 2024`` (the first of the month), each
+followed by a time of the day and a time zone, or times of the day by themselves. Whether the day or
+the month comes first in ``03/04/2024`` is decided by the whole column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+import numpy as np
+
+from sgpmic._types import Bools, Floats
+
+# ------------------------------------------------------------------------------- missing cells
+
+#: What stands for a missing value, in lower case and without spaces around.
+MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
+#: ... in a column whose kind is found out from its cells.
+MISSING = MISSING_WORDS | {
+    *("-", "--", "---", "–", "—", "?", "??", ".", "none", "nil", "<na>", "nat"),
+    *("n.a.", "n.a", "#na", "#value!", "#div/0!", "#ref!", "#num!", "#null!", "#name?"),
+}
+#: ... and in a column of numbers or dates: as levels these say something.
+MISSING_IN_NUMBERS = MISSING | {
+    *("unknown", "missing", "not available", "not applicable", "not known", "undefined"),
+    *("no data", "no answer", "tbd", "k.a."),
+}
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell's text stands for a missing value."""
+    return text.strip().lower() in MISSING_WORDS
+
+
+# ------------------------------------------------------------------------------- numbers
+
+# float() alone would also take underscores and the digits of other scripts.
+_PLAIN_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
+)
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+_SPACES = "\u0020\u00a0\u2009\u202f"
+_CURRENCY = r"[$€£¥₹₽₩]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
+_UNIT = rf"%|‰|{_CURRENCY}|kg|mg|g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
+_WRITTEN = re.compile(
+    rf"(?P<open>\()?(?P<sign>[+\-−]?)[{_SPACES}]*(?P<before>{_CURRENCY})?[{_SPACES}]*"
+    rf"(?P<sign2>[+\-−]?)(?P<digits>[0-9.,'’{_SPACES}]*[0-9.])(?P<exponent>[eE][+-]?[0-9]+)?"
+    rf"[{_SPACES}]*(?P<after>{_UNIT})?(?P<close>\))?"
+)
+# Digits by their decimal sign, perhaps in groups of three.
+_DIGITS = {
+    decimal: re.compile(
+        rf"(?:[1-9][0-9]{{0,2}}(?P<g>[{grouping}'’{_SPACES}])[0-9]{{3}}(?:(?P=g)[0-9]{{3}})*"
+        rf"|[0-9]*)(?:[{decimal}][0-9]*)?"
+    )
+    for decimal, grouping in ((".", ","), (",", "."))
+}
+_INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
+
+
+def parse_plain_number(text: str, decimal: str = ".") -> float | None:
+    """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
+    word = text.strip()
+    if decimal != ".":
+        # A point is then a thousands separator, which nobody can tell from a decimal point.
+        word = "." if "." in word else word.replace(decimal, ".")
+    if _PLAIN_NUMBER.fullmatch(word):
+        return float(word)
+    lower = word.lower()
+    return float("nan") if lower in MISSING_WORDS else _BOOLEANS.get(lower)
+
+
+def parse_number(text: str, decimal: str = ".") -> float | None:
+    """Return the number, as people write it, of a text without white space around, or None."""
+    if _INFINITE.fullmatch(text):
+        return float(text)
+    written = _WRITTEN.fullmatch(text)
+    if written is None or bool(written["open"]) != bool(written["close"]):
+        return None
+    if written["sign"] and written["sign2"]:
+        return None
+    digits = written["digits"]
+    if not _DIGITS[decimal].fullmatch(digits) or not any(sign.isdigit() for sign in digits):
+        return None
+    grouping = "," if decimal == "." else "."
+    plain = re.sub(rf"[{grouping}'’{_SPACES}]", "", digits).replace(",", ".")
+    value = float(plain + (written["exponent"] or ""))
+    # Accountants write losses in parentheses.
+    negative = (written["sign"] or written["sign2"]) in ("-", "−")
+    return -value if negative or written["open"] else value
+
+
+def unit_of(text: str) -> str:
+    """Return the sign or unit beside a number, or nothing."""
+    written = _WRITTEN.fullmatch(text)
+    return "" if written is None else written["before"] or written["after"] or ""
+
+
+def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
+    """Return the decimal sign that most cells agree with, and whether the other does as well."""
+    # Without these nothing speaks for a comma.
+    if not any("," in text or text.count(".") > 1 for text in texts):
+        return ".", False
+    fit = {sign: sum(parse_number(text, sign) is not None for text in texts) for sign in ".,"}
+    decimal = "," if fit[","] > fit["."] else "."
+    return decimal, fit["."] == fit[","] and any("," in text for text in texts)
+
+
+# ------------------------------------------------------------------------------- dates and times
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_SHORT_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun",
+                 "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
+_MONTHS = ("january", "february", "march", "april", "may", "june",
+           "july", "august", "september", "october", "november", "december")  # fmt: skip
+_MONTH_NUMBERS = {
+    name: i + 1 for names in (_SHORT_MONTHS, _MONTHS) for i, name in enumerate(names)
+} | {"sept": 9}
+_CLOCK = (
+    r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}(?:[.,][0-9]+)?))?"
+    r"(?:\s?(?P<half>[ap])\.?m\.?)?"
+)
+_BEHIND = rf"(?:(?:T|,?\s+){_CLOCK}\s*(?P<zone>Z|UTC|GMT|[+-][0-9]{{2}}:?[0-9]{{2}})?)?"
+_DAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+)?(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?"
+_NAME = r"(?P<name>[a-z]{3,9})\.?"
+_DATES = tuple(
+    re.compile(form + _BEHIND, re.IGNORECASE)
+    for form in (
+        r"(?P<year>[0-9]{4})(?P<sep>[-/.])(?P<month>[0-9]{1,2})(?P=sep)(?P<day>[0-9]{1,2})",
+        r"(?P<year>[0-9]{4})[-/](?P<month>[0-9]{1,2})",
+        r"(?P<first>[0-9]{1,2})(?P<sep>[-/.])(?P<other>[0-9]{1,2})(?P=sep)"
+        r"(?P<year>[0-9]{4}|[0-9]{2})",
+        rf"{_DAY}[\s./-]+{_NAME}[\s./,-]+(?P<year>[0-9]{{4}}|[0-9]{{2}})",
+        rf"{_NAME}\s+(?P<day>[0-9]{{1,2}})(?:st|nd|rd|th)?,?\s+(?P<year>[0-9]{{4}})",
+        rf"{_NAME}[\s-]+(?P<year>[0-9]{{4}})",
+    )
+)
+_TIME = re.compile(_CLOCK, re.IGNORECASE)
+# POSIX: two digits from 69 on are of the last century.
+_PIVOT = 69
+
+
+def parse_date(text: str, day_first: bool) -> float | None:
+    """Return the days since 1970 that a cell's text stands for, or None."""
+    matches = (form.fullmatch(text) for form in _DATES)
+    found = next((match for match in matches if match is not None), None)
+    if found is None:
+        return None
+    parts = found.groupdict(default="")
+    year = int(parts["year"])
+    if len(parts["year"]) == 2:
+        year += 1900 if year >= _PIVOT else 2000
+    if not 1000 <= year <= 2999:
+        return None  # rather a number or a code
+    if "first" in parts:
+        pair = int(parts["first"]), int(parts["other"])
+        day, month = pair if day_first else pair[::-1]
+    else:
+        day = int(parts.get("day", 1))
+        name = parts.get("name", "").lower()
+        month = _MONTH_NUMBERS.get(name, 0) if name else int(parts["month"])
+    days = _ordinal(year, month, day)
+    time = _day_fraction(parts) if parts["hour"] else 0.0
+    if days is None or time is None:
+        return None
+    zone, minutes = parts["zone"], 0
+    if zone[:1] in ("+", "-"):
+        minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return days + time - (-minutes if zone[:1] == "-" else minutes) / 1440
+
+
+def parse_time(text: str) -> float | None:
+    """Return a time of the day as a fraction of the day, or None."""
+    found = _TIME.fullmatch(text)
+    return None if found is None else _day_fraction(found.groupdict(default=""))
+
+
+def is_clock(value: Floats) -> Bools:
+    """Return whether numbers may be times of the day, hours and minutes as HHMM."""
+    return (value >= 0) & (value <= 2400) & (value % 100 < 60) & (value == np.floor(value))
+
+
+def clock_as_fraction(value: Floats) -> Floats:
+    """Return times of the day, HHMM, as fractions of the day."""
+    return (value // 100 * 60 + value % 100) / 1440 % 1.0
+
+
+def number_as_date(value: float) -> float | None:
+    """Return the days since 1970 of a year, of 20241231, or of seconds or milliseconds."""
+    if value != value or abs(value) > 1e14:
+        return None
+    if value == int(value):
+        whole = int(value)
+        if 1000 <= whole <= 9999:
+            return _ordinal(whole, 1, 1)
+        if 10000101 <= whole <= 99991231:
+            return _ordinal(whole // 10000, whole // 100 % 100, whole % 100)
+    size = abs(value)
+    if 1e8 <= size < 1e11:
+        return value / 86_400
+    return value / 86_400_000 if size >= 1e11 else None
+
+
+def find_date_order(texts: Iterable[str]) -> tuple[bool, bool]:
+    """Return whether the day comes before the month, and whether the column leaves it open.
+
+    A first number above 12 is a day, and so is a second one. Where there is neither, points
+    between the numbers mean the day first, all else the month first.
+    """
+    n_first = n_other = 0
+    ambiguous = points = False
+    for text in texts:
+        found = _DATES[2].fullmatch(text)
+        if found is None:
+            continue
+        n_first += int(found["first"]) > 12
+        n_other += int(found["other"]) > 12
+        ambiguous = ambiguous or found["first"] != found["other"]
+        points = points or found["sep"] == "."
+    if n_first == n_other == 0:
+        return points, ambiguous and not points
+    return n_first >= n_other, False
+
+
+def _ordinal(year: int, month: int, day: int) -> float | None:
+    try:
+        return float(date(year, month, day).toordinal() - _EPOCH)
+    except ValueError:
+        return None
+
+
+def _day_fraction(parts: dict[str, str]) -> float | None:
+    hour, minute = int(parts["hour"]), int(parts["minute"])
+    second = float((parts["second"] or "0").replace(",", "."))
+    if parts["half"]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if parts["half"].lower() == "p" else 0)
+    if hour > 23 or minute > 59 or second >= 61:
+        return None
+    return (hour * 3600 + minute * 60 + second) / 86_400
+
+
+# ------------------------------------------------------------------------------- levels
+
+_YES_NO = (
+    *(("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("1", "0"), ("on", "off")),
+    *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
+    *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
+)
+_TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
+
+#: Scales from low to high; of a scale a column may use any two levels or more.
+_SCALES: tuple[tuple[str, ...], ...] = (
+    ("very low", "low", "medium", "high", "very high"),
+    ("none", "very low", "low", "moderate", "high", "very high"),
+    ("lowest", "low", "mid", "high", "highest"),
+    ("low", "middle", "high"),
+    ("low", "med", "high"),
+    ("low", "normal", "high"),
+    ("low", "average", "high"),
+    ("l", "m", "h"),
+    ("xxs", "xs", "s", "m", "l", "xl", "xxl", "xxxl"),
+    ("tiny", "small", "medium", "large", "huge"),
+    ("extra small", "small", "medium", "large", "extra large"),
+    ("short", "medium", "long"),
+    ("short", "medium", "tall"),
+    ("slow", "medium", "fast"),
+    ("light", "medium", "heavy"),
+    ("young", "middle-aged", "old"),
+    ("none", "mild", "moderate", "severe", "critical"),
+    ("none", "slight", "moderate", "strong", "extreme"),
+    ("minor", "moderate", "major", "critical"),
+    ("minimal", "mild", "moderate", "severe"),
+    ("weak", "moderate", "strong"),
+    ("easy", "medium", "hard"),
+    ("beginner", "intermediate", "advanced", "expert"),
+    ("novice", "intermediate", "expert"),
+    ("junior", "mid", "senior", "lead"),
+    ("bad", "poor", "fair", "good", "very good", "excellent", "outstanding"),
+    ("very bad", "bad", "ok", "good", "very good"),
+    ("very poor", "poor", "fair", "average", "good", "very good", "excellent"),
+    ("fair", "good", "very good", "premium", "ideal"),
+    ("bronze", "silver", "gold", "platinum", "diamond"),
+    ("never", "rarely", "sometimes", "often", "always"),
+    ("never", "seldom", "occasionally", "frequently", "always"),
+    ("never", "monthly", "weekly", "daily"),
+    ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
+    (
+        *("strongly disagree", "disagree", "somewhat disagree", "neither agree nor disagree"),
+        *("somewhat agree", "agree", "strongly agree"),
+    ),
+    ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
+    ("very unlikely", "unlikely", "neutral", "likely", "very likely"),
+    ("not at all", "a little", "somewhat", "very", "extremely"),
+    ("not important", "slightly important", "important", "very important"),
+    ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+    tuple(
+        f"{i}{'th' if 10 <= i % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(i % 10, 'th')}"
+        for i in range(1, 32)
+    ),
+    ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"),
+    ("freshman", "sophomore", "junior", "senior"),
+    ("primary", "secondary", "tertiary"),
+    ("elementary", "middle school", "high school", "bachelor", "master", "doctorate"),
+    ("high school", "bachelor's", "master's", "doctorate"),
+    ("high school", "bachelor", "master", "phd"),
+    _SHORT_MONTHS,
+    _MONTHS,
+    ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
+    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+)
+
+
+def key(text: str) -> str:
+    """Return what two spellings of one level share: they differ by case or white space only."""
+    return " ".join(text.split()).casefold()
+
+
+def truth_of(text: str) -> float | None:
+    """Return 1 for a word for yes, 0 for one for no, None for others."""
+    return _TRUTH.get(key(text))
+
+
+def is_yes_no(keys: Sequence[str]) -> bool:
+    """Return whether all levels are ways of saying yes and no, of one or several spellings."""
+    # One whole pair has to be there: "f" beside "m" is not "false".
+    found = set(keys)
+    return found <= _TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
+
+
+def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:
+    """Return levels from low to high where they are those of a known scale, else None.
+
+    Levels may be left out. Letters by themselves mostly name groups: they are a scale where there
+    are three or more (sizes, Roman numerals), and grades (``a``, ``b``, ``c``) never are.
+    """
+    wanted = set(keys)
+    if len(wanted) < 2 or (len(wanted) == 2 and any(len(level) < 3 for level in wanted)):
+        return None
+    for scale in _SCALES:
+        if wanted <= set(scale):
+            return tuple(level for level in scale if level in wanted)
+    return None

@@ -16,11 +16,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.learning.gaps import FactorModel, fit_factors
+from sgpmic.learning.prediction.projection import Similar, average_similar
+from sgpmic.model.rows import pad_rows
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
+
+#: Training rows that rows with gaps are compared with, at most.
+_MOST_SIMILAR = 1024
+#: How soon they count more than the row's own latent point, as more of it is unknown: memberships
+#: of rows with hidden cells are then closest to those of the complete rows.
+_SOFTNESS = 3.0
 
 #: Squares of distances must not overflow.
 _FARTHEST = 1e120
@@ -92,6 +100,41 @@ class Reference:
         with np.errstate(over="ignore"):
             return np.clip(self._completed(Y) - self._center, -_FARTHEST, _FARTHEST)
 
+    @cached_property
+    def _compared(self) -> tuple[Floats, Ints, float]:
+        """Rows that others are compared with, their numbers, and the variance of the table."""
+        rows = self.complete(self.rows)
+        numbers = np.arange(len(rows))
+        if len(rows) > _MOST_SIMILAR:
+            numbers = np.linspace(0, len(rows) - 1, _MOST_SIMILAR).astype(np.int64)
+        padding = np.full(_MOST_SIMILAR - len(numbers), -2)
+        variance = float(rows.var(axis=0).sum()) or 1.0
+        return pad_rows(rows[numbers], _MOST_SIMILAR), np.append(numbers, padding), variance
+
+    def soften(
+        self, S: Floats, theirs: Floats, whole: Floats, observed: Bools, own: Ints
+    ) -> Floats:
+        """Return memberships of rows with gaps, as uncertain as the missing cells leave them.
+
+        The latent point that suits a row best says little where many others would do as well.
+
+        Parameters
+        ----------
+        S : ndarray of shape (n, M)
+            Memberships at the rows' own latent points.
+        theirs : ndarray of shape (R, M)
+            Those of the training rows remembered here.
+        whole, observed : ndarrays of shape (n, P)
+            The rows, completed, and which cells they have.
+        own : ndarray of shape (n,)
+            Which of the training rows they are, or -1.
+        """
+        rows, numbers, variance = self._compared
+        similar = Similar(rows, theirs[numbers], numbers, variance)
+        mean, unknown = average_similar(similar, whole, observed.astype(np.float64), own)
+        doubt = 1.0 - (1.0 - unknown[:, None]) ** _SOFTNESS
+        return S + doubt * (mean - S)
+
     def lookup(self, Y: Floats) -> Ints:
         """Return the index of the training row that each row is, −1 for rows not seen."""
         keys = self._identify(Y)
@@ -130,13 +173,13 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
 
 def make_reference(
     Y: Floats,
-    keys: NDArray[np.uint64],
     X: Floats,
     votes: Floats,
     scale: Floats,
     random_state: np.random.RandomState,
 ) -> Reference:
     """Remember training rows, their fingerprints, latent points and a committee's votes."""
+    keys = fingerprints(Y)
     order = np.argsort(keys, kind="stable").astype(np.int64)
     rows, points, said = Y, X, votes
     if len(Y) > MOST_REFERENCE_ROWS:

@@ -251,7 +251,7 @@ def test_a_row_of_one_cell_is_as_certain_as_that_cell_makes_it(
     rows_of_one_cell = np.array([[np.nan, np.nan, np.nan, x] for x in (4.0, 0.0)])
     model = quick_fit(np.concatenate([Y, rows_of_one_cell]), 2)
     assert adjusted_rand_score(np.repeat([0, 1], [40, 20]), model.labels_[:60]) == 1.0
-    new = model.predict_proba(rows_of_one_cell + [0.0, 0.0, 0.0, 1e-3])
+    new = model.predict_proba(rows_of_one_cell + 1e-3)
     for half, whole in (model.memberships_[60:], new):
         assert abs(half[0] - 0.5) < 0.05  # 20 of the 40 rows with this cell
         assert whole[0] > 0.99  # 20 of 20

@@ -208,8 +208,8 @@ def read_again(
     id_column: str | None,
     label_column: str | None,
     encoder: TableEncoder | None,
-) -> Table:
-    """Return a table that was fitted, as it was fitted: without its empty rows."""
+) -> tuple[Table, Bools]:
+    """Return a table that was fitted, without its empty rows, and which rows those are."""
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     reader.require([*features, *texts])
@@ -217,7 +217,7 @@ def read_again(
     ids = None if id_column is None else words[0]
     labels = None if label_column is None else label_words(words[-1])
     table = Table(values, tuple(features), ids, id_column, labels, label_column)
-    return without_empty_rows(table)[0]
+    return without_empty_rows(table)
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

@@ -78,9 +78,10 @@ class Cells:
             return self._bad_values(bad) if len(bad) else date_text.clock_as_share(self.values)
 
         def parse(text: str) -> float | None:
-            if not (digits and text.isdecimal()):
+            number = number_text.parse_number(text) if digits else None
+            if number is None or not number.is_integer():  # 628.0 is one where others are missing
                 return date_text.parse_time(text)
-            value = np.asarray(float(text))
+            value = np.asarray(number)
             return float(date_text.clock_as_share(value)) if date_text.is_clock(value) else None
 
         return self._read(("time", digits), parse)

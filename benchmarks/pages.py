@@ -267,10 +267,11 @@ def fit_time() -> str:
     for name, found in tasks.items():
         cells = [name]
         for programs in ("from nothing", "kept"):
-            line = found.get(programs)
-            seconds = f"{float(line['seconds']):.2f}" if line else "–"
-            target = f" ({line['target']})" if line and line["target"] else ""
-            cells.append(seconds + target)
+            if programs not in found:
+                cells.append("–")
+                continue
+            seconds, target = found[programs]["seconds"], found[programs]["target"]
+            cells.append(f"{seconds} ({target})" if target else seconds)
         rows.append(cells)
     return table(("", "from nothing, s", "with kept programs, s"), rows)
 

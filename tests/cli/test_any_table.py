@@ -185,7 +185,7 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
             assert sentence.startswith(str(path))
             assert "\n" not in sentence
             return
-        again = read_again(path, data.names, None, None, data.encoder)
+        again, _ = read_again(path, data.names, None, None, data.encoder)
     assert not np.isinf(data.values).any()
     np.testing.assert_array_equal(again.values, kept.values)
     assert [column["name"] for column in data.columns] == list(columns)

@@ -130,6 +130,23 @@ def test_empty_rows_are_set_aside(tmp_path: Path) -> None:
     assert sgpmic("report", tmp_path / "gaps").returncode == 0
 
 
+def test_texts_stay_with_their_rows_where_some_are_empty(tmp_path: Path) -> None:
+    remarks = [f"what somebody wrote about number {i}, at some length" for i in range(60)]
+    names = [f"person {chr(65 + i % 26)}{i}" for i in range(60)]
+    path = write_csv(tmp_path / "t.csv", values(), name=names, remark=remarks)
+    header, *lines = path.read_text().splitlines()
+    rows = [header, *lines[:7], ',,,nobody,"of whom these words are all that is known"', *lines[7:]]
+    path.write_text("\n".join(rows) + "\n")
+    run = tmp_path / "run"
+    for command in (["fit", path, *QUICK, "--out", run], ["report", run]):
+        done = here(*command)
+        assert done.exit_code == 0, done.output
+        page = (run / "report.html").read_text()
+        payload = json.loads(re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)[1])
+        assert [text["words"] for text in payload["texts"]] == [remarks]
+        assert payload["ids"] == names
+
+
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(60)]
     given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20

@@ -241,6 +241,23 @@ def test_rows_of_few_cells_are_not_certain() -> None:
     assert model.predict_proba(nothing).max() < 0.9
 
 
+def test_a_row_of_one_cell_is_as_certain_as_that_cell_makes_it(
+    quick_fit: Callable[..., SGPMIC],
+) -> None:
+    rng = np.random.default_rng(0)
+    Y = np.repeat([[0.0, 0.0, 0.0, 0.0], [9.0, 9.0, 9.0, 0.0]], [40, 20], axis=0)
+    Y[:, :3] += rng.normal(size=(60, 3))
+    Y[20:, 3] = 4.0  # the other half of the first cluster, and all of the second
+    rows_of_one_cell = np.array([[np.nan, np.nan, np.nan, x] for x in (4.0, 0.0)])
+    model = quick_fit(np.concatenate([Y, rows_of_one_cell]), 2)
+    assert adjusted_rand_score(np.repeat([0, 1], [40, 20]), model.labels_[:60]) == 1.0
+    new = model.predict_proba(rows_of_one_cell + 1e-3)
+    for half, whole in (model.memberships_[60:], new):
+        assert abs(half[0] - 0.5) < 0.05  # 20 of the 40 rows with this cell
+        assert whole[0] > 0.99  # 20 of 20
+    np.testing.assert_array_equal(model.predict_proba(rows_of_one_cell), model.memberships_[60:])
+
+
 def test_imputed_cells_are_in_the_columns_of_the_table() -> None:
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1], 30)

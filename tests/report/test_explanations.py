@@ -11,9 +11,9 @@ from scipy.stats import norm
 from sklearn.datasets import load_iris, load_wine
 from tests.report.test_content import make_content
 
-from sgpmic import SGPMIC
+from sgpmic import SGPMIC, TableEncoder
 from sgpmic.report import profiles, render_report
-from sgpmic.report.content import RunContent
+from sgpmic.report.content import RunContent, describe_rows
 from sgpmic.report.explanations import explain
 from sgpmic.tables.description import Levels
 
@@ -281,3 +281,22 @@ def test_python_says_what_the_report_says() -> None:
         mine = model.predict(iris.data) == m
         np.testing.assert_allclose(one["rule"]["precision"], mine[matched].mean())
         np.testing.assert_allclose(one["rule"]["coverage"], matched[mine].mean())
+
+
+def test_numbers_are_those_of_the_table_to_the_last_bit() -> None:
+    """Scaling and its inverse round; a value at a cut must not change sides."""
+    rng = np.random.default_rng(0)
+    table = {
+        "length": np.round(rng.normal(207.0, 30.0, 300), 1),
+        "tiny": rng.integers(1, 999, 300) / 1e9,
+        "day": [f"2013-{i % 12 + 1:02d}-{i % 28 + 1:02d}" for i in range(300)],
+        "color": [("red", "blue", "green")[i % 3] for i in range(300)],
+    }
+    encoder = TableEncoder().fit(table)
+    encoded = encoder.transform(table)
+    model = SGPMIC(2, committee=None, n_inducing=5, max_iter=1, random_state=0).fit(encoded)
+    model.encoder_ = encoder
+    found = describe_rows(model, encoded)
+    days = np.array(table["day"], dtype="datetime64[D]").astype(float)
+    expected = np.column_stack([table["length"], table["tiny"], days])
+    np.testing.assert_array_equal(found.numbers, expected)

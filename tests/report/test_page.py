@@ -315,6 +315,8 @@ class TestPlainWords:
         }
         text = self.text(make_content(number_of_clusters=found))
         assert "3 were chosen. The chart shows the probability of every number" in text
+        # Cells of a table stand without spaces.
+        assert "expected agreement with the truth110.0 %–220.0 %0.5370.0 %0.9" in text
         one = self.text(make_content(number_of_clusters=found | {"chosen": 1}))
         assert "1 was chosen. The chart shows the probability of every number" in one
         # Runs of earlier versions: certainties, or no probability of one.

@@ -48,14 +48,14 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             f"The table {place} is no longer there; name its new place with --table."
         )
     known = record["data"]
-    data = read_again(place, known["features"], known["id"], known["label"], model.encoder_)
+    data, empty = read_again(place, known["features"], known["id"], known["label"], model.encoder_)
     if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
             f"{place} has changed since it was fitted; name the table as it was with --table, "
             "or run sgpmic fit again."
         )
     with console.status("Drawing"):
-        write_report(folder.results.report, model, data, record, table=place)
+        write_report(folder.results.report, model, data, record, empty=empty, table=place)
 
 
 def info(

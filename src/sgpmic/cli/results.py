@@ -124,7 +124,14 @@ def write_results(fit: Fit) -> None:
         model.feature_names_in_ = np.array(data.names, dtype=object)
     model.encoder_ = data.encoder
     model.save(folder.new.model)
-    write_report(folder.new.report, model, data, record, explanations=fit.explanations)
+    write_report(
+        folder.new.report,
+        model,
+        data,
+        record,
+        empty=fit.rows.empty,
+        explanations=fit.explanations,
+    )
     folder.finish(record)
 
 
@@ -224,12 +231,14 @@ def write_report(
     data: Table,
     record: dict[str, Any],
     *,
+    empty: Bools,
     table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
     """Write the report to ``path``.
 
-    ``table`` is where the table is now, ``explanations`` are those of the clusters, if known.
+    ``empty`` says which rows of the file are not among the data, ``table`` where it is now, and
+    ``explanations`` are those of the clusters, if known.
     """
     from sgpmic.report import render_report
     from sgpmic.tables.dataset import read_texts
@@ -238,14 +247,19 @@ def write_report(
     if len(data.values) == record["data"]["rows"]:  # not a sample
         found = read_texts(table or record["table"], record["columns"])
         found.pop(str(data.id_name), None)
-        # Not those of a table of which empty rows were set aside.
-        texts = {name: words for name, words in found.items() if len(words) == len(data.values)}
+        for name, words in found.items():
+            if len(words) == len(empty):
+                words = [words[row] for row in np.flatnonzero(~empty)]
+            if len(words) == len(data.values):  # other processes may have empty rows
+                texts[name] = words
+    # Rows without names keep the numbers that they have in the file.
+    numbers = Rows(None, None, 0, empty).names(~empty) if empty.any() else None
     content = _content(
         model,
         data,
         title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
         columns=record["columns"],
-        ids=data.ids,
+        ids=data.ids or numbers,
         texts=texts,
         given_labels=data.labels,
         label_name=data.label_name or "",

@@ -74,7 +74,7 @@ def nearest(
     farthest = jnp.full((len(rows), _SEARCH_WIDTH), jnp.inf, jnp.float32)
     parts = right.reshape(depth, _SEARCH_WIDTH, P + 1)
     least, _ = lax.scan(nearer, farthest, parts, unroll=4)
-    groups = _smallest(least, n_neighbors + 1)  # one of the rows may be the row itself
+    groups = smallest(least, n_neighbors + 1)  # one of the rows may be the row itself
     numbers = groups[:, :, None] + _SEARCH_WIDTH * jnp.arange(depth)
     numbers = numbers.reshape(len(rows), -1)
     squares = jnp.sum((rows[:, None] - sample[numbers]) ** 2, axis=2)
@@ -89,7 +89,7 @@ def nearest(
     )
 
 
-def _smallest(values: Array, k: int) -> Array:
+def smallest(values: Array, k: int) -> Array:
     """Return the places of the k smallest of every row's values, found among the best of parts."""
     n_rows = len(values)
     parts = values.reshape(n_rows, -1, _PARTS)

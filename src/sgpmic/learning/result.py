@@ -27,12 +27,14 @@ from sgpmic.learning.em import last_e_step
 from sgpmic.learning.gaps import features_seen
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import (
+    Reference,
+    SortedKeys,
     answer_alike,
-    fingerprints,
     make_reference,
     sample_numbers,
+    sorted_fingerprints,
 )
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.learning.preprocessing import Scaler, has_gaps
 from sgpmic.learning.progress import announce
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import Selection
@@ -80,10 +82,9 @@ def finish(
 ) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
 
-    From here on, rows and features are in the order they came in.
-
-    A process by itself remembers all the rows it was trained on. Of several, each keeps to itself
-    what it found for its rows, and all remember the same sample of everybody's.
+    From here on, rows and features are in the order they came in. A process by itself remembers
+    all the rows it was trained on. Of several, each keeps to itself what it found for its rows, and
+    all remember the same sample of everybody's.
     """
     announce("last E-step")
     Y, places, features = order.undo(Y), order.row_places, order.feature_places
@@ -91,12 +92,36 @@ def finish(
     state, options = selection.fit.state, settings.options
     M, P = settings.n_clusters, Y.shape[1]
     last = last_e_step(state, rows, options)
-    # Sorted by the labels that users will see, so that an empty cluster comes last.
-    by_size = np.lexsort([-np.asarray(last.masses)[:M], -np.asarray(last.sizes)[:M]])
 
     # NumPy arrays, which outlive any device and any precision context, without padding.
     def of_rows(array: Any) -> Any:
         return None if array is None else np.array(group.own_rows(array)[places])
+
+    X, log_x_std = of_rows(state.parameters.X), of_rows(state.parameters.log_x_std)
+    x_std = None if log_x_std is None else np.exp(log_x_std)
+    keys = sorted_fingerprints(Y)
+    X_alike, S = answer_alike(keys, X, of_rows(last.S)[:, :M])
+    vote = None if vote is None else replace(vote, shares=vote.shares[places])
+    votes = np.ones_like(S) if vote is None else vote.shares
+    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
+
+    def known(array: Any) -> Any:
+        return array if array is None or numbers is None else group.rows_at(array, numbers)
+
+    reference = make_reference(
+        known(Y),
+        keys if numbers is None else sorted_fingerprints(known(Y)),
+        known(X_alike),
+        known(votes),
+        scaler.scale,
+        random_state,
+    )
+    sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
+    if has_gaps(Y, group):
+        S = _softened(S, known(S), Y, keys, reference, group)
+        sizes = group.total(np.bincount(S.argmax(axis=1), minlength=M).astype(np.float64))
+    # Sorted by the labels that users will see, so that an empty cluster comes last.
+    by_size = np.lexsort([-masses, -sizes])
 
     def of_clusters(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
@@ -104,7 +129,6 @@ def finish(
     def of_mappings(tree: Any) -> Any:
         return jax.tree.map(np.asarray, tree) if options.shared else of_clusters(tree)
 
-    X, log_x_std = of_rows(state.parameters.X), of_rows(state.parameters.log_x_std)
     log_kernels = of_mappings(state.parameters.log_kernels)
     state = State(
         state.parameters._replace(X=X, log_kernels=log_kernels, log_x_std=log_x_std),
@@ -122,40 +146,44 @@ def finish(
         mixture=of_clusters(posterior.mixture),
         groups=None if posterior.groups is None else posterior.groups[:, :P][:, features],
     )
-
-    keys = fingerprints(Y)
-    sorting = np.argsort(keys, kind="stable")
-    X, S = answer_alike(keys, sorting, X, of_rows(last.S)[:, by_size])
     selection.partitions = [partition[places] for partition in selection.partitions]
-    votes = np.ones_like(S)
-    if vote is not None:
-        vote = replace(vote, shares=vote.shares[places])
-        votes = vote.shares[:, by_size]
-    x_std = None if log_x_std is None else np.exp(log_x_std)
-    known: Any = (Y, X, S, votes, x_std)
-    if group.n_processes > 1:
-        numbers = sample_numbers(group.n_rows, random_state)
-        known = tuple(None if a is None else group.rows_at(a, numbers) for a in known)
-        keys = fingerprints(known[0])
-        sorting = np.argsort(keys, kind="stable")
-    known_Y, known_X, known_S, known_votes, known_x_std = known
-    reference = make_reference(
-        known_Y, keys, sorting, known_X, known_votes, scaler.scale, random_state
-    )
     predictor = Predictor(
         scaler,
         posterior,
-        known_X,
-        known_S,
-        reference,
+        known(X_alike),
+        known(S)[:, by_size],
+        replace(reference, votes=reference.votes[:, by_size]),
         of_mappings(last.A_inverse),
         float(last.jitter),
         1.0 if rows.prior_weight is None else float(rows.prior_weight),
-        known_x_std,
+        known(x_std),
         features_seen(Y, group),
     )
-    sizes = of_clusters(last.sizes)
-    return Result(predictor, X, S, sizes, selection, state, x_std, vote, structure)
+    S, sizes = S[:, by_size], sizes[by_size]
+    return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
+
+
+def _softened(
+    S: Floats,
+    known_S: Floats,
+    Y: Floats,
+    keys: SortedKeys,
+    reference: Reference,
+    group: ProcessGroup,
+) -> Floats:
+    """Return memberships of this process's rows, those of rows with gaps less certain."""
+    gaps = np.flatnonzero(np.isnan(Y).any(axis=1))
+    if not len(gaps):
+        return S
+    theirs = known_S[reference.lookup(reference.rows)]
+    everybody = len(reference.rows) == group.n_rows
+    own = gaps + group.first if everybody else np.full(len(gaps), -1)
+    partial = Y[gaps]
+    S = S.copy()
+    S[gaps] = reference.soften(
+        S[gaps], theirs, reference.complete(partial), ~np.isnan(partial), own
+    )
+    return answer_alike(keys, S)[0]
 
 
 #: Relative jitter up to here changes nothing that anybody sees.

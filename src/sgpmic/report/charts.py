@@ -123,10 +123,14 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
     y_ticks = [Tick(y(t), f"{100 * t:.0f} %") for t in nice_ticks(0.0, 1.0, 5)]
     left = _left_margin(y_ticks)
     x = _scale(numbers[0] - 0.5, numbers[-1] + 0.5, left, WIDTH - _RIGHT)
-    points = [
+    points: list[dict[str, Any]] = [
         {"x": x(k), "y": y(p), "kept": k == chosen["chosen"], "words": f"{k}: {100 * p:.0f} %"}
         for k, p in zip(numbers, probability, strict=True)
     ]
+    for place, point in enumerate(points):
+        point |= {"number": numbers[place], "share": probability[place]}
+        if "expected" in chosen:
+            point["expected"] = chosen["expected"][place]
     return {
         "points": points,
         "line": " ".join(f"{point['x']},{point['y']}" for point in points),

@@ -184,13 +184,25 @@ def content_of_rows(
 def describe_rows(model: Any, values: Floats) -> Description:
     """Return rows as a fitted model takes them in the words of the table they come from."""
     if model.encoder_ is not None:
-        return describe(model.encoder_, values)
+        described = describe(model.encoder_, values)
+        return described._replace(numbers=_as_written(described.numbers))
     n = values.shape[1]
     names = getattr(model, "feature_names_in_", ())
     if len(names) != n:
         what = "feature" if n == model.n_features_in_ else "component"  # of a sparse matrix
         names = [f"{what} {j}" for j in range(n)]
     return Description(tuple(map(str, names)), values, (), ())
+
+
+def _as_written(values: Floats) -> Floats:
+    """Return numbers without what scaling and its inverse have rounded: 14 digits are kept.
+
+    Else 207 may count as under 207.
+    """
+    size = np.where(np.isfinite(values) & (values != 0), abs(values), 1.0)
+    power = np.maximum(14 - np.ceil(np.log10(size)), 0)
+    exact = 10.0 ** np.minimum(power, 22)  # higher powers are not
+    return np.where(power <= 22, np.round(values * exact) / exact, values)
 
 
 def principal_components(values: Floats, units: Any) -> Principal | None:

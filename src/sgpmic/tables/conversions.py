@@ -258,9 +258,10 @@ class Cells:
             return self._unless_bad(clock_as_fraction(self.values), ~is_clock(self.values))
 
         def parse(text: str) -> float | None:
-            if not (digits and text.isdecimal()):
+            number = parse_number(text) if digits else None
+            if number is None or not number.is_integer():  # 628.0 is one where others are missing
                 return parse_time(text)
-            value = np.asarray(float(text))
+            value = np.asarray(number)
             return float(clock_as_fraction(value)) if is_clock(value) else None
 
         return self._read(("time", digits), parse)

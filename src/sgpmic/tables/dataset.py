@@ -208,13 +208,13 @@ def read_again(
     id_column: str | None,
     label_column: str | None,
     encoder: TableEncoder | None,
-) -> Table:
-    """Return a table that was fitted, as it was fitted: without its empty rows."""
+) -> tuple[Table, Bools]:
+    """Return a table that was fitted, without its empty rows, and which rows those are."""
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     reader.require([*features, *texts])
     block = _read(reader, encoder, features, texts, [])
-    return without_empty_rows(Table.of(block, features, id_column, label_column))[0]
+    return without_empty_rows(Table.of(block, features, id_column, label_column))
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

@@ -45,9 +45,6 @@ _MOST_ASSESSED = 5_000
 _FARTHEST = 1e20
 #: Cells of the rows that are answered for at a time.
 _PART = 1 << 22
-#: Latent points that stand for all where few cells of a row are known, and how many it may lie at
-#: until they count as much as the one that suits it best.
-_POINTS, _MANY_POINTS = 1024, 20.0
 #: A row is drawn between a training row and one of this many of its neighbors.
 _DRAWN_BETWEEN = 5
 #: A mixture is padded to so many clusters at least.
@@ -151,40 +148,19 @@ class Predictor:
         filled = np.where(observed, values, 0.0)
         return projection.Cells(pad(filled, shape), pad(observed.astype(np.float64), shape))
 
-    @property
-    def _n_clusters(self) -> int:
-        return self.S.shape[1]
-
     def _project(
         self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
     ) -> tuple[projection.Course, Floats]:
         """Return where rows lie, and memberships; rows ``own`` of the reference without it."""
         whole = self.reference.complete(Y)
-        search = projection.Search(
-            pad(whole, (len(Y), self._sample.rows.shape[1])),
-            np.full(len(Y), -1) if own is None else own,
-        )
-        cells = self._cells(Y)
-        found, S = projection.project(self._model, self._sample, search, cells, fitted)
-        if cells.observed is not None:
-            S = self._of_parts(cells, S)
-        return found, S[:, : self._n_clusters]
-
-    def _of_parts(self, Y: projection.Cells, S: Floats) -> Floats:
-        """Return memberships of rows with gaps, as uncertain as they are.
-
-        The latent point that suits a row best says little where any other would do as well: such
-        a row is averaged over all of them.
-        """
-        reference = self.reference
-        spread = np.linspace(0, len(reference.rows) - 1, _POINTS).astype(np.int64)
-        theirs = pad(self._reference_S[spread], (_POINTS, S.shape[1]))
-        broad, n_points = projection.broad_memberships(
-            self._model, reference.points[spread], theirs, Y
-        )
-        n_points *= min(1.0, len(reference.rows) / _POINTS)  # some are there several times
-        share = (n_points**2 / (n_points**2 + _MANY_POINTS**2))[:, None]
-        return S + share * (broad - S)
+        numbers = np.full(len(Y), -1) if own is None else own
+        search = projection.Search(pad(whole, (len(Y), self._sample.rows.shape[1])), numbers)
+        found, S = projection.project(self._model, self._sample, search, self._cells(Y), fitted)
+        S = S[:, : self.S.shape[1]]
+        observed = ~np.isnan(Y)
+        if not observed.all():
+            S = self.reference.soften(S, self._reference_S, whole, observed, numbers)
+        return found, S
 
     def _in_parts(self, Y: Floats) -> Iterator[tuple[Ints, Floats]]:
         """Yield the numbers of some rows at a time, and the rows.

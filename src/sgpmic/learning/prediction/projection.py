@@ -27,14 +27,22 @@ import numpy as np
 from jax import Array, lax
 
 from sgpmic._runtime import default_device
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
-from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights_on_device, nearest
+from sgpmic.learning.neighbors import (
+    block_rows,
+    in_blocks,
+    inverse_weights_on_device,
+    nearest,
+    smallest,
+)
 from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
 from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
 
 #: How many neighbors' latent points are considered as starts, and how many votes are averaged.
 NEIGHBORS = 5
+#: The distance of this many rows is how far similar ones lie.
+SIMILAR_ROWS = 15
 #: By kind of device: evaluations after which settled rows leave. A processor has the least to do
 #: when they leave at once, a GPU when few blocks come and go.
 _STEPS = {"cpu": (4, *[1] * 36), "gpu": (10, 10, 20)}
@@ -252,29 +260,37 @@ def _moments_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array
     return jnp.swapaxes(mean, 0, 1), jnp.swapaxes(variance, 0, 1), shares
 
 
-@compiled
-def _broad_block(model: Model, points: Array, S: Array, Y: Cells) -> tuple[Array, Array]:
-    """Return memberships of rows that may lie anywhere, and at how many points they may.
+class Similar(NamedTuple):
+    """Training rows (K, P), without gaps, that rows with gaps may be like."""
 
-    The latent points (K, Q) of training rows and their memberships S (K, M) stand for the prior.
+    rows: Any
+    S: Any  # (K, M) their memberships
+    numbers: Any  # (K,) of the reference's rows, or -2 for padding
+    variance: Any  # of the table, the sum over its features
+
+
+@compiled
+def _similar_block(
+    similar: Similar, whole: Array, observed: Array, own: Array
+) -> tuple[Array, Array]:
+    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
+
+    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
+    others.
     """
-    mean, variance = mapping_moments(model.posterior, points)
-    total = variance + 1.0 / model.posterior.mappings.beta
-    total = total if total.ndim == 3 else total[:, :, None]
-    precision = jnp.broadcast_to(1.0 / total, mean.shape)  # (G, K, P)
-    assert Y.observed is not None
-    squares = jnp.einsum("bp,gkp->gbk", Y.values**2, precision)
-    squares -= 2.0 * jnp.einsum("bp,gkp->gbk", Y.values, mean * precision)
-    squares += jnp.einsum("bp,gkp->gbk", Y.observed, mean**2 * precision - jnp.log(precision))
-    likelihood = jnp.exp(-0.5 * (squares - jnp.min(squares, axis=(0, 2), keepdims=True)))
-    if len(likelihood) == 1:
-        weights, memberships = likelihood[0], likelihood[0] @ S
-    else:
-        weights = jnp.einsum("gbk,kg->bk", likelihood, S)
-        memberships = jnp.einsum("gbk,kg->bg", likelihood, S)
-    total_weight = jnp.sum(weights, axis=1, keepdims=True)
-    n_points = total_weight[:, 0] ** 2 / jnp.sum(weights**2, axis=1)
-    return memberships / total_weight, n_points
+    rows, S, numbers, variance = similar
+    squares = observed @ (rows**2).T - 2.0 * (observed * whole) @ rows.T
+    squares += jnp.sum(observed * whole**2, axis=1, keepdims=True)
+    # Rounding must not decide between rows that have the same cells.
+    squares = jnp.maximum(squares, 1e-9 * variance)
+    squares = jnp.where((numbers == own[:, None]) | (numbers == -2), jnp.inf, squares)
+    near = jnp.take_along_axis(squares, smallest(squares, SIMILAR_ROWS), axis=1)
+    radius = jnp.max(jnp.where(jnp.isfinite(near), near, 0.0), axis=1, keepdims=True)
+    weights = jnp.exp(-2.0 * squares / radius)
+    weights /= jnp.sum(weights, axis=1, keepdims=True)
+    spread = weights @ rows**2 - (weights @ rows) ** 2
+    unknown = jnp.sum((1.0 - observed) * spread, axis=1) / variance
+    return weights @ S, jnp.clip(unknown, 0.0, 1.0)
 
 
 def project(
@@ -306,10 +322,17 @@ def project(
     return found
 
 
-def broad_memberships(model: Model, points: Floats, S: Floats, Y: Cells) -> tuple[Floats, Floats]:
-    """Return memberships of rows that may lie at any of the points, and at how many they may."""
-    block = block_rows(Y.values.shape[1])
-    found: tuple[Floats, Floats] = in_blocks(partial(_broad_block, model, points, S), block, Y)
+def average_similar(
+    similar: Similar, whole: Floats, observed: Floats, own: Ints
+) -> tuple[Floats, Floats]:
+    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
+
+    ``own`` are the numbers of rows in the reference, or -1.
+    """
+    block = block_rows(whole.shape[1])
+    found: tuple[Floats, Floats] = in_blocks(
+        partial(_similar_block, similar), block, whole, observed, own
+    )
     return found
 
 

@@ -12,15 +12,24 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.learning.gaps import FactorModel, fit_factors
+from sgpmic.learning.prediction.projection import Similar, average_similar
+from sgpmic.model.rows import pad_rows
 
 #: More training rows than this are sampled: starts for new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
+
+#: Training rows that rows with gaps are compared with, at most.
+_MOST_SIMILAR = 1024
+#: How soon they count more than the row's own latent point, as more of it is unknown: memberships
+#: of rows with hidden cells are then closest to those of the complete rows.
+_SOFTNESS = 3.0
 
 #: Squares of distances must not overflow.
 _FARTHEST = 1e120
@@ -92,6 +101,41 @@ class Reference:
         with np.errstate(over="ignore"):
             return np.clip(self._completed(Y) - self._center, -_FARTHEST, _FARTHEST)
 
+    @cached_property
+    def _compared(self) -> tuple[Floats, Ints, float]:
+        """Rows that others are compared with, their numbers, and the variance of the table."""
+        rows = self.complete(self.rows)
+        numbers = np.arange(len(rows))
+        if len(rows) > _MOST_SIMILAR:
+            numbers = np.linspace(0, len(rows) - 1, _MOST_SIMILAR).astype(np.int64)
+        padding = np.full(_MOST_SIMILAR - len(numbers), -2)
+        variance = float(rows.var(axis=0).sum()) or 1.0
+        return pad_rows(rows[numbers], _MOST_SIMILAR), np.append(numbers, padding), variance
+
+    def soften(
+        self, S: Floats, theirs: Floats, whole: Floats, observed: Bools, own: Ints
+    ) -> Floats:
+        """Return memberships of rows with gaps, as uncertain as the missing cells leave them.
+
+        The latent point that suits a row best says little where many others would do as well.
+
+        Parameters
+        ----------
+        S : ndarray of shape (n, M)
+            Memberships at the rows' own latent points.
+        theirs : ndarray of shape (R, M)
+            Those of the training rows remembered here.
+        whole, observed : ndarrays of shape (n, P)
+            The rows, completed, and which cells they have.
+        own : ndarray of shape (n,)
+            Which of the training rows they are, or -1.
+        """
+        rows, numbers, variance = self._compared
+        similar = Similar(rows, theirs[numbers], numbers, variance)
+        mean, unknown = average_similar(similar, whole, observed.astype(np.float64), own)
+        doubt = 1.0 - (1.0 - unknown[:, None]) ** _SOFTNESS
+        return S + doubt * (mean - S)
+
     def lookup(self, Y: Floats) -> Ints:
         """Return the index of the training row that each row is, −1 for rows not seen."""
         keys = self._identify(Y)
@@ -99,13 +143,27 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-def answer_alike(keys: NDArray[np.uint64], order: Ints, *by_row: Floats) -> list[Floats]:
+class SortedKeys(NamedTuple):
+    """Fingerprints of rows, sorted, and the row that each belongs to."""
+
+    keys: NDArray[np.uint64]
+    order: Ints
+
+
+def sorted_fingerprints(Y: Floats) -> SortedKeys:
+    """Return the fingerprints of rows in their order; those of equal rows as the rows come."""
+    keys = fingerprints(Y)
+    order = np.argsort(keys, kind="stable").astype(np.int64)
+    return SortedKeys(keys[order], order)
+
+
+def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
     """Return what is said of rows with these fingerprints, the mean for those that are equal.
 
-    Rows that are equal get one answer, in ``fit`` and later. ``order`` sorts the fingerprints.
+    Rows that are equal get one answer, in ``fit`` and later.
     """
-    ordered = keys[order]
-    is_new = np.append(True, ordered[1:] != ordered[:-1])
+    keys, order = rows
+    is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
         return list(by_row)
     firsts = np.flatnonzero(is_new)
@@ -113,9 +171,8 @@ def answer_alike(keys: NDArray[np.uint64], order: Ints, *by_row: Floats) -> list
     several = np.repeat(counts > 1, counts)
     found = []
     for values in by_row:
-        means = np.add.reduceat(values[order], firsts) / counts.reshape(
-            -1, *[1] * (values.ndim - 1)
-        )
+        sums = np.add.reduceat(values[order], firsts)
+        means = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
         answer = values.copy()
         answer[order[several]] = np.repeat(means, counts, axis=0)[several]
         found.append(answer)
@@ -131,19 +188,15 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
 
 def make_reference(
     Y: Floats,
-    keys: NDArray[np.uint64],
-    order: Ints,
+    known: SortedKeys,
     X: Floats,
     votes: Floats,
     scale: Floats,
     random_state: np.random.RandomState,
 ) -> Reference:
-    """Remember training rows, their fingerprints, latent points and a committee's votes.
-
-    ``order`` sorts the fingerprints.
-    """
+    """Remember training rows, their fingerprints, latent points and a committee's votes."""
     rows, points, said = Y, X, votes
     if len(Y) > MOST_REFERENCE_ROWS:
         chosen = sample_numbers(len(Y), random_state)
         rows, points, said = Y[chosen], X[chosen], votes[chosen]
-    return Reference(rows.copy(), points.copy(), said.copy(), keys[order], order, scale)
+    return Reference(rows.copy(), points.copy(), said.copy(), *known, scale)

@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table as ScreenTable
 
 from sgpmic.cli.console import console, note
-from sgpmic.tables.description import kind_words
 from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def show_columns(data: EncodedTable) -> None:
 
 
 def _row(column: dict[str, Any]) -> tuple[str, ...]:
+    from sgpmic.tables.description import kind_words
+
     n_missing = column["n_missing"] or 0
     share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
     return (

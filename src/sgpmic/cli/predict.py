@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
@@ -163,6 +171,15 @@ def _answers(
     notes |= set(strange)
 
 
+class _TimeLeft(TimeRemainingColumn):
+    """How long it will take, where the number of rows is known."""
+
+    def render(self, task: Task) -> Text:
+        if task.finished or task.time_remaining is None:
+            return Text()
+        return Text.assemble(super().render(task), " left")
+
+
 def _write(
     target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None
 ) -> tuple[int, int, int]:
@@ -173,6 +190,7 @@ def _write(
         BarColumn(bar_width=24),
         TextColumn("{task.completed} rows"),
         TimeElapsedColumn(),
+        _TimeLeft(),
         console=console,
     )
     with replacing(target) as file, bar:

@@ -169,15 +169,15 @@ def run(method: str, data: str, python: str, arcs: Path, limit: float) -> dict[s
 COMMANDS: dict[str, tuple[tuple[int, int, int] | None, tuple[str, ...]]] = {
     "wine": (None, ()),
     "digits": (None, ("-k", "10")),
-    "curved 10,000 × 20": ((10_000, 5, 20), ()),
-    "curved 10,000 × 20, three starts": ((10_000, 5, 20), ("-k", "5", "--starts", "3")),
-    "curved 50,000 × 10, no committee": ((50_000, 6, 10), ("-k", "6", "--no-committee")),
-    "curved 100,000 × 10": ((100_000, 6, 10), ()),
-    "curved 20,000 × 40, 100 inducing points": (
+    "10,000 × 20": ((10_000, 5, 20), ()),
+    "10,000 × 20, `--starts 3`": ((10_000, 5, 20), ("-k", "5", "--starts", "3")),
+    "50,000 × 10, `--no-committee`": ((50_000, 6, 10), ("-k", "6", "--no-committee")),
+    "100,000 × 10": ((100_000, 6, 10), ()),
+    "20,000 × 40, `--inducing 100`": (
         (20_000, 5, 40),
         ("-k", "5", "--inducing", "100"),
     ),
-    "curved 300 × 2000": ((300, 4, 2000), ("-k", "4")),
+    "300 × 2000": ((300, 4, 2000), ("-k", "4")),
 }
 
 

@@ -9,6 +9,9 @@ them with real fits; here they are scaled by how long a matrix product takes.
 from __future__ import annotations
 
 import time
+import timeit
+from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,13 +28,11 @@ _PRODUCT = 0.008
 _COMPILING = 15.0
 #: Rounds until a fit has usually converged, the first of which takes as long as four others.
 _USUAL_ROUNDS, _FIRST_ROUND = 7, 4
-#: Clusters that are usually found.
-_USUAL_CLUSTERS = 5
 #: Rows that are looked at, at most: by the test for clusters, for their number, for the start and
 #: for densities.
 _TESTED, _COUNTED, _STARTED, _ASSESSED = 1000, 600, 20_000, 5000
-#: Megabytes of a process that has imported everything and loaded its programs.
-_LEAST_MEMORY = 500.0
+#: Bytes of a process that has imported everything and loaded its programs.
+_LEAST_MEMORY = 5e8
 
 
 def expected_seconds(model: SGPMIC, n_rows: int, n_features: int) -> dict[str, float]:
@@ -44,7 +45,7 @@ def expected_seconds(model: SGPMIC, n_rows: int, n_features: int) -> dict[str, f
         parts["test for clusters"] = 0.5 + min(N, _TESTED) * (5e-5 * min(P, 50) + 4e-6 * P)
         if model.n_clusters == "auto":
             parts["number of clusters"] = 1.9 + 2e-3 * min(N, _COUNTED)
-        k = _USUAL_CLUSTERS if isinstance(model.n_clusters, str) else model.n_clusters
+        k = 5 if isinstance(model.n_clusters, str) else model.n_clusters
         parts["committee"] = 0.3 + 1e-3 * voters * (0.7 + k / 15) + 2.5e-5 * (N - voters)
     sampled = min(N, _STARTED)
     parts["start"] = n_starts * (0.15 + 7e-5 * sampled + 2.2e-5 * (N - sampled))
@@ -56,41 +57,29 @@ def expected_seconds(model: SGPMIC, n_rows: int, n_features: int) -> dict[str, f
     return parts
 
 
-def expected_megabytes(model: SGPMIC, n_rows: int, n_features: int) -> float:
-    """Return the memory that a fit takes at its peak: rows, and distances of a committee's."""
-    voters = 0 if model.committee is None else min(n_rows, model.committee.max_rows)
-    return _LEAST_MEMORY + 8e-6 * (2.5 * voters**2 + n_rows * (6 * n_features + 100))
-
-
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     """Print what a fit of so many rows and features in this process will take."""
     parts = {"imports, reading the table": time.process_time()}
     slowness = _seconds_of_product() / _PRODUCT
     for part, seconds in expected_seconds(model, n_rows, n_features).items():
         parts[part] = slowness * seconds
-    screen = ScreenTable(title="Expected time", title_justify="left")
-    screen.add_column("part")
-    screen.add_column("seconds", justify="right")
+    screen = ScreenTable("part", "seconds", title="Expected time", title_justify="left")
     for part, seconds in parts.items():
         screen.add_row(part, f"{seconds:.1f}")
     console.print(screen)
-    gigabytes = expected_megabytes(model, n_rows, n_features) / 1000
-    n_starts = model.start.n_init
+    # The rows in several forms, and the distances between those that a committee votes on.
+    voters = 0 if model.committee is None else min(n_rows, model.committee.max_rows)
+    n_bytes = _LEAST_MEMORY + 8 * (2.5 * voters**2 + n_rows * (6 * n_features + 100))
     console.print(
-        f"{n_rows} rows of {n_features} features, -k {model.n_clusters}, {n_starts} "
-        f"start{'s' if n_starts > 1 else ''}: about {sum(parts.values()):.0f} s of processor time "
-        f"and {gigabytes:.2f} GB of memory. "
-        f"Compiling takes {slowness * _COMPILING:.0f} s more, unless a table of about this size "
-        "was fitted here before. Nothing was fitted."
+        f"{n_rows} rows of {n_features} features, -k {model.n_clusters}, --starts "
+        f"{model.start.n_init}: about {sum(parts.values()):.0f} s of processor time and "
+        f"{n_bytes / 1e9:.2f} GB of memory. Compiling takes {slowness * _COMPILING:.0f} s more, "
+        "unless a table of about this size was fitted here before. Nothing was fitted."
     )
 
 
 def _seconds_of_product() -> float:
-    """Return the processor time of a product of two matrices of 500 × 500, the median of a few."""
+    """Return the processor time of a product of two matrices of 500 × 500."""
     matrix = np.random.default_rng(0).standard_normal((500, 500))
-    taken = []
-    for _ in range(25):
-        began = time.process_time()
-        matrix @ matrix
-        taken.append(time.process_time() - began)
-    return float(np.median(taken))
+    product = partial(np.matmul, matrix, matrix)
+    return median(timeit.repeat(product, timer=time.process_time, number=1, repeat=25))

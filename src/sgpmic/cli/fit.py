@@ -18,7 +18,7 @@ from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.results import Fit, Rows, write_results
-from sgpmic.cli.screens import show_columns, show_summary
+from sgpmic.cli.screens import MOST_SHOWN, show_columns, show_summary
 from sgpmic.cli.words import OPTIONS, in_options
 from sgpmic.jobs.failures import is_loss
 from sgpmic.jobs.launch import terminated_as_interrupted
@@ -94,7 +94,7 @@ def fit(
     folder = RunFolder(out)
     began = time.perf_counter()
     data, rows = _read(job, table, ColumnOptions(*words), folder)
-    show_columns(data, all_of_them=dry_run)
+    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
@@ -103,11 +103,13 @@ def fit(
     if dry_run:
         show_expectation(model, *data.values.shape)
         return job.group.wait("all is said")
+    from sgpmic.storage.checkpoints import data_fingerprint
+
     options = {
         "as_published": as_published,
         "table": str(table.resolve()),
         "device": device,
-        "fingerprint": _fingerprint(job, data),
+        "fingerprint": job.do(lambda: data_fingerprint(data.values, job.group)),
     }
     model.set_params(computation__checkpoint_every=checkpoint_every)
     this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
@@ -143,13 +145,6 @@ def _read(
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
     return data, rows
-
-
-def _fingerprint(job: CommandJob, data: EncodedTable) -> str:
-    """Return the data's fingerprint, the same however many processes have read them."""
-    from sgpmic.storage.checkpoints import data_fingerprint
-
-    return job.do(lambda: data_fingerprint(data.values, job.group))
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:

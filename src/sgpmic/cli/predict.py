@@ -7,15 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import progress
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
@@ -152,8 +145,7 @@ def _answers(
     strange: list[str] = []
     blocks = read_blocks(reader, model.encoder_, record["data"]["features"], wanted, strange)
     model.encoder_ = None  # blocks are encoded already
-    # None in runs of earlier versions.
-    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in earlier runs
     n_done = 0
     for values, texts in blocks:
         with collected_warnings() as said:
@@ -171,10 +163,10 @@ def _answers(
     notes |= set(strange)
 
 
-class _TimeLeft(TimeRemainingColumn):
+class _TimeLeft(progress.TimeRemainingColumn):
     """How long it will take, where the number of rows is known."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         if task.finished or task.time_remaining is None:
             return Text()
         return Text.assemble(super().render(task), " left")
@@ -185,11 +177,11 @@ def _write(
 ) -> tuple[int, int, int]:
     """Write the answers block by block; return how many rows there are, unusual and empty."""
     total = flagged = n_empty = 0
-    bar = Progress(
-        TextColumn("predicting"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed} rows"),
-        TimeElapsedColumn(),
+    bar = progress.Progress(
+        progress.TextColumn("predicting"),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.completed} rows"),
+        progress.TimeElapsedColumn(),
         _TimeLeft(),
         console=console,
     )

@@ -15,33 +15,29 @@ if TYPE_CHECKING:
     from sgpmic.cli.results import Fit
     from sgpmic.tables.dataset import EncodedTable
 
-_MOST_SHOWN = 30
+MOST_SHOWN = 30
 _MOST_WARNINGS = 20
 _LONGEST = 44
 
 
-def show_columns(data: EncodedTable, *, all_of_them: bool = False) -> None:
-    """Print what becomes of every column, and what their owner should look at.
-
-    Of very many the first, unless all of them are asked for.
-    """
-    n_all = len(data.columns)
-    n_shown, n_warned = (n_all, n_all) if all_of_them else (_MOST_SHOWN, _MOST_WARNINGS)
+def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
+    """Print what becomes of every column, or of so many, and what their owner should look at."""
     screen = ScreenTable(title="Columns", title_justify="left")
     for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
         screen.add_column(name, overflow="fold")
-    for column in data.columns[:n_shown]:
+    for column in data.columns[:most]:
         screen.add_row(*map(escape, _row(column)))
     console.print(screen)
-    if n_all > n_shown:
-        console.print(f"… and {n_all - n_shown} more, all in run.json.")
+    more = len(data.columns) - most
+    if more > 0:
+        console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
         console.print(f"Columns were judged by {data.judged_by} rows from all over the table.")
     warned = [column for column in data.columns if column["warning"]]
-    for column in warned[:n_warned]:
+    for column in warned[:_MOST_WARNINGS]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
-    if len(warned) > n_warned:
-        console.print(f"… and {len(warned) - n_warned} more such notes, all in run.json.")
+    if len(warned) > _MOST_WARNINGS:
+        console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
 
 
 def _row(column: dict[str, Any]) -> tuple[str, ...]:

@@ -110,15 +110,9 @@ def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
         shapes["empty_rows"] = (arrays["empty_rows"].size,)
     if "left_out_log_density" in arrays:
         r = arrays["normals.axes"].shape[-1]
-        shapes |= {
-            "left_out_log_density": (arrays["left_out_log_density"].size,),
-            "mapping_share": (),
-            "normals.weights": (M,),
-            "normals.means": (M, P),
-            "normals.axes": (P, r),
-            "normals.roots": (M, r, r),
-            "normals.noise": (P,),
-        }
+        shapes["left_out_log_density"] = (arrays["left_out_log_density"].size,)
+        shapes |= {"mapping_share": (), "normals.weights": (M,), "normals.means": (M, P)}
+        shapes |= {"normals.axes": (P, r), "normals.roots": (M, r, r), "normals.noise": (P,)}
     if "groups" in arrays:
         C = len(arrays["groups"])
         shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}

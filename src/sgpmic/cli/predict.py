@@ -145,7 +145,7 @@ def _answers(
     strange: list[str] = []
     blocks = read_blocks(reader, model.encoder_, record["data"]["features"], wanted, strange)
     model.encoder_ = None  # blocks are encoded already
-    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in earlier runs
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
     n_done = 0
     for values, texts in blocks:
         with collected_warnings() as said:

@@ -1,6 +1,7 @@
 """A whole clustering, from table to labels: time and quality beside two usual ways.
 
     python benchmarks/end_to_end.py [--only iris,wine] [--peers .venv-peers/bin/python]
+    python benchmarks/end_to_end.py --expected
 
 - *sgpmic*: ``SGPMIC(n_clusters, n_components)``, defaults.
 - *pca + gmm*: scikit-learn's GaussianMixture on as many principal components, best of 5 starts.
@@ -14,6 +15,10 @@ Every fit is made in a fresh process on one core: ``first`` is the first fit the
 processor time. Scores are against classes nobody has seen: accuracy under the best one-to-one
 match (rows that HDBSCAN calls noise count as one more cluster), NMI, ARI. One run with seed 0 is
 no study: docs/paper.md has one.
+
+With ``--expected``, what ``sgpmic fit --dry-run`` says of eight fits is compared with what the same
+commands take without it: processor time, with the programs that a first run has kept, and peak
+memory.
 """
 
 from __future__ import annotations
@@ -22,11 +27,13 @@ import argparse
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +42,7 @@ import numpy as np
 Table = tuple[Any, Any, int, int]  # Y, classes, clusters, dimensions
 
 COLUMNS = ("data", "N", "P", "method", "first", "again", "ACC", "NMI", "ARI", "clusters")
+EXPECTED = ("command", "seconds expected", "seconds taken", "GB expected", "GB taken")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -157,6 +165,67 @@ def run(method: str, data: str, python: str, arcs: Path, limit: float) -> dict[s
     }
 
 
+#: Name, rows, features and clusters of made-up tables, and options.
+COMMANDS: dict[str, tuple[tuple[int, int, int] | None, tuple[str, ...]]] = {
+    "wine": (None, ()),
+    "digits": (None, ("-k", "10")),
+    "10,000 × 20": ((10_000, 5, 20), ()),
+    "10,000 × 20, `--starts 3`": ((10_000, 5, 20), ("-k", "5", "--starts", "3")),
+    "50,000 × 10, `--no-committee`": ((50_000, 6, 10), ("-k", "6", "--no-committee")),
+    "100,000 × 10": ((100_000, 6, 10), ()),
+    "20,000 × 40, `--inducing 100`": (
+        (20_000, 5, 40),
+        ("-k", "5", "--inducing", "100"),
+    ),
+    "300 × 2000": ((300, 4, 2000), ("-k", "4")),
+}
+
+
+def expected(out: Path, scratch: Path) -> None:
+    """Compare what is expected of fits with what they take, and write the result file."""
+    from sklearn import datasets
+
+    results = []
+    for name, (made_up, words) in COMMANDS.items():
+        loaded = {"wine": datasets.load_wine, "digits": datasets.load_digits}
+        Y = loaded[name]().data if made_up is None else curved(*made_up)[0]
+        path = scratch / "table.csv"
+        np.savetxt(
+            path, Y, delimiter=",", header=",".join(map(str, range(Y.shape[1]))), comments=""
+        )
+        command = ("fit", str(path), *words, "--out", str(scratch / "run"), "--force")
+        said = " ".join(sgpmic_command(scratch, *command, "--dry-run")[0].split())
+        found = re.search(r"about (\d+) s of processor time and ([\d.]+) GB", said)
+        assert found, said
+        sgpmic_command(scratch, *command)  # leaves its programs for the next
+        _, seconds, gigabytes = sgpmic_command(scratch, *command)
+        row = (name, found[1], round(seconds, 1), found[2], round(gigabytes, 2))
+        results.append(dict(zip(EXPECTED, row, strict=True)))
+        print(json.dumps(results[-1]), flush=True)
+    write_csv(out / "expected.csv", EXPECTED, results)
+
+
+def sgpmic_command(scratch: Path, *words: str) -> tuple[str, float, float]:
+    """Run the command line; return what it says, its processor time, and gigabytes of memory."""
+    start = "from sgpmic.cli.startup import main; main()"
+    said = scratch / "said"
+    environment = os.environ | {"SGPMIC_CACHE_DIR": str(scratch / "cache")}
+    with said.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", start, *words], stdout=file, env=environment
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, said.read_text()
+    return said.read_text(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def markdown(results: list[dict[str, Any]]) -> str:
     lines = ["| " + " | ".join(COLUMNS) + " |", "| " + " | ".join("---" for _ in COLUMNS) + " |"]
     lines += ["| " + " | ".join(str(row[c]) for c in COLUMNS) + " |" for row in results]
@@ -168,6 +237,7 @@ def main() -> None:
     parser.add_argument("--only", default="iris,wine,wdbc,digits,arcs,curved")
     parser.add_argument("--peers", default=".venv-peers/bin/python", help="a Python with UMAP")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--expected", action="store_true", help="compare fit --dry-run with fits")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for two fits")
     parser.add_argument("--method", help=argparse.SUPPRESS)
     parser.add_argument("--data", help=argparse.SUPPRESS)
@@ -176,10 +246,12 @@ def main() -> None:
     if options.method:
         work(options.method, options.data, options.arcs)
         return
+    if options.expected:
+        with tempfile.TemporaryDirectory() as folder:
+            expected(options.out, Path(folder))
+        return
     if hasattr(os, "sched_setaffinity"):  # inherited by all fits
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    import tempfile
-
     from paper.datasets import five_arcs
 
     results: list[dict[str, Any]] = []
@@ -200,10 +272,7 @@ def main() -> None:
                 if row is not None:
                     results.append(row)
                     print(json.dumps(row), flush=True)
-    with (options.out / "end_to_end.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(results)
+    write_csv(options.out / "end_to_end.csv", COLUMNS, results)
     (options.out / "end_to_end.md").write_text(markdown(results))
 
 

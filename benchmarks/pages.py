@@ -286,6 +286,11 @@ def processes() -> str:
     return table(("processes", "seconds", "speedup"), rows, n_left=0)
 
 
+def expected() -> str:
+    lines = read(RESULTS / "expected.csv")
+    return table(lines[0], [line.values() for line in lines])
+
+
 # ------------------------------------------------------------------------------ the paper
 
 
@@ -336,6 +341,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu.jsonl: speedup": gpu_speedup,
     "fit_time.csv": fit_time,
     "processes.csv": processes,
+    "expected.csv": expected,
     "paper/table.csv": paper_means,
 }
 

@@ -29,12 +29,8 @@ from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
-from sgpmic.learning.initialization import can_continue
-from sgpmic.learning.points import view_axes
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import SCALES, Reduction, dense_rows, fit_reduction
-from sgpmic.learning.result import Result, advice
-from sgpmic.learning.run import run
 from sgpmic.learning.settings import (
     EM,
     Committee,
@@ -54,7 +50,9 @@ from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
 
+# What only a fit needs is imported there: a prediction in a new process takes as long as imports.
 if TYPE_CHECKING:
+    from sgpmic.learning.result import Result
     from sgpmic.tables.encoder import TableEncoder
 
 MAPPINGS = ("shared", "per_cluster")
@@ -402,6 +400,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Interrupted (Ctrl-C) after the first round, it warns and keeps the last finished round;
         with a checkpoint it stops, to be resumed from there.
         """
+        from sgpmic.learning.result import advice
+
         before = self.__dict__.copy()
         try:
             encoder, table, notes = None, X, []
@@ -464,6 +464,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
         checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
+        from sgpmic.learning.run import run
+
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
         return settings, result, reduction, empty
 
@@ -479,6 +481,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "call set_params(start__warm_start=False) first."
                 )
             return None
+        from sgpmic.learning.initialization import can_continue
+
         if not can_continue(state, self._predictor, settings, Y, group):
             raise ValueError(
                 "start__warm_start=True starts from the last fit, which had another number of "
@@ -534,6 +538,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
+        from sgpmic.learning.points import view_axes
+
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 

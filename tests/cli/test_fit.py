@@ -25,6 +25,7 @@ from tests.cli.helpers import (
 )
 
 from sgpmic import SGPMIC
+from sgpmic.cli.dry_run import expected_seconds
 
 QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
 
@@ -37,6 +38,38 @@ def text(rows: np.ndarray, delimiter: str) -> str:
 @pytest.fixture(scope="module")
 def expected() -> SGPMIC:
     return SGPMIC(3, committee=None, max_iter=2, n_inducing=10, random_state=0).fit(values())
+
+
+def test_a_dry_run_says_what_becomes_of_every_column_and_fits_nothing(tmp_path: Path) -> None:
+    n_rows = 60
+    columns = {f"c{i}": values()[:, i % 3] * (i + 1) for i in range(40)}
+    columns |= {"day": np.datetime64("2020-01-01") + np.arange(n_rows)}
+    columns |= {"same": np.ones(n_rows), "color": np.array(["red", "green", "blue"] * 20)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    done = here("fit", tmp_path / "t.parquet", "--dry-run", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    for name in columns:
+        assert f" {name} " in done.output
+    assert "left out" in done.output
+    assert "60 rows of " in done.output
+    assert "Nothing was fitted." in done.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_refuses_what_a_fit_would(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", values())
+    assert "has 60 rows" in refused(sgpmic("fit", path, "-k", 61, "--dry-run"))
+
+
+def test_more_work_is_expected_to_take_longer() -> None:
+    def seconds(n_rows: int = 10_000, n_features: int = 10, **settings: Any) -> float:
+        return sum(expected_seconds(SGPMIC(**settings), n_rows, n_features).values())
+
+    assert seconds(committee=None) < seconds(n_clusters=3) < seconds(n_clusters="auto")
+    assert seconds(n_inducing=20) < seconds() < seconds(n_inducing=200)
+    assert seconds() < seconds(n_features=100)
+    assert seconds(max_iter=2) < seconds() < seconds(latent="variational")
+    assert 5 < seconds(1_000_000) / seconds(100_000) < 10
 
 
 def test_a_number_that_is_found_is_shown_with_its_probability(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """sgpmic predict, report and info."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from tests.cli.helpers import (
 )
 
 from sgpmic import SGPMIC
+from sgpmic.storage.model_file import read_model, write_model
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,32 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, said(done)
     return folder / "run"
+
+
+def test_densities_are_stored_and_the_same_as_if_they_were_not(run: Path, tmp_path: Path) -> None:
+    header, arrays = read_model(run / "model.sgpmic")
+    stored = [name for name in arrays if name.startswith("normals.")]
+    for name in (*stored, "mapping_share", "left_out_log_density"):
+        del arrays[name]
+    write_model(tmp_path / "earlier.sgpmic", header, arrays)  # as versions before wrote them
+    with_them, without = SGPMIC.load(run / "model.sgpmic"), SGPMIC.load(tmp_path / "earlier.sgpmic")
+    assert with_them.unusual_below_ == without.unusual_below_
+    rows = values(1)
+    np.testing.assert_array_equal(with_them.score_samples(rows), without.score_samples(rows))
+
+
+def test_a_prediction_imports_nothing_that_only_a_fit_needs(run: Path, tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "new.csv", values(1))
+    words = ["sgpmic", "predict", str(run), str(table), "--out", str(tmp_path / "labels.csv")]
+    program = (
+        "import contextlib, sys; from sgpmic.cli.startup import main\n"
+        f"sys.argv = {words!r}\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "print(*{'pandas', 'sgpmic.learning.em', 'sgpmic.committee.members'} & set(sys.modules))\n"
+        "import pandas, scipy.stats; print(pandas.DataFrame.__name__, scipy.stats.norm.cdf(0.0))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-2:] == ["", "DataFrame 0.5"], done.stderr
 
 
 def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from sgpmic.committee import examination, members
 from sgpmic.committee.examination import Structure, choose_dimensions, examine
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.how_many import choose_number, gather_evidence
-from sgpmic.committee.support import Support
+from sgpmic.committee.outcome import Support
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup

@@ -11,9 +11,10 @@ from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
 from sgpmic.committee import reference_noise
+from sgpmic.committee.outcome import Support
 from sgpmic.committee.reference_noise import GRID, quantiles
 from sgpmic.committee.separation import LOGNORMAL_SHIFTS, dip, two_group_gain, widest_gap
-from sgpmic.committee.support import Support, structure_support
+from sgpmic.committee.support import structure_support
 
 
 def scaled(X: np.ndarray) -> np.ndarray:

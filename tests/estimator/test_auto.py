@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.examination import Structure
-from sgpmic.committee.support import Support
+from sgpmic.committee.outcome import Support
 from sgpmic.exceptions import NoStructureWarning
 from sgpmic.learning.result import advice
 from sgpmic.learning.state import StartFit

@@ -8,7 +8,8 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.support import Support, structure_support
+from sgpmic.committee.outcome import Support
+from sgpmic.committee.support import structure_support
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.categories import committee_view, find_categories
 from sgpmic.learning.preprocessing import fit_scaler

@@ -13,8 +13,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 
-from sgpmic.tables.columns import used_names
-
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
@@ -85,6 +83,8 @@ def load_model(path: Path) -> SGPMIC:
 
 def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
     """Return the model and the record of a run, or end the command if they do not match."""
+    from sgpmic.tables.columns import used_names
+
     record = folder.read_record()
     model = load_model(folder.results.model)
     if model.encoder_ is None:

@@ -15,10 +15,11 @@ from rich.markup import escape
 from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.display import FitDisplay
+from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
-from sgpmic.cli.screens import show_columns, show_summary
+from sgpmic.cli.screens import MOST_SHOWN, show_columns, show_summary
 from sgpmic.jobs.failures import is_loss
 from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
@@ -57,6 +58,7 @@ def fit(
     checkpoint_every: opt.CheckpointEvery = 1,
     resume: opt.Resume = False,
     force: opt.Force = False,
+    dry_run: opt.DryRun = False,
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
 
@@ -74,7 +76,7 @@ def fit(
         console.print(
             "--batch has no effect any more and will be removed: every round passes over all rows."
         )
-    parameters: dict[str, Any] = {
+    parameters = {
         "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
         "kernel": kernel,
@@ -86,41 +88,38 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    asked = ColumnOptions(
-        columns, drop, id_column, label_column, number, category, ordered, date, log
-    )
+    words = columns, drop, id_column, label_column, number, category, ordered, date, log
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     folder = RunFolder(out)
     began = time.perf_counter()
-    data, rows = _read(job, table, asked, folder)
+    data, rows = _read(job, table, ColumnOptions(*words), folder)
+    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
     if scale is None and data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters["scale"] = "one"
+    model = job.do(lambda: _make_model(parameters, as_published, job))
+    seconds = {"reading": time.perf_counter() - began}
+    if dry_run:
+        show_expectation(model, *data.values.shape)
+        return job.group.wait("all is said")
+    from sgpmic.storage.checkpoints import data_fingerprint
+
     options = {
         "as_published": as_published,
         "table": str(table.resolve()),
         "device": device,
-        "fingerprint": _fingerprint(job, data),
+        "fingerprint": job.do(lambda: data_fingerprint(data.values, job.group)),
     }
-    if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
-        job.do(lambda: _say_finished(folder, parameters, options) if job.is_first else None)
-    else:
-        model = job.do(lambda: _make_model(parameters, as_published, job))
-        model.set_params(
-            computation__checkpoint=folder.checkpoint,
-            computation__checkpoint_every=checkpoint_every,
-        )
-        with _made_ready(job, folder, force=force, resume=resume):
-            seconds = {"reading": time.perf_counter() - began}
-            _run(Fit(job, folder, data, rows, model, options, seconds, list(data.notes)))
-    job.group.wait("all is done")
+    model.set_params(computation__checkpoint_every=checkpoint_every)
+    this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
+    _learn_and_write(this, parameters, force=force, resume=resume)
 
 
 def _read(
     job: CommandJob, table: Path, asked: ColumnOptions, folder: RunFolder
 ) -> tuple[EncodedTable, Rows]:
-    """Return this process's rows with a value, and the names of all; show what becomes of columns.
+    """Return this process's rows with a value, and the names of all.
 
     Where several processes share a table the first one decides what its columns are, and tells the
     others.
@@ -145,15 +144,7 @@ def _read(
         data = replace(data, ids=rows.names(~empty), notes=notes)
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, columns are feature_1, …")
-    show_columns(data)
     return data, rows
-
-
-def _fingerprint(job: CommandJob, data: EncodedTable) -> str:
-    """Return the data's fingerprint, the same however many processes have read them."""
-    from sgpmic.storage.checkpoints import data_fingerprint
-
-    return job.do(lambda: data_fingerprint(data.values, job.group))
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> sgpmic.SGPMIC:
@@ -199,6 +190,18 @@ def _made_ready(job: CommandJob, folder: RunFolder, *, force: bool, resume: bool
     finally:
         if job.is_first:
             folder.leave()
+
+
+def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resume: bool) -> None:
+    """Fit, unless a run that is resumed turns out to be finished."""
+    job, folder = this.job, this.folder
+    if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
+        job.do(lambda: _say_finished(folder, parameters, this.options) if job.is_first else None)
+    else:
+        this.model.set_params(computation__checkpoint=folder.checkpoint)
+        with _made_ready(job, folder, force=force, resume=resume):
+            _run(this)
+    job.group.wait("all is done")
 
 
 def _run(this: Fit) -> None:

@@ -108,6 +108,7 @@ Processes = Annotated[
 CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what to expect; fit nothing.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
 #: The options of ``sgpmic fit`` that set parameters of the estimator.

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import progress
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.cli.quick_imports import quick_imports
 from sgpmic.cli.results import Rows, model_columns
 from sgpmic.cli.streams import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names
-from sgpmic.tables.reader import open_table, without_ending
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.tables.base import Block, TableReader
+    from sgpmic.tables.base import TableReader
 
 
 def predict(
@@ -48,7 +49,7 @@ def predict(
     file, and files of any size go through in blocks.
     """
     choose_device(device)
-    from sgpmic.tables.dataset import read_blocks
+    from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
@@ -57,22 +58,17 @@ def predict(
         with interruptible(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
-            features = record["data"]["features"]
-            _say_absent(reader, features)
+            _say_absent(reader, record["data"]["features"])
             _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
-            model, record = load_run(folder)
-            id_name = _id_name(reader, record, id_column)
-            texts = [] if id_name is None else [id_name]
-            strange: list[str] = []
-            blocks = read_blocks(reader, model.encoder_, features, texts, strange)
-            model.encoder_ = None  # blocks are encoded already
-            names = [cluster["name"] for cluster in record["result"].get("profiles", ())]
-            answers = _answers(model, blocks, id_name, names, notes)
-            total, flagged, n_empty = _write(target, answers, reader.n_rows)
+            with quick_imports():  # a workbook has been read by pandas, if it is one
+                model, record = load_run(folder)
+                id_name = _id_name(reader, record, id_column)
+                answers = _answers(model, reader, record, id_name, notes)
+                total, flagged, n_empty = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
-    for sentence in sorted({*notes, *strange}):
+    for sentence in sorted(notes):
         note(sentence)
     if n_empty:
         have = "row has" if n_empty == 1 else "rows have"
@@ -136,17 +132,20 @@ def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None)
 
 def _answers(
     model: SGPMIC,
-    blocks: Iterable[Block],
+    reader: TableReader,
+    record: dict[str, Any],
     id_name: str | None,
-    names: list[str],
     notes: set[str],
 ) -> Iterator[dict[str, Any]]:
-    """Yield what is written about every block; what the model warns of is added to ``notes``.
-
-    ``names`` are those of the clusters, none in runs of earlier versions.
-    """
+    """Yield what is written about every block; what was noticed is added to ``notes``."""
     from sgpmic.exceptions import collected_warnings
+    from sgpmic.tables.dataset import read_blocks
 
+    wanted = [] if id_name is None else [id_name]
+    strange: list[str] = []
+    blocks = read_blocks(reader, model.encoder_, record["data"]["features"], wanted, strange)
+    model.encoder_ = None  # blocks are encoded already
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
     n_done = 0
     for values, texts in blocks:
         with collected_warnings() as said:
@@ -161,6 +160,16 @@ def _answers(
             }
         )
         n_done += len(values)
+    notes |= set(strange)
+
+
+class _TimeLeft(progress.TimeRemainingColumn):
+    """How long it will take, where the number of rows is known."""
+
+    def render(self, task: progress.Task) -> Text:
+        if task.finished or task.time_remaining is None:
+            return Text()
+        return Text.assemble(super().render(task), " left")
 
 
 def _write(
@@ -168,11 +177,12 @@ def _write(
 ) -> tuple[int, int, int]:
     """Write the answers block by block; return how many rows there are, unusual and empty."""
     total = flagged = n_empty = 0
-    bar = Progress(
-        TextColumn("predicting"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed} rows"),
-        TimeElapsedColumn(),
+    bar = progress.Progress(
+        progress.TextColumn("predicting"),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.completed} rows"),
+        progress.TimeElapsedColumn(),
+        _TimeLeft(),
         console=console,
     )
     with replacing(target) as file, bar:

@@ -12,7 +12,6 @@ from rich.table import Table as ScreenTable
 from sgpmic.cli.console import console, load_model, load_run, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
-from sgpmic.tables.columns import used_names
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -83,6 +82,8 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     columns = {}
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
+        from sgpmic.tables.columns import used_names
+
         columns["columns"] = _listed(used_names(model.encoder_.columns_))
     settled = "settled" if model.converged_ else "had not settled"
     return {

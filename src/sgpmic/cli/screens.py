@@ -9,27 +9,26 @@ from rich.markup import escape
 from rich.table import Table as ScreenTable
 
 from sgpmic.cli.console import console, note
-from sgpmic.tables.description import kind_words
 from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
     from sgpmic.cli.results import Fit
     from sgpmic.tables.dataset import EncodedTable
 
-_MOST_SHOWN = 30
+MOST_SHOWN = 30
 _MOST_WARNINGS = 20
 _LONGEST = 44
 
 
-def show_columns(data: EncodedTable) -> None:
-    """Print what becomes of every column, and what the user should check."""
+def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
+    """Print what becomes of every column, or of so many, and what the user should check."""
     screen = ScreenTable(title="Columns", title_justify="left")
     for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
         screen.add_column(name, overflow="fold")
-    for column in data.columns[:_MOST_SHOWN]:
+    for column in data.columns[:most]:
         screen.add_row(*map(escape, _row(column)))
     console.print(screen)
-    more = len(data.columns) - _MOST_SHOWN
+    more = len(data.columns) - most
     if more > 0:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
@@ -42,6 +41,8 @@ def show_columns(data: EncodedTable) -> None:
 
 
 def _row(column: dict[str, Any]) -> tuple[str, ...]:
+    from sgpmic.tables.description import kind_words
+
     n_missing = column["n_missing"] or 0
     share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
     return (

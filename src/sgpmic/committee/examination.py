@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.committee.how_many import NumberOfClusters, choose_number
+from sgpmic.committee.outcome import Support
 from sgpmic.committee.reference_noise import MixedTable
-from sgpmic.committee.support import Support, structure_support
+from sgpmic.committee.support import structure_support
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.progress import announce
 from sgpmic.process_group import ProcessGroup

@@ -22,7 +22,7 @@ from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, mixture_bic
 from sgpmic.committee.modes import find_modes
-from sgpmic.committee.support import IMPLAUSIBLE, Support
+from sgpmic.committee.outcome import IMPLAUSIBLE, Support
 from sgpmic.committee.validity import INDICES, validity_indices
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.progress import announce, listening

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from sgpmic._types import Floats
 from sgpmic.committee.separation import convex_minorant
-from sgpmic.learning.points import Floats
 
 #: Draws one table of noise.
 Draw = Callable[[np.random.Generator], Floats]
@@ -26,7 +26,7 @@ _ENDS = np.geomspace(1e-5, 0.02, 60)
 #: Probabilities at which quantiles are tabulated, dense at both ends.
 GRID = np.concatenate([_ENDS[:-1], np.linspace(0.02, 0.98, 200), 1.0 - _ENDS[::-1][1:]])
 _NORMAL = special.ndtri(GRID)
-_STUDENT = {df: stats.t.ppf(GRID, df) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
+_STUDENT = {df: special.stdtrit(df, GRID) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
 
 
 #: Features whose distributions are fitted at a time: what is computed of them stays in the cache.

@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import expit
 
-from sgpmic.learning.points import Floats, Ints
+from sgpmic._types import Floats, Ints
 
 #: What the figures of ``separations`` measure, in their order.
 PARTS = (

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preprocessing import Scaler, has_gaps
@@ -152,6 +151,8 @@ def fill_from_nearest(
     sample, sample_imputed : ndarrays of shape (n_sample, n_features)
         The same of the sample.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     n_asked = min(_NEAREST_ASKED, len(sample))
     search = NearestNeighbors(n_neighbors=n_asked).fit(sample_imputed)
     values, known = np.nan_to_num(sample), ~np.isnan(sample)

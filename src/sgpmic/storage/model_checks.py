@@ -39,7 +39,7 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
         sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
         if not sound.all():
             raise ValueError(f"{name} has values that are not finite numbers")
-    for name in ("scale", "mean_variance", "beta", "embedding_std"):
+    for name in ("scale", "mean_variance", "beta", "embedding_std", "normals.noise"):
         if name in arrays and not (arrays[name] > 0).all():
             raise ValueError(f"{name} has values that are not positive")
     groups = arrays.get("groups", np.zeros((1, 1)))
@@ -53,7 +53,12 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
     votes = arrays["reference.votes"]  # in any proportion
     if (votes < 0).any() or not (votes.sum(axis=1) > 0).all():
         raise ValueError("reference.votes are not shares")
-    for name in ("weights", "memberships"):
+    shares = ["weights", "memberships"]
+    if "left_out_log_density" in arrays:
+        shares.append("normals.weights")
+        if not 0.0 < arrays["mapping_share"] < 1.0 or not arrays["left_out_log_density"].size:
+            raise ValueError("mapping_share or left_out_log_density are not those of densities")
+    for name in shares:
         total = arrays[name].sum(axis=-1)
         if (arrays[name] < 0).any() or (np.abs(total - 1.0) > _ROUNDING).any():
             raise ValueError(f"{name} are not shares of one")
@@ -103,6 +108,11 @@ def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
         shapes["embedding_std"] = (N, Q)
     if "empty_rows" in arrays:
         shapes["empty_rows"] = (arrays["empty_rows"].size,)
+    if "left_out_log_density" in arrays:
+        r = arrays["normals.axes"].shape[-1]
+        shapes["left_out_log_density"] = (arrays["left_out_log_density"].size,)
+        shapes |= {"mapping_share": (), "normals.weights": (M,), "normals.means": (M, P)}
+        shapes |= {"normals.axes": (P, r), "normals.roots": (M, r, r), "normals.noise": (P,)}
     if "groups" in arrays:
         C = len(arrays["groups"])
         shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}

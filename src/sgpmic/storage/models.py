@@ -14,9 +14,10 @@ import numpy as np
 
 import sgpmic
 from sgpmic._types import Ints
-from sgpmic.committee.support import Support
+from sgpmic.committee.outcome import Support
 from sgpmic.kernels import KERNELS, stacked_like
-from sgpmic.learning.prediction.predictor import Predictor
+from sgpmic.learning.prediction.cluster_normals import ClusterNormals
+from sgpmic.learning.prediction.predictor import Predictor, _Densities
 from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preprocessing import Reduction, Scaler
 from sgpmic.model.bound import Mappings
@@ -153,6 +154,10 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         arrays["groups"] = posterior.groups
     for name, value in posterior.mappings.kernels.parameters().items():
         arrays[f"kernel.{name}"] = value
+    if predictor.knows_densities:  # they take longer than a prediction
+        normals, share, left_out = predictor._densities
+        arrays |= {f"normals.{name}": value for name, value in normals._asdict().items()}
+        arrays |= {"mapping_share": share, "left_out_log_density": left_out}
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
@@ -163,7 +168,7 @@ def _predictor_from_arrays(
     kernel_type = KERNELS[kernel["name"]]
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
-    return Predictor(
+    predictor = Predictor(
         Scaler(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
         Posterior(
             Mappings(stacked, arrays["inducing"], arrays["beta"]),
@@ -189,6 +194,13 @@ def _predictor_from_arrays(
         arrays.get("embedding_std"),
         arrays["features_seen"].astype(bool),
     )
+    if "left_out_log_density" in arrays:
+        predictor._densities = _Densities(
+            ClusterNormals(**{name: arrays[f"normals.{name}"] for name in ClusterNormals._fields}),
+            float(arrays["mapping_share"]),
+            arrays["left_out_log_density"],
+        )
+    return predictor
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,8 @@ FACES ?=
 # The part of the tests that runs on every Python, and with the lowest versions of what we need.
 CORE_TESTS := tests/estimator/test_estimator.py tests/estimator/test_sklearn_checks.py tests/estimator/test_sparse.py \
   tests/plots tests/tables tests/storage tests/anndata tests/cli/test_fit.py \
-  tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py tests/jobs/test_job.py tests/hardening/test_jobs.py
+  tests/cli/test_predict.py tests/cli/test_demo.py tests/report/test_content.py tests/jobs/test_job.py tests/hardening/test_jobs.py \
+  tests/estimator/test_golden.py tests/hardening/test_threads_and_forks.py
 PY ?= 3.11
 
 .PHONY: demo test test-all test-python test-pythons test-lowest lint docs gallery tour dist bench bench-peers bench-arena \

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import math
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sgpmic._types import Floats
+from sgpmic.storage.memory import free_memory
 from sgpmic.tables.cell_text import parse_plain_number
 from sgpmic.tables.conversions import BadCells, cast_texts, column_words, to_numbers, unsupported
 from sgpmic.tables.errors import TableError, decoding, list_names, quote
@@ -272,21 +270,12 @@ def check_count(path: str, count: int) -> None:
 
 def check_memory(where: str, n_bytes: int) -> None:
     """Raise where so many bytes, at least, do not fit into the memory that is free."""
-    free = _free_memory()
+    free = free_memory()
     if n_bytes > free:
         raise TableError(
             f"{where} needs at least {n_bytes / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
             "GiB are free; use fewer rows or columns, or a larger machine"
         )
-
-
-def _free_memory() -> float:
-    with suppress(OSError, StopIteration, ValueError), open("/proc/meminfo") as file:
-        line = next(line for line in file if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    with suppress(OSError, AttributeError, ValueError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return math.inf  # the system does not say
 
 
 def numbered_names(count: int) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from sgpmic.cli.console import console, fail, load_run, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
-from sgpmic.cli.quick_imports import quick_imports
 from sgpmic.cli.results import Rows, model_columns
 from sgpmic.cli.streams import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
@@ -61,11 +60,10 @@ def predict(
             _say_absent(reader, record["data"]["features"])
             _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
-            with quick_imports():  # a workbook has been read by pandas, if it is one
-                model, record = load_run(folder)
-                id_name = _id_name(reader, record, id_column)
-                answers = _answers(model, reader, record, id_name, notes)
-                total, flagged, n_empty = _write(target, answers, reader.n_rows)
+            model, record = load_run(folder)
+            id_name = _id_name(reader, record, id_column)
+            answers = _answers(model, reader, record, id_name, notes)
+            total, flagged, n_empty = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
     for sentence in sorted(notes):

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
@@ -139,6 +138,8 @@ def interpolate(
 def _by_search(
     sample: Floats, known: Floats, rows: Floats, k: int, offset: Any, scale: Any
 ) -> Floats:
+    from sklearn.neighbors import NearestNeighbors  # which takes its time, and only fits need
+
     # In the tens of dimensions a search tree looks at nearly every point, one by one.
     search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample)
     found = np.empty((len(rows), known.shape[1]))

@@ -294,7 +294,7 @@ def rows_of(fit: Callable[[Any], object], X: object) -> np.ndarray:
         raise Learned
 
     with (
-        mock.patch("sgpmic.estimator.run", learn),
+        mock.patch("sgpmic.learning.run.run", learn),
         quietly(),
         pytest.raises(Learned),
     ):

@@ -41,7 +41,7 @@ def test_a_checkpoint_that_cannot_be_written_is_noticed_first(tmp_path: Path, ki
 
     with (
         mock.patch.object(os, "access", access),
-        mock.patch("sgpmic.estimator.run", side_effect=AssertionError("learning has begun")),
+        mock.patch("sgpmic.learning.run.run", side_effect=AssertionError("learning has begun")),
         pytest.raises(ModelFileError, match="cannot be written"),
     ):
         model.fit(values())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import Structure
 from sgpmic.committee.voting import Vote
 from sgpmic.exceptions import (
@@ -39,6 +39,7 @@ from sgpmic.learning.progress import announce
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import Selection
 from sgpmic.learning.state import State
+from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
@@ -123,28 +124,18 @@ def finish(
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
 
-    def of_clusters(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
-
-    def of_mappings(tree: Any) -> Any:
-        return jax.tree.map(np.asarray, tree) if options.shared else of_clusters(tree)
-
-    log_kernels = of_mappings(state.parameters.log_kernels)
-    state = State(
-        state.parameters._replace(X=X, log_kernels=log_kernels, log_x_std=log_x_std),
-        of_rows(state.S)[:, by_size],
-        of_clusters(state.mixture),
-        state.conjugate._replace(pseudo_counts=of_clusters(state.conjugate.pseudo_counts)),
-        of_mappings(state.jitter),
-        of_mappings(state.present),
+    state = state._replace(
+        parameters=state.parameters._replace(X=X, log_x_std=log_x_std),
+        S=of_rows(state.S),
+        cells=None,
     )
     posterior = jax.tree.map(np.asarray, last.posterior)
     posterior = posterior._replace(
-        mappings=posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels)),
-        mean_weights=of_mappings(posterior.mean_weights)[:, :, :P][:, :, features],
-        precision_loss=of_mappings(posterior.precision_loss),
-        mixture=of_clusters(posterior.mixture),
+        mean_weights=posterior.mean_weights[:, :, :P][:, :, features],
         groups=None if posterior.groups is None else posterior.groups[:, :P][:, features],
+    )
+    state, posterior, A_inverse = _sorted_clusters(
+        state, posterior, last.A_inverse, by_size, shared=options.shared
     )
     selection.partitions = [partition[places] for partition in selection.partitions]
     predictor = Predictor(
@@ -153,7 +144,7 @@ def finish(
         known(X_alike),
         known(S)[:, by_size],
         replace(reference, votes=reference.votes[:, by_size]),
-        of_mappings(last.A_inverse),
+        A_inverse,
         float(last.jitter),
         1.0 if rows.prior_weight is None else float(rows.prior_weight),
         known(x_std),
@@ -161,6 +152,37 @@ def finish(
     )
     S, sizes = S[:, by_size], sizes[by_size]
     return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
+
+
+def _sorted_clusters(
+    state: State, posterior: Posterior, A_inverse: Any, by_size: Ints, *, shared: bool
+) -> tuple[State, Posterior, Any]:
+    """Return them with the clusters in this order, without padded ones, as NumPy arrays."""
+
+    def of_clusters(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
+
+    def of_mappings(tree: Any) -> Any:
+        return jax.tree.map(np.asarray, tree) if shared else of_clusters(tree)
+
+    state = state._replace(
+        parameters=state.parameters._replace(log_kernels=of_mappings(state.parameters.log_kernels)),
+        S=state.S[:, by_size],
+        mixture=of_clusters(state.mixture),
+        conjugate=state.conjugate._replace(
+            pseudo_counts=of_clusters(state.conjugate.pseudo_counts)
+        ),
+        jitter=of_mappings(state.jitter),
+        present=of_mappings(state.present),
+    )
+    mappings = posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels))
+    posterior = posterior._replace(
+        mappings=mappings,
+        mean_weights=of_mappings(posterior.mean_weights),
+        precision_loss=of_mappings(posterior.precision_loss),
+        mixture=of_clusters(posterior.mixture),
+    )
+    return state, posterior, of_mappings(A_inverse)
 
 
 def _softened(

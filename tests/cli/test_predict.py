@@ -58,7 +58,7 @@ def test_a_prediction_imports_nothing_that_only_a_fit_needs(run: Path, tmp_path:
         "print('loaded:', *fit_only & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "loaded: ", done.stderr
+    assert done.stdout.splitlines()[-1].strip() == "loaded:", done.stderr
 
 
 def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> None:

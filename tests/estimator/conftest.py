@@ -41,7 +41,7 @@ def quick_fit() -> Callable[..., SGPMIC]:
     return fit
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not of the session, which would begin without ``few_shapes``
 def fitted(table: Floats) -> SGPMIC:
     """Return a model of ``table`` that tests must not change."""
     with warnings.catch_warnings():

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from sgpmic.committee import examination, members
 from sgpmic.committee.examination import Structure, choose_dimensions, examine
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.how_many import choose_number, gather_evidence
+from sgpmic.committee.how_many import _shares, _split, choose_number, gather_evidence
 from sgpmic.committee.outcome import Support
 from sgpmic.learning.points import view_axes
 from sgpmic.learning.preprocessing import fit_scaler
@@ -38,6 +38,20 @@ def test_number_of_blobs(n_clusters: int) -> None:
     # Different members find separate blobs, and the judge expects that they are right.
     assert found.expected[found.candidates.index(n_clusters)] > 0.8
     assert found.modes == n_clusters
+    shares = found.shares[n_clusters - 1]
+    np.testing.assert_allclose(shares, np.full(n_clusters, 1 / n_clusters), atol=0.01)
+    for before, split in zip(found.shares[: n_clusters - 1], found.splits[1:], strict=False):
+        whole, *parts = split
+        assert min(abs(whole - share) for share in before) < 0.01
+        assert sum(parts) == pytest.approx(whole, abs=0.01)
+
+
+def test_what_splits_into_what() -> None:
+    before = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    after = np.array([2, 2, 2, 1, 1, 0, 0, 0, 0, 1])  # 0 into 2 and 1, which takes one row of 1
+    assert _split(before, after) == (0.5, 0.3, 0.3)
+    assert _split(before, 1 - before) == ()
+    assert _shares(after) == (0.4, 0.3, 0.3)
 
 
 @pytest.mark.slow

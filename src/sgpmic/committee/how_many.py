@@ -60,6 +60,11 @@ class NumberOfClusters:
         The adjusted Rand index with the true clusters that the judge expects of each; 0 for one.
     modes : int
         Modes of the density.
+    shares : tuple of tuples of float
+        Of the rows, in the clusters of each, the largest first.
+    splits : tuple of tuples of float
+        What becomes of the clusters of the number before: the share of the largest that splits,
+        and the shares of its parts; empty where none does.
     """
 
     chosen: int
@@ -67,11 +72,15 @@ class NumberOfClusters:
     probability: tuple[float, ...]
     expected: tuple[float, ...]
     modes: int
+    shares: tuple[tuple[float, ...], ...]
+    splits: tuple[tuple[float, ...], ...]
 
     def listing(self) -> dict[str, Any]:
         """Return it as plain numbers and lists."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
+            name: [list(v) if isinstance(v, tuple) else v for v in value]
+            if isinstance(value, tuple)
+            else value
             for name, value in asdict(self).items()
         }
 
@@ -88,12 +97,15 @@ class Evidence(NamedTuple):
     expected : ndarray of shape (n_candidates,)
         The adjusted Rand index with the true clusters that the judge expects; 0 for one cluster.
     modes : int
+    labels : tuple of ndarrays of shape (n_rows,)
+        What the committee arrived at.
     """
 
     candidates: tuple[int, ...]
     inputs: Floats
     expected: Floats
     modes: int
+    labels: tuple[Ints, ...]
 
 
 def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
@@ -114,6 +126,8 @@ def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
         tuple(probability.tolist()),
         tuple(found.expected.tolist()),
         found.modes,
+        tuple(_shares(labels) for labels in found.labels),
+        ((), *map(_split, found.labels[:-1], found.labels[1:])),
     )
 
 
@@ -123,20 +137,25 @@ def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
     most = min(max(LEAST_TRIED, modes + 2), MOST_TRIED, len(geometry) // 3)
     noise = Geometry(_noise_like(geometry.Y), most)
     figures: dict[int, Floats] = {}
+    labels = [np.zeros(len(geometry), np.int64)]
     for k in range(2, most + 1):
         announce(f"trying {k} of {most} clusters")
         with listening(None):
             found = _figures(geometry, noise, k, modes)
         if found is not None:
-            figures[k] = found
+            figures[k], outcome = found
+            labels.append(outcome)
     by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), support.statistic, support.p_value])
     expected = np.concatenate([[0.0], np.clip(by_number[:, 0], 0.0, 1.0)])
-    return Evidence((1, *figures), _inputs(by_number, about), expected, modes)
+    return Evidence((1, *figures), _inputs(by_number, about), expected, modes, tuple(labels))
 
 
-def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> Floats | None:
-    """Return figures of one number of clusters; None where nothing could cluster the rows."""
+def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:
+    """Return figures of one number of clusters, and the labels of the vote.
+
+    None where nothing could cluster the rows.
+    """
     labels, _ = cluster_all(geometry, k, VOTERS)
     if not labels:
         return None
@@ -147,7 +166,7 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> Floats 
     gap = _compactness(noise, k) - _compactness(geometry, k)
     stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE).labels, k)
     bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
-    return np.array(
+    figures = np.array(
         [
             float(w @ opinion.expected),
             float(opinion.expected.max()),
@@ -162,6 +181,27 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> Floats 
             *validity_indices(geometry, [outcome], k)[0],
         ]
     )
+    return figures, outcome
+
+
+def _shares(labels: Ints) -> tuple[float, ...]:
+    """Return the shares of the rows in every cluster that has some, the largest first."""
+    counts = np.sort(np.bincount(labels))[::-1]
+    return tuple((counts[counts > 0] / len(labels)).tolist())
+
+
+def _split(before: Ints, after: Ints) -> tuple[float, ...]:
+    """Return the share of the largest cluster that splits, and the shares of its parts."""
+    counts = np.zeros((before.max() + 1, after.max() + 1))
+    np.add.at(counts, (before, after), 1.0)
+    sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
+    families = [np.flatnonzero((parents == m) & (sizes > 0)) for m in range(len(counts))]
+    split = [m for m, parts in enumerate(families) if len(parts) > 1]
+    if not split:
+        return ()
+    largest = max(split, key=lambda m: counts[m].sum())
+    parts = np.sort(sizes[families[largest]])[::-1]
+    return tuple((np.append(counts[largest].sum(), parts) / len(before)).tolist())
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:

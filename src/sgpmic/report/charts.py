@@ -131,6 +131,11 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
         point |= {"number": numbers[place], "share": probability[place]}
         if "expected" in chosen:
             point["expected"] = chosen["expected"][place]
+        if "shares" in chosen:
+            whole, *parts = chosen["splits"][place] or (0.0,)
+            point["sizes"] = ", ".join(f"{100 * s:.0f}" for s in chosen["shares"][place])
+            into = " + ".join(f"{100 * s:.0f}" for s in parts)
+            point["split"] = f"{100 * whole:.0f} → {into}".replace(" ", "\u00a0") if parts else ""
     return {
         "points": points,
         "line": " ".join(f"{point['x']},{point['y']}" for point in points),

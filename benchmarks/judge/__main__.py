@@ -21,7 +21,7 @@ from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
 #: The problems that the judge learns from, and those of what is learned with it.
-JUDGED, VOTED = 8_000, 1_580
+JUDGED, VOTED = 8_000, 3_368
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ from sgpmic.model.bound import Mappings, factorize_all, sums
 from sgpmic.model.collapsed import Factors
 from sgpmic.model.gaps import by_group, count_groups, features_by_group, over_groups
 from sgpmic.model.mixture import LatentPrior, log_densities
-from sgpmic.model.row_pass.sums import fitted_values, of_rows
+from sgpmic.model.row_pass.sums import fitted_values, of_rows, squares
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import mean_over_points
 
@@ -48,21 +48,22 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     G = jax.tree.leaves(kernels)[0].shape[0]
     n_features = features_by_group(G, rows)
 
-    def of_one(component: Any, x: Array, y: Array, Z: Array) -> Array:
-        kernel, f, constant, precision, n_features, *own = component
-        K = cross(kernel, Z, x)  # (U, n)
-        residual = y - f.alpha.T @ K  # y − f̄
-        if own:  # of a group of features
-            residual = residual * own[0][:, None]
-        whitened = f.R_inverse @ K  # its squares sum to kᵀA⁻¹k
-        squares = jnp.sum(residual**2, axis=0) + n_features * jnp.sum(whitened**2, axis=0)
-        return constant - 0.5 * precision * squares
-
+    P = rows.Y.shape[1]
+    eye = jnp.eye(P)
+    # Squares of W [k; y] add up to |y − f̄|² + P kᵀA⁻¹k.
+    of_mean = jnp.concatenate(
+        [-factors.alpha, jnp.broadcast_to(eye, (len(n_features), P, P))], axis=1
+    )
+    if rows.groups is not None:  # only their own features
+        own = jnp.tile(rows.groups.features, (G, 1))
+        of_mean = of_mean * own[:, None, :]
+    of_variance = jnp.sqrt(n_features)[:, None, None] * factors.R_inverse
+    of_variance = jnp.pad(of_variance, ((0, 0), (0, 0), (0, P)))
+    W = jnp.concatenate([of_variance, of_mean.swapaxes(1, 2)], axis=1)
+    kernels = by_group(kernels, count_groups(rows))
+    distances = squares(kernels, W, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
     normalizer = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
-    numbers = (normalizer, jnp.full(n_features.shape, beta), n_features)
-    own = () if rows.groups is None else (jnp.tile(rows.groups.features, (G, 1)),)
-    components = (by_group(kernels, count_groups(rows)), factors, *numbers, *own)
-    found = of_rows(of_one, components, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
+    found = normalizer - 0.5 * beta * distances
     return over_groups(found, rows)
 
 

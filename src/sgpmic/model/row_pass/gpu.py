@@ -59,6 +59,14 @@ def sums(kernels: Kernel, Z: Array, part: Part, scratch: Any) -> tuple[Array, An
     return jnp.sum(by_block, axis=1).transpose(0, 2, 1), scratch, both
 
 
+def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
+    """Return |W [k; y]|² of every row and mapping, (n · b, G), for W (G, U + P, U + P)."""
+    both = gpu_operand.operand(kernels, Z, gpu_rows(part))
+    # The whole of it, zeros of W and all: a part of it would be copied first.
+    found = jnp.einsum("gvu,ugc->gvc", weights, both.reshape(*both.shape[:2], -1))
+    return jnp.sum(found**2, axis=1).T
+
+
 def reverse(
     kernels: Kernel, Z: Array, part: Part, by_both: Array, scratch: Any, kept: Array | None
 ) -> tuple[Kernel, Array, Array, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from sgpmic.kernels import Kernel
-from sgpmic.model.components import scan_components
+from sgpmic.kernels import Kernel, cross
+from sgpmic.model.components import loop_components, scan_components
 from sgpmic.model.row_pass.parts import Part
 
 
@@ -45,6 +45,17 @@ def sums(kernels: Kernel, Z: Array, part: Part, both: Array) -> tuple[Array, Arr
 
     both, found = scan_components(one, both, (kernels, part.T.T))
     return found, both, None
+
+
+def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
+    """Return |W [k; y]|² of every row and mapping, (b, G), for W (G, U + P, U + P)."""
+
+    def one(component: tuple[Kernel, Array]) -> Array:
+        kernel, W = component
+        both = jnp.concatenate([cross(kernel, Z, part.x), part.Y[0]])
+        return jnp.sum((W @ both) ** 2, axis=0)
+
+    return loop_components(one, (kernels, weights)).T
 
 
 def reverse(

@@ -202,6 +202,31 @@ def _by_weights(kernels: Kernel, Z: Array, parts: Part, G_phi: Array, G_psi: Arr
     return _of_parts(of_one, (kernels, G_phi, G_psi), parts)
 
 
+def squares(
+    kernels: Kernel,
+    weights: Array,
+    Z: Array,
+    X: Array,
+    Y: Array,
+    mesh: Mesh | None = None,
+    gpu_memory: int = 0,
+) -> Array:
+    """Return |W_m [k_n; y_n]|² of every row and mapping, (N, G), for W (G, U + P, U + P)."""
+
+    def of_own_rows(kernels: Kernel, weights: Array, Z: Array, X: Array, Y: Array) -> Array:
+        no_weights = jnp.ones((len(X), len(weights)), X.dtype)
+        body, parts = _split(X, no_weights, Y, len(Z), gpu_memory)
+        if len(parts.x) == 1:
+            return body.squares(kernels, Z, first_part(parts), weights)  # type: ignore[no-any-return]
+        values = lax.map(lambda part: body.squares(kernels, Z, part, weights), parts)
+        return values.reshape(len(X), -1)
+
+    everywhere = on_own_rows(
+        of_own_rows, mesh, by_row=(False, False, False, True, True), results=True
+    )
+    return everywhere(kernels, weights, Z, X, Y)
+
+
 def of_rows(
     function: Callable[..., Array],
     components: Any,

@@ -88,7 +88,7 @@ def test_the_gain_of_two_components_is_that_of_a_mixture() -> None:
         single.append(stats.lognorm.logpdf(x, spread, start, scale).sum())
     expected -= max(single)
     # Bins of a hundredth of the range stand for the rows.
-    assert two_group_gain([x, x[::-1]]) == pytest.approx([expected, expected], rel=0.02)
+    assert two_group_gain(np.stack([x, x[::-1]])) == pytest.approx([expected, expected], rel=0.02)
 
 
 def test_the_gap_is_the_distance_over_that_of_neighbors() -> None:

@@ -5,7 +5,7 @@ None of them means anything by itself; ``support.py`` compares them with those o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -82,32 +82,34 @@ def dip(values: Floats) -> float:
     return twice / 2.0
 
 
-def halves(Z: Floats) -> Floats:
-    """Return the direction between the two clusters of 2-means; the rows are centered."""
-    n = len(Z)
-    first, spread = Z[:, 0], Z[:, 0].std()
+def halves(tables: Floats) -> Floats:
+    """Return the directions (T, p) between the two clusters of 2-means, of every centered table."""
+    n_tables, n, p = tables.shape
+    first = tables[:, :, 0]
+    spread = first.std(axis=1, keepdims=True)
     starts = [first > 0, first > spread, first < -spread]
-    if Z.shape[1] > 1:
-        starts.append(Z[:, 1] > 0)
-    sides = np.array(starts)  # of all starts at once
-    best, direction = -1.0, np.eye(Z.shape[1])[0]
+    if p > 1:
+        starts.append(tables[:, :, 1] > 0)
+    sides = np.stack(starts, axis=1)  # (T, starts, n)
+    best, directions = np.full(n_tables, -1.0), np.tile(np.eye(p)[0], (n_tables, 1))
     for _ in range(LLOYD_STEPS):
-        size = np.count_nonzero(sides, axis=1)
+        size = np.count_nonzero(sides, axis=2)
         two = (size > 0) & (size < n)
-        sides, size = sides[two], size[two]
-        if not len(sides):
-            break
         # The means are total / size and −total / (n − size).
-        total = sides.astype(np.float64) @ Z
-        square = np.sum(total**2, axis=1)
-        here, there = 1.0 / size, 1.0 / (n - size)
-        between = square * (here + there)
-        top = between.argmax()
-        if between[top] > best:
-            best, direction = between[top], total[top] * (here + there)[top]
-        moved = total @ Z.T > (square * (here - there) / 2.0)[:, None]
-        sides = moved[np.any(moved != sides, axis=1)]
-    return direction
+        total = sides.astype(np.float64) @ tables
+        square = np.sum(total**2, axis=2)
+        here, there = 1.0 / np.maximum(size, 1), 1.0 / np.maximum(n - size, 1)
+        between = np.where(two, square * (here + there), -1.0)
+        top = (np.arange(n_tables), between.argmax(axis=1))
+        better = between[top] > best
+        best = np.where(better, between[top], best)
+        directions[better] = (total[top] * (here + there)[top][:, None])[better]
+        border = (square * (here - there) / 2.0)[:, :, None]
+        moved = np.where(two[:, :, None], total @ tables.swapaxes(1, 2) > border, sides)
+        if np.array_equal(moved, sides):
+            break
+        sides = moved
+    return directions
 
 
 def _binned(x: Floats) -> tuple[Floats, Floats]:
@@ -121,7 +123,7 @@ def _binned(x: Floats) -> tuple[Floats, Floats]:
     return np.where(counts > 0, sums / np.maximum(counts, 1), middles), counts / len(x)
 
 
-def _one_group(x: Floats, c: Floats, n: Floats) -> Floats:
+def _one_group(x: Floats, c: Floats, n: float) -> Floats:
     """Return mean log-likelihoods of the likeliest law with one mode, less the Gaussian's.
 
     Gaussian, uniform, or a shifted lognormal of either sign: flat and skewed projections are
@@ -140,14 +142,14 @@ def _one_group(x: Floats, c: Floats, n: Floats) -> Floats:
     return np.max(found, axis=0)
 
 
-def two_group_gain(projections: Sequence[Floats]) -> Floats:
+def two_group_gain(projections: Floats) -> Floats:
     """Return log-likelihood gains of two Gaussians with one variance over a law with one mode.
 
     One for each projection of the rows, all by EM at once; bins take the place of the rows.
     """
     parts = [_binned(x) for x in projections]
     x, c = np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
-    n = np.array([float(len(p)) for p in projections])
+    n = float(projections.shape[1])
     variance = (c * x**2).sum(1) - (c * x).sum(1) ** 2
     gains = []
     for side in (x > 0, x > 1, x < -1):
@@ -166,6 +168,11 @@ def two_group_gain(projections: Sequence[Floats]) -> Floats:
     return n * (np.max(gains, axis=0) - _one_group(x, c, n))
 
 
+@lru_cache(maxsize=4)
+def _pairs(n: int) -> tuple[Ints, Ints]:
+    return np.triu_indices(n, 1)
+
+
 def widest_gap(Z: Floats) -> float:
     """Return the log of how far dense regions are apart, in units of distances within them.
 
@@ -178,7 +185,7 @@ def widest_gap(Z: Floats) -> float:
     smallest = max(5, int(SMALLEST_SHARE * n))
     distances = pdist(Z)
     core = np.partition(squareform(distances), k, axis=1)[:, k]
-    one, other = np.triu_indices(n, 1)
+    one, other = _pairs(n)
     tree = linkage(np.maximum(distances, np.maximum(core[one], core[other])), method="single")
     sizes = np.concatenate([np.ones(n), tree[:, 3]])
     merged = tree[:, :2].astype(np.int64)
@@ -203,20 +210,12 @@ def _members(tree: Floats, node: int) -> list[int]:
     return found
 
 
-def separations(tables: Sequence[Floats]) -> Floats:
-    """Return the figures of ``PARTS`` for tables that are centered and turned to their main axes.
-
-    Returns
-    -------
-    ndarray of shape (n_tables, 4)
-    """
-    along, across = [], []
-    for Z in tables:
-        along.append(Z @ halves(Z))
-        spread = Z.std(axis=0)
-        white = Z / np.maximum(spread, 1e-6 * spread.max())
-        across.append(white @ halves(white))
-    gains = two_group_gain(along + across).reshape(2, len(tables))
+def separations(tables: Floats) -> Floats:
+    """Return the figures (T, 4) of ``PARTS`` for tables (T, n, p), centered, in their main axes."""
+    spread = tables.std(axis=1, keepdims=True)
+    white = tables / np.maximum(spread, 1e-6 * spread.max(axis=2, keepdims=True))
+    along, across = ((Z @ halves(Z)[:, :, None])[:, :, 0] for Z in (tables, white))
+    gains = two_group_gain(np.concatenate([along, across])).reshape(2, len(tables))
     gaps = [widest_gap(Z) for Z in tables]
     return np.column_stack([*gains, gaps, [dip(_thinned(x)) for x in along]])
 

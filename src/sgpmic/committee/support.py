@@ -115,7 +115,7 @@ def structure_support(
         like_columns = "rows with the same columns, categories among them"
         kinds = {like_columns: lambda: noise.mixed(mixed, kept), **kinds}
     draws: dict[str, noise.Draw] = {}
-    figures = dict.fromkeys(kinds, separations([_turned(Z)]) - _margin(*Z.shape))
+    figures = dict.fromkeys(kinds, separations(_turned(Z)[None]) - _margin(*Z.shape))
     outcomes: dict[str, Support] = {}
     for total in (FIRST_DRAWS, DRAWS):
         for kind, fit in kinds.items():
@@ -124,7 +124,7 @@ def structure_support(
             if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
                 continue  # clear after the first look
             missing = total + 1 - len(figures[kind])
-            drawn = separations([_turned(draws[kind](rng)) for _ in range(missing)])
+            drawn = separations(np.stack([_turned(draws[kind](rng)) for _ in range(missing)]))
             figures[kind] = np.vstack([figures[kind], drawn])
             lead, p_value, part = _compare(figures[kind])
             if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:

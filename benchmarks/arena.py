@@ -7,7 +7,7 @@
     python benchmarks/arena.py --folder DIR --out x.csv    # data of your own (arena_data.py)
 
 Every method gets scaled rows, the number of classes and a seed; those that find the number
-themselves (HDBSCAN, PLSCAN) do. One line of the CSV is one fit, and fits that are there already are
+themselves (HDBSCAN, PLSCAN, EVoC) do. One line of the CSV is one fit, and fits that are there already are
 not repeated. Methods whose packages are not installed are named and left out.
 
 - ARI and NMI are scikit-learn's. ACC is accuracy under the best one-to-one match of clusters to
@@ -139,6 +139,12 @@ def plscan(Y: Floats, k: int, seed: int) -> Found:
     return Found(PLSCAN(num_threads=1).fit_predict(Y))
 
 
+def evoc(Y: Floats, k: int, seed: int) -> Found:
+    from evoc import EVoC
+
+    return Found(EVoC(random_state=seed).fit_predict(Y.astype(np.float32)))
+
+
 def hdbscan(Y: Floats, k: int, seed: int) -> Found:
     from sklearn.cluster import HDBSCAN
 
@@ -210,6 +216,7 @@ METHODS = {
     "Lumbermark": Method(lumbermark, ("lumbermark",), seeded=False),
     "HDBSCAN": Method(hdbscan, seeded=False),
     "PLSCAN": Method(plscan, ("fast_plscan",), seeded=False),
+    "EVoC": Method(evoc, ("evoc",)),
     "UMAP + HDBSCAN": Method(umap_hdbscan, ("umap",)),
     "UMAP + mixture": Method(umap_mixture, ("umap",)),
     "DEEPC": Method(deepc, ("paper", "equinox", "optax")),

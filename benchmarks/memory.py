@@ -83,7 +83,8 @@ def fit_shapes(n_shapes: int) -> None:
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             gigabytes = pages * resource.getpagesize() / 1e9
             print(
-                f"{number + 1:5} shapes  {gigabytes:5.2f} GB  {time.process_time() - began:5.0f} s"
+                f"{number + 1:5} shapes  {gigabytes:5.2f} GB  {time.process_time() - began:5.0f} s",
+                flush=True,
             )
 
 

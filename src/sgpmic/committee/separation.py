@@ -50,7 +50,7 @@ def dip(values: Floats) -> float:
 
     Hartigan and Hartigan (1985). The interval that has the mode shrinks until the convex minorant
     and the concave majorant within it are as near to each other as the distribution outside is to
-    them.
+    them. Our own code, as the package diptest is under the GPL.
     """
     x, counts = np.unique(values, return_counts=True)
     n = len(values)

@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import Opinion, judge, load_networks
+from sgpmic.committee.judge import Opinion, judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import cluster_all
 from sgpmic.committee.validity import INDICES, cluster_overlaps, validity_indices
 
@@ -114,15 +114,16 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     opinion = judge(geometry, labels, n_clusters)
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)
+    figures = zip(
+        opinion.weights.tolist(),
+        opinion.expected.tolist(),
+        pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:].tolist(),
+        opinion.indices[:, INDICES.index("raw cut")].tolist(),
+        strict=True,
+    )
     members = tuple(
-        Member(name, each, float(w), float(e), _rand_index(outcome, each), float(c))
-        for (name, each), w, e, c in zip(
-            labels.items(),
-            opinion.weights,
-            opinion.expected,
-            opinion.indices[:, INDICES.index("raw cut")],
-            strict=True,
-        )
+        Member(name, each, *values)
+        for (name, each), values in zip(labels.items(), figures, strict=True)
     )
     expected = float(opinion.weights @ opinion.expected)
     return Vote(calibrated(geometry, shares, opinion), members, failures, expected)
@@ -171,12 +172,6 @@ def _in_common(one: Ints, other: Ints) -> Floats:
     table = np.zeros((one.max() + 1, other.max() + 1))
     np.add.at(table, (one, other), 1.0)
     return table
-
-
-def _rand_index(one: Ints, other: Ints) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(one, other))
 
 
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:

@@ -7,8 +7,8 @@
     python benchmarks/arena.py --folder DIR --out x.csv    # data of your own (arena_data.py)
 
 Every method gets scaled rows, the number of classes and a seed; those that find the number
-themselves (HDBSCAN, PLSCAN, EVoC) do. One line of the CSV is one fit, and fits that are there already are
-not repeated. Methods whose packages are not installed are named and left out.
+themselves (HDBSCAN, PLSCAN, EVoC) do. One line of the CSV is one fit, and fits that are there
+already are not repeated. Methods whose packages are not installed are named and left out.
 
 - ARI and NMI are scikit-learn's. ACC is accuracy under the best one-to-one match of clusters to
   classes. ECE is the expected calibration error of the largest membership, in ten bins, for methods

@@ -69,7 +69,7 @@ class TestProfiles:
         # pooled variance (2 + 8) / 3; d = −5 / √(10/3)
         values = np.array([[1.0], [3.0], [5.0], [7.0], [9.0]])
         found = cluster_profiles(values, np.array([0, 0, 1, 1, 1]), 2)
-        np.testing.assert_allclose(found.means, [[2.0], [7.0]])
+        np.testing.assert_allclose(found.inside, [[2.0], [7.0]])
         np.testing.assert_allclose(found.outside, [[7.0], [2.0]])
         d = 5.0 / np.sqrt(10.0 / 3.0)
         np.testing.assert_allclose(found.effects, [[-d], [d]])
@@ -81,7 +81,7 @@ class TestProfiles:
             mine = iris.target == m
             expected = [cohen(iris.data[mine, j], iris.data[~mine, j]) for j in range(4)]
             np.testing.assert_allclose(found.effects[m], expected, rtol=1e-10)
-            np.testing.assert_allclose(found.means[m], iris.data[mine].mean(axis=0))
+            np.testing.assert_allclose(found.inside[m], iris.data[mine].mean(axis=0))
 
     def test_units_do_not_matter(self):
         iris = load_iris()
@@ -99,7 +99,7 @@ class TestProfiles:
     def test_empty_and_singleton_clusters(self):
         values = np.array([[1.0], [2.0], [3.0], [10.0]])
         found = cluster_profiles(values, np.array([0, 0, 0, 1]), 3)
-        assert np.isnan(found.means[2, 0])
+        assert np.isnan(found.inside[2, 0])
         assert found.effects[2, 0] == 0.0
         # out: 1, 2, 3: squares 2; in: one row, squares 0; 4 − 2 degrees of freedom
         np.testing.assert_allclose(found.effects[1, 0], 8.0)
@@ -132,7 +132,7 @@ class TestProfiles:
         assert np.isfinite(found.effects).all()
         assert (abs(found.effects) <= LARGEST_EFFECT).all()
         filled = np.unique(labels)
-        assert np.isfinite(found.means[filled]).all()
+        assert np.isfinite(found.inside[filled]).all()
         largest = abs(found.effects).max(axis=0)
         assert (np.diff(largest[strongest_first(found.effects)]) <= 0).all()
 

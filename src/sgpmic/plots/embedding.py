@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -71,6 +72,7 @@ class Groups(NamedTuple):
     n_others: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddingDisplay(Display):
     """The latent points and the outlines of the clusters.
 
@@ -104,22 +106,13 @@ or None
     legend_ : Legend or None
     """
 
-    def __init__(
-        self,
-        points: Floats,
-        memberships: Floats,
-        *,
-        means: Floats | None = None,
-        covariances: Floats | None = None,
-        feature_names: Sequence[str] | None = None,
-        n_components: int | None = None,
-    ) -> None:
-        self.points = points
-        self.memberships = memberships
-        self.means = means
-        self.covariances = covariances
-        self.feature_names = feature_names
-        self.n_components = n_components
+    points: Floats
+    memberships: Floats
+    _: KW_ONLY
+    means: Floats | None = None
+    covariances: Floats | None = None
+    feature_names: Sequence[str] | None = None
+    n_components: int | None = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
@@ -168,18 +161,12 @@ or None
         points = np.asarray(embedding, dtype=np.float64)
         if points.ndim != 2 or not np.isfinite(points).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        shares = _as_memberships(memberships, len(points))
+        display = cls(points, _as_memberships(memberships, len(points)))
         axes = view_axes(points)[:, :2]
         if means is not None and covariances is not None:
-            means, covariances = means @ axes, axes.T @ covariances @ axes
-        display = cls(
-            points @ axes,
-            shares,
-            means=means,
-            covariances=covariances,
-            feature_names=feature_names,
-            n_components=points.shape[1],
-        )
+            display.means, display.covariances = means @ axes, axes.T @ covariances @ axes
+        display.points, display.n_components = points @ axes, points.shape[1]
+        display.feature_names = feature_names
         return display.plot(**plotting)
 
     @property
@@ -199,23 +186,22 @@ or None
     ) -> Self:
         """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue = self._hue(color_by, X)
-        areas, size_range = _areas(size, len(self.points))
+        self._areas, size_range = _areas(size, len(self.points))
         n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
         ax = self._draw_on(ax, 7.5 + legend_width(n_entries), self._height())
-        places = self._places()
+        self._places = places = self._lanes() if self.points.shape[1] == 1 else self.points
         by_cluster = isinstance(hue, Groups) and hue.name == "cluster"
         self.scatters_: list[PathCollection] = []
         self.colorbar_: Colorbar | None = None
         if isinstance(hue, Numbers):
-            self._draw_numbers(hue, places, areas)
+            self._draw_numbers(hue)
         else:
-            self._draw_groups(hue, places, areas, fade=by_cluster)
+            self._draw_groups(hue, fade=by_cluster)
         self.outlines_: list[Line2D] = self._draw_outlines(by_cluster)
         self._name_axes(title)
         handles = [*ax.get_legend_handles_labels()[0], *self._size_handles(size_range)]
-        beside = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
-        if isinstance(hue, Numbers):
-            beside = False  # the color bar is there
+        many = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
+        beside = many and isinstance(hue, Groups)  # elsewhere the color bar is there
         self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
         if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
             self.legend_.set_title(hue.name)
@@ -263,65 +249,57 @@ or None
         width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)
         return float(np.clip(6.5 * height / width + 0.9, 3.5, 7.4))
 
-    def _places(self) -> Floats:
-        """Return where marks are: one dimension in a lane for each cluster, at random heights."""
-        if self.points.shape[1] > 1:
-            return self.points
+    def _lanes(self) -> Floats:
+        """Return where marks of one dimension are: a lane for each cluster, at random heights."""
         heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
         return np.column_stack([self.points[:, 0], self.labels + heights])
 
-    def _scatter(self, places: Floats, areas: Floats, **style: Any) -> PathCollection:
+    def _scatter(self, mine: Any, shrink: float = 1.0, **style: Any) -> PathCollection:
         usual = {
             "edgecolors": self.ax_.get_facecolor(),
             "linewidths": 0.5 if len(self.points) <= 1_000 else 0.2,
             "rasterized": len(self.points) > _MANY_POINTS,
         }
-        found = self.ax_.scatter(places[:, 0], places[:, 1], s=areas, **(usual | style))
+        areas = shrink * self._areas[mine]
+        found = self.ax_.scatter(*self._places[mine].T, s=areas, **(usual | style))
         self.scatters_.append(found)
         return found
 
-    def _draw_groups(self, hue: Groups, places: Floats, areas: Floats, *, fade: bool) -> None:
+    def _draw_groups(self, hue: Groups, *, fade: bool) -> None:
         from matplotlib.colors import to_rgba_array
 
         dark = is_dark(self.ax_)
-        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(places))
+        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(hue.codes))
         for code, level in enumerate(hue.levels):
             mine = hue.codes == code
             color, marker = style_of(code, dark=dark)
             name = f"{level} ({plural(mine.sum(), 'row')})"
             # An empty cluster has no mark, and no name that would look for one.
             self._scatter(
-                places[mine],
-                areas[mine],
+                mine,
                 facecolors=to_rgba_array([color] * int(mine.sum()), alpha[mine]),
                 marker=marker,
                 label=plain(name) if mine.any() else None,
             )
-        self._draw_grey(hue.codes == -2, places, areas, f"{hue.n_others} others", ".")
-        self._draw_grey(hue.codes == -1, places, areas, "missing", "x")
+        self._draw_grey(hue.codes == -2, f"{hue.n_others} others", ".")
+        self._draw_grey(hue.codes == -1, "missing", "x")
 
-    def _draw_numbers(self, hue: Numbers, places: Floats, areas: Floats) -> None:
+    def _draw_numbers(self, hue: Numbers) -> None:
         seen = np.isfinite(hue.values)
-        self._draw_grey(~seen, places, areas, "missing", "x")
+        self._draw_grey(~seen, "missing", "x")
         if seen.any():
             low, high = hue.ends or (None, None)
-            marks = self._scatter(
-                places[seen],
-                areas[seen],
-                c=hue.values[seen],
-                cmap=_scale(is_dark(self.ax_)),
-                vmin=low,
-                vmax=high,
-            )
+            scale = _scale(is_dark(self.ax_))
+            marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
             self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
-    def _draw_grey(self, mine: Any, places: Floats, areas: Floats, name: str, marker: str) -> None:
+    def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
         """Draw what is missing, or left over, as marks without a color."""
         if not mine.any():
             return
         self._scatter(
-            places[mine],
-            0.7 * areas[mine],
+            mine,
+            shrink=0.7,
             color=GREY_ON_DARK if is_dark(self.ax_) else GREY,
             edgecolors=None,
             linewidths=1.0,

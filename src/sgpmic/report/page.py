@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,11 +74,7 @@ _DOUBT = 0.6
 _REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
 
 # The parts of the page's script share one scope: a constant comes before what uses it at once.
-_SCRIPT_PARTS = (
-    *("data", "words", "names", "state", "planes", "colors", "marks", "drawing", "legend"),
-    *("distribution", "finding", "details", "view", "principal", "selection", "profile"),
-    *("rows", "saving", "pointer", "controls", "begin"),
-)
+_SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "controls")
 
 
 def render_report(
@@ -145,9 +144,38 @@ def render_report(
     return page.lstrip()
 
 
+@dataclass(eq=False, repr=False)
+class InteractivePicture:
+    """A picture that can be pointed at, zoomed and selected in: one page of HTML.
+
+    Notebooks show it as the value of a cell; elsewhere, :meth:`save` it and open the file.
+
+    Parameters
+    ----------
+    page : str
+    height : int
+        Of the cell, in pixels.
+    """
+
+    page: str
+    height: int
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture as a file that opens in any browser, without a network."""
+        Path(path).write_text(self.page, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: the notebook's styles and scripts and ours leave each other alone.
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{self.height}px;border:0" '
+            'title="Clusters and latent space"></iframe>'
+        )
+
+
 def _script() -> str:
     """Return the page's script: its parts in the order they are needed, in one function."""
-    parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT_PARTS)
+    parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     return '"use strict";\n(function () {\n' + parts + "})();"
 
 

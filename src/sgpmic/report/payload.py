@@ -170,16 +170,6 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
     }
 
 
-def pack_principal(content: RunContent, rows: Ints) -> dict[str, Any] | None:
-    """Return the rows on their first two principal components, and the shares of variance."""
-    if content.principal is None:
-        return None
-    return {
-        "places": pack(content.principal.points[rows].T, "float32"),
-        "shares": content.principal.shares.tolist(),
-    }
-
-
 def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`."""
     rows, features = shown.rows, shown.features
@@ -197,6 +187,10 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
             given = pack_levels(title, labels, codes[rows])
         else:  # it has a scale of colors, as features have
             names, values = [*names, title], np.column_stack([values, numbers[rows]])
+    principal = content.principal and {
+        "places": pack(content.principal.points[rows].T, "float32"),
+        "shares": content.principal.shares.tolist(),
+    }
     return {
         "n": len(rows),
         "nClusters": content.n_clusters,
@@ -205,7 +199,7 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
         "title": shorten(content.title, 60),
         "places": pack(places[rows].T, "float32"),
         "maps": [pack_map(drawn) for drawn in maps],
-        "principal": pack_principal(content, rows),
+        "principal": principal,
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
         "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],

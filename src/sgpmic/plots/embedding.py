@@ -260,8 +260,8 @@ or None
             "linewidths": 0.5 if len(self.points) <= 1_000 else 0.2,
             "rasterized": len(self.points) > _MANY_POINTS,
         }
-        areas = shrink * self._areas[mine]
-        found = self.ax_.scatter(*self._places[mine].T, s=areas, **(usual | style))
+        (x, y), areas = self._places[mine].T, shrink * self._areas[mine]
+        found = self.ax_.scatter(x, y, s=areas, **(usual | style))
         self.scatters_.append(found)
         return found
 

@@ -30,7 +30,7 @@ from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import RunContent
 from sgpmic.report.explanations import Explanation, explain, shortened
-from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
+from sgpmic.report.payload import MAX_ROWS, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
@@ -122,8 +122,7 @@ def render_report(
             remarks=remarks,
             label_name=shorten(content.label_name, 60) or "given label",
             sizes=sizes,
-            picture_words=_picture_words(content, sizes.counts),
-            notes=_picture_notes(content, shown),
+            shown=shown,
             most_columns=_MOST_COLUMNS,
             n_features=N_FEATURES,
             explanations=explanations,
@@ -132,7 +131,7 @@ def render_report(
             typical=[[(int(row), _row_name(content, row, 40)) for row in rows] for rows in typical],
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
-            certain_words=together(_certain_words(content)),
+            doubt=_DOUBT,
             doubtful=_doubtful_table(content, profiles, doubtful),
             compared=_confusion_table(compared) if isinstance(compared, Confusion) else None,
             measured=compared if isinstance(compared, NumberByCluster) else None,
@@ -191,6 +190,8 @@ def _environment() -> Environment:
         "percent": percent,
         "exact": exact_percent,
         "count": lambda value: f"{value:,}",
+        "rows": lambda count: plural(int(count), "row"),
+        "listing": listing,
         "duration": duration,
         "kind": kind_words,
         "together": together,
@@ -266,64 +267,6 @@ def _ending(start: dict[str, Any], n_starts: int) -> str:
     if start.get("converged"):
         return f"Learning settled after {rounds}{among}."
     return f"Learning ended after {rounds}{among}, before it had settled."
-
-
-def _picture_words(content: RunContent, counts: Ints) -> list[str]:
-    """Return a description of the picture for those who do not see it."""
-    words = []
-    for m, count in enumerate(counts[:30]):
-        place = listing([number(float(v), 3) for v in content.means[m, :2]])
-        words.append(f"Cluster {m} has {plural(int(count), 'row')} around {place}.")
-    if content.n_clusters > 30:
-        words.append(f"{content.n_clusters - 30} more clusters have a card below.")
-    return words
-
-
-def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
-    """Return what a reader must know of what the picture leaves out."""
-    notes = []
-    Q = content.embedding.shape[1]
-    if Q > 2:
-        notes.append(
-            f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, "
-            "outlines and boundaries are those of the mixture in these two; rows that seem to be "
-            "on the wrong side may be apart in the others."
-        )
-    if Q == 1:
-        notes.append(
-            "There is one latent dimension, along the horizontal axis. Heights are random, within "
-            "the density at that place, so that rows do not hide each other; the bars below are "
-            "the clusters."
-        )
-    if len(shown.rows) < content.n_rows:
-        notes.append(
-            f"The picture shows a random sample of {len(shown.rows):,} of {content.n_rows:,} rows. "
-            "All numbers elsewhere are of all rows."
-        )
-    kept = len(shown.features)
-    if kept < len(content.feature_names):
-        notes.append(
-            f"To keep the file small, the picture knows the {kept} of "
-            f"{len(content.feature_names):,} features that set clusters apart most."
-        )
-    if shown.values_type != "float32":
-        steps = "65,534" if shown.values_type == "uint16" else "254"
-        notes.append(
-            f"To keep the file small, feature values in the picture are rounded to one of {steps} "
-            "steps between the smallest and the largest value of a feature."
-        )
-    return notes
-
-
-def _certain_words(content: RunContent) -> str:
-    certainty = content.certainty
-    low = [int((certainty < limit).sum()) for limit in (0.99, 0.9, _DOUBT)]
-    if not low[0]:
-        return "Every row has a certainty of 99 % or more."
-    return (
-        f"{low[0]:,} of {len(certainty):,} rows have a certainty below 99 %, {low[1]:,} below "
-        f"90 %, and {low[2]:,} below {100 * _DOUBT:.0f} %."
-    )
 
 
 def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict[str, Any]:

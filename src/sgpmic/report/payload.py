@@ -98,14 +98,10 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
     """
     columns = values.T
     missing = np.asarray(np.isnan(columns))
-    nothing = np.asarray(missing.all(axis=1))
-    columns = np.where(nothing[:, None], 0.0, columns)
-    low = np.where(missing, np.inf, columns).min(axis=1, initial=np.inf)
-    high = np.where(missing, -np.inf, columns).max(axis=1, initial=-np.inf)
-    low[nothing] = high[nothing] = 0.0
+    columns = np.where(missing.all(axis=1, keepdims=True), 0.0, columns)
+    low, high = np.nanmin(columns, axis=1), np.nanmax(columns, axis=1)
     limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
-    narrow = limits[0] == limits[1]
-    limits = np.where(narrow, np.stack([low, high]), limits)
+    limits = np.where(limits[0] == limits[1], np.stack([low, high]), limits)
     packed: dict[str, Any] = {"range": limits.T.tolist()}
     if values_type == "float32":
         return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}

@@ -34,9 +34,8 @@ def cluster_sizes(memberships: Floats) -> Sizes:
     labels = memberships.argmax(axis=1)
     counts = np.bincount(labels, minlength=M)
     sums = np.bincount(labels, weights=memberships.max(axis=1), minlength=M)
-    mean = np.full(M, np.nan)
-    np.divide(sums, counts, out=mean, where=counts > 0)
-    return Sizes(counts, counts / len(labels), mean)
+    with np.errstate(invalid="ignore"):
+        return Sizes(counts, counts / len(labels), sums / counts)
 
 
 class Profiles(NamedTuple):

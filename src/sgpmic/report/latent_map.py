@@ -42,9 +42,7 @@ class LatentMap(NamedTuple):
 def latent_maps(content: RunContent) -> list[LatentMap]:
     """Return a map of every two of the first latent dimensions, that of the first two first."""
     dimensions = range(min(content.embedding.shape[1], MAX_DIMENSIONS))
-    return [latent_map(content, axes) for axes in combinations(dimensions, 2)] or [
-        latent_map(content)
-    ]
+    return [latent_map(content, axes) for axes in list(combinations(dimensions, 2)) or [(0, 1)]]
 
 
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
@@ -12,17 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from sgpmic import plots
     from sgpmic._types import Ints
-    from sgpmic.plots import (
-        BoundDisplay,
-        CommitteeDisplay,
-        EmbeddingDisplay,
-        MembershipsDisplay,
-        NumberOfClustersDisplay,
-        ProfilesDisplay,
-    )
     from sgpmic.report.explanations import Explanation
-    from sgpmic.report.notebook import InteractivePicture
+    from sgpmic.report.page import InteractivePicture
 
 
 #: What there is of every number of clusters; 'certainty' in models of earlier versions.
@@ -123,9 +118,12 @@ class PlotsMixin:
             A known grouping, to compare the clusters with.
         title : str, default='Clusters'
         """
-        from sgpmic.report.notebook import write_report
+        from sgpmic.report.content import content_of_rows
+        from sgpmic.report.page import render_report
 
-        write_report(self, path, X, labels=labels, title=title)
+        columns = [] if self.encoder_ is None else [asdict(c) for c in self.encoder_.columns_]
+        content = content_of_rows(self, X, labels=labels, title=title, columns=columns)
+        Path(path).write_text(render_report(content), encoding="utf-8")
 
     def plot_embedding(
         self: Any,
@@ -136,7 +134,7 @@ class PlotsMixin:
         labels: Any = None,
         title: str | None = None,
         ax: Axes | None = None,
-    ) -> EmbeddingDisplay:
+    ) -> plots.EmbeddingDisplay:
         """Draw the latent points, colored by cluster or by anything else, and the Gaussians.
 
         Of more than two latent dimensions, the two principal axes are drawn (``view_``); one
@@ -166,9 +164,9 @@ class PlotsMixin:
         display : EmbeddingDisplay
             Every outline holds 90 % of its cluster's rows and has the shape of its Gaussian.
         """
-        from sgpmic.plots import EmbeddingDisplay
+        from sgpmic import plots
 
-        return EmbeddingDisplay.from_estimator(
+        return plots.EmbeddingDisplay.from_estimator(
             self, color_by=color_by, X=X, size=size, labels=labels, title=title, ax=ax
         )
 
@@ -203,13 +201,15 @@ class PlotsMixin:
         picture : InteractivePicture
             Shown by notebooks; ``picture.save("picture.html")`` writes it as a file.
         """
-        from sgpmic.report.notebook import interactive_picture
+        from sgpmic.report.content import content_of_rows
+        from sgpmic.report.page import InteractivePicture, render_report
 
-        return interactive_picture(self, X, labels=labels, names=names, title=title, height=height)
+        content = content_of_rows(self, X, labels=labels, title=title, cluster_names=list(names))
+        return InteractivePicture(render_report(content, only_picture=True), height)
 
     def plot_memberships(
         self: Any, X: ArrayLike | None = None, *, ax: Axes | None = None
-    ) -> MembershipsDisplay:
+    ) -> plots.MembershipsDisplay:
         """Draw the probability of every cluster for every row, as stacked bars.
 
         Parameters
@@ -224,11 +224,11 @@ class PlotsMixin:
         display : MembershipsDisplay
             Rows are ordered by cluster, and within a cluster by certainty.
         """
-        from sgpmic.plots import MembershipsDisplay
+        from sgpmic import plots
 
-        return MembershipsDisplay.from_estimator(self, X, ax=ax)
+        return plots.MembershipsDisplay.from_estimator(self, X, ax=ax)
 
-    def plot_committee(self: Any, *, ax: Axes | None = None) -> CommitteeDisplay:
+    def plot_committee(self: Any, *, ax: Axes | None = None) -> plots.CommitteeDisplay:
         """Draw what every member of the committee weighs, and how far it agrees with the whole.
 
         Parameters
@@ -240,11 +240,13 @@ class PlotsMixin:
         -------
         display : CommitteeDisplay
         """
-        from sgpmic.plots import CommitteeDisplay
+        from sgpmic import plots
 
-        return CommitteeDisplay.from_estimator(self, ax=ax)
+        return plots.CommitteeDisplay.from_estimator(self, ax=ax)
 
-    def plot_number_of_clusters(self: Any, *, ax: Axes | None = None) -> NumberOfClustersDisplay:
+    def plot_number_of_clusters(
+        self: Any, *, ax: Axes | None = None
+    ) -> plots.NumberOfClustersDisplay:
         """Draw how the number of clusters was found, with ``n_clusters='auto'``.
 
         Parameters
@@ -256,13 +258,13 @@ class PlotsMixin:
         -------
         display : NumberOfClustersDisplay
         """
-        from sgpmic.plots import NumberOfClustersDisplay
+        from sgpmic import plots
 
-        return NumberOfClustersDisplay.from_estimator(self, ax=ax)
+        return plots.NumberOfClustersDisplay.from_estimator(self, ax=ax)
 
     def plot_profiles(
         self: Any, X: ArrayLike | None = None, *, n_features: int = 10, ax: Axes | None = None
-    ) -> ProfilesDisplay:
+    ) -> plots.ProfilesDisplay:
         """Draw which features set the clusters apart, as effect sizes (Cohen's d).
 
         Of models with an encoder, which columns and levels do: the effect of a level is Cohen's h
@@ -283,11 +285,11 @@ class PlotsMixin:
         display : ProfilesDisplay
             Rows are features, columns clusters.
         """
-        from sgpmic.plots import ProfilesDisplay
+        from sgpmic import plots
 
-        return ProfilesDisplay.from_estimator(self, X, n_features=n_features, ax=ax)
+        return plots.ProfilesDisplay.from_estimator(self, X, n_features=n_features, ax=ax)
 
-    def plot_bound(self: Any, *, ax: Axes | None = None) -> BoundDisplay:
+    def plot_bound(self: Any, *, ax: Axes | None = None) -> plots.BoundDisplay:
         """Draw the bound over the rounds of every start.
 
         The start that was kept may not be the one with the highest bound: the fit that agrees
@@ -302,6 +304,6 @@ class PlotsMixin:
         -------
         display : BoundDisplay
         """
-        from sgpmic.plots import BoundDisplay
+        from sgpmic import plots
 
-        return BoundDisplay.from_estimator(self, ax=ax)
+        return plots.BoundDisplay.from_estimator(self, ax=ax)

@@ -47,11 +47,12 @@ def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
     usable = (places[:, 0] >= low) & (places[:, 0] <= high)
     grid, places = grid[usable], places[usable]
     # Greys are for what is missing.
-    known = oklab(np.array([_parts(c) for c in (*base, GREY, GREY_ON_DARK)]) / 255.0)
+    taken = [list(bytes.fromhex(color[1:])) for color in (*base, GREY, GREY_ON_DARK)]
+    known = oklab(np.array(taken) / 255.0)
     distance = np.min([np.linalg.norm(places - one, axis=1) for one in known], axis=0)
     while len(base) < count:
         best = int(distance.argmax())
-        base.append("#" + "".join(f"{part:02X}" for part in grid[best]))
+        base.append("#" + bytes(grid[best].tolist()).hex().upper())
         distance = np.minimum(distance, np.linalg.norm(places - places[best], axis=1))
     return tuple(base)
 
@@ -70,10 +71,6 @@ def oklab(colors: Floats) -> Floats:
     linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(linear @ _TO_CONES.T)
     return cones @ _TO_LAB.T
-
-
-def _parts(color: str) -> list[int]:
-    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 # Ottosson's matrices.

@@ -146,27 +146,25 @@ def _explain(model: SGPMIC, data: EncodedTable) -> list[Explanation]:
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
     """Return the clusters compared with the label: as classes, or as a number."""
-    from sgpmic.report.statistics import confusion, continuous_labels, number_by_cluster
+    from sgpmic.report.statistics import Confusion, compare_labels
 
-    if data.labels is None:
+    found = compare_labels(labels, data.labels, n_clusters)
+    if found is None:
         return None
-    numbers = continuous_labels(data.labels)
-    if numbers is None:
-        found = confusion(labels, data.labels, n_clusters)
+    if isinstance(found, Confusion):
         return {
             "label": data.label_name,
             "kind": "classes",
             "adjusted_rand_index": found.ari,
             "purity": found.purity,
         }
-    summary = number_by_cluster(numbers, labels, n_clusters)
     return {
         "label": data.label_name,
         "kind": "continuous",
-        "eta_squared": _or_none(summary.eta_squared),
+        "eta_squared": _or_none(found.eta_squared),
         "clusters": [
             {"rows": int(count), "mean": _or_none(mean), "standard_deviation": _or_none(deviation)}
-            for count, mean, deviation in zip(*summary[:3], strict=True)
+            for count, mean, deviation in zip(*found[:3], strict=True)
         ],
     }
 

@@ -5,10 +5,9 @@ draws it (again), and keeps what was drawn: ``ax_``, ``figure_`` and the marks. 
 methods (:meth:`sgpmic.SGPMIC.plot_embedding` and the others) call ``from_estimator``.
 """
 
+from sgpmic.plots.clusters import MembershipsDisplay, ProfilesDisplay
 from sgpmic.plots.embedding import EmbeddingDisplay
 from sgpmic.plots.fits import BoundDisplay, CommitteeDisplay, NumberOfClustersDisplay
-from sgpmic.plots.memberships import MembershipsDisplay
-from sgpmic.plots.profiles import ProfilesDisplay
 
 __all__ = [
     "BoundDisplay",

@@ -1,14 +1,20 @@
-"""What all plots share: axes, their ground, and legends."""
+"""What all plots share: axes, their ground, legends, and texts at points."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sgpmic._types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.legend import Legend
+    from matplotlib.text import Text
 
 
 #: A legend of more entries stands beside the axes.
@@ -19,6 +25,13 @@ MOST_ENTRIES = 60
 
 # Lines of a legend beside the axes, in one column; and the area of its marks, in points².
 _LINES, _AREA = 20, 36.0
+
+# Points that are looked at for a text; and a letter's width and a line's height, in font sizes.
+_MOST_TRIED = 2_000
+_LETTER, _LINE = 0.62, 1.35
+
+# Of texts at points, in points.
+_SIZE = 8.0
 
 
 class Display:
@@ -34,22 +47,17 @@ class Display:
     figure_: Figure
 
     def _draw_on(self, ax: Axes | None, width: float, height: float) -> Axes:
-        """Take the axes given, or new ones of this size in inches."""
+        """Take the axes given, or those of a new figure of this size in inches."""
         if ax is None:
-            ax = new_axes(width, height)
+            try:
+                import matplotlib.pyplot as plt
+            except ImportError:
+                raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
+            ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
         self.ax_ = ax
         figure: Any = ax.figure
         self.figure_ = figure
         return ax
-
-
-def new_axes(width: float, height: float) -> Axes:
-    """Return the axes of a new figure, or say what is missing."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
 def is_dark(ax: Axes) -> bool:
@@ -75,16 +83,10 @@ def finish(ax: Axes, x_name: str, y_name: str) -> None:
     ax.grid(alpha=0.2)
 
 
-def legend_columns(n_entries: int) -> int:
-    """Return how many columns a legend beside the axes has."""
-    return math.ceil(n_entries / _LINES)
-
-
 def legend_width(n_entries: int) -> float:
     """Return about how many inches a legend takes beside the axes."""
-    if not MOST_INSIDE < n_entries <= MOST_ENTRIES:
-        return 0.0
-    return 1.75 * legend_columns(n_entries)
+    beside = MOST_INSIDE < n_entries <= MOST_ENTRIES
+    return 1.75 * math.ceil(n_entries / _LINES) if beside else 0.0
 
 
 def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> Legend | None:
@@ -99,7 +101,7 @@ def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> L
             loc="upper left",
             bbox_to_anchor=(1.01, 1.0),
             borderaxespad=0.0,
-            ncols=legend_columns(len(handles)),
+            ncols=math.ceil(len(handles) / _LINES),
             fontsize=8 if len(handles) > MOST_INSIDE else None,
             columnspacing=1.0,
             handletextpad=0.3,
@@ -112,3 +114,76 @@ def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> L
             mark.set_sizes([_AREA])
             mark.set_facecolor(mark.get_facecolor()[:1, :3])
     return legend
+
+
+def plain(words: str) -> str:
+    """Return words of the data for matplotlib, which takes dollar signs for mathematics."""
+    return words.replace("$", r"\$")
+
+
+def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
+    """Write texts at the places of rows, (n_rows, 2), on axes that have their limits already.
+
+    Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
+    are left out, and those that would lie over an earlier one.
+    """
+    if isinstance(labels, Mapping):
+        rows = [int(row) for row in labels]
+        wrong = next((row for row in rows if not 0 <= row < len(places)), None)
+        if wrong is not None:
+            raise ValueError(f"labels has row {wrong}, but rows are 0 to {len(places) - 1}.")
+        chosen = [(row, str(text)) for row, text in zip(rows, labels.values(), strict=True)]
+    else:
+        if len(labels) != len(places):
+            raise ValueError(
+                f"labels has {len(labels)} entries, but there are {len(places)} rows: give one for "
+                "each (None for no text), or a dict from row numbers to texts."
+            )
+        filled = [(row, str(text)) for row, text in enumerate(labels) if not is_missing(text)]
+        chosen = _apart(ax, places, filled[:_MOST_TRIED])
+    return [_write(ax, places[row], text, _SIZE, (4, 4)) for row, text in chosen]
+
+
+def write_number(ax: Axes, place: Floats, text: str) -> Text:
+    """Write the number of a cluster at its center."""
+    written = _write(ax, place, text, 9.0, (0, 0))
+    written.set(ha="center", va="center", fontweight="bold")
+    return written
+
+
+def _write(ax: Axes, place: Floats, text: str, size: float, offset: tuple[int, int]) -> Text:
+    from matplotlib.patheffects import withStroke
+
+    written = ax.annotate(
+        text, (place[0], place[1]), offset, textcoords="offset points", fontsize=size, zorder=5
+    )
+    written.set_parse_math(False)  # a dollar sign is one
+    written.set_color(ink(ax))
+    ground = "black" if ink(ax) == "white" else "white"
+    written.set_path_effects([withStroke(linewidth=2.5, foreground=ground, alpha=0.8)])
+    return written
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a cell is empty: None, NaN, pandas's NA and NaT, or no text."""
+    if value is None or (isinstance(value, str) and value == ""):
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas's NA is neither true nor false
+        return True
+
+
+def _apart(ax: Axes, places: Floats, texts: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the texts that do not lie over those before them."""
+    figure: Any = ax.figure
+    unit = _SIZE * figure.dpi / 72.0
+    taken = np.empty((0, 4))
+    kept = []
+    for row, text in texts:
+        x, y = ax.transData.transform(places[row])
+        box = np.array([x, y, x + _LETTER * unit * len(text), y + _LINE * unit])
+        if ((taken[:, :2] > box[2:]) | (taken[:, 2:] < box[:2])).any(axis=1).all():
+            taken = np.vstack([taken, box])
+            kept.append((row, text))
+    return kept

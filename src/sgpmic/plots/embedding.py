@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
 from sgpmic.colors import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.points import view_axes
-from sgpmic.plots.base import MOST_INSIDE, Display, add_legend, finish, ink, is_dark, legend_width
-from sgpmic.plots.hues import Groups, Numbers, find_column, read_hue
-from sgpmic.plots.texts import plain, write_number, write_texts
+from sgpmic.plots.base import (
+    MOST_INSIDE,
+    Display,
+    add_legend,
+    finish,
+    ink,
+    is_dark,
+    is_missing,
+    legend_width,
+    plain,
+    write_number,
+    write_texts,
+)
 from sgpmic.report.latent_map import interval, outline
 from sgpmic.report.words import plural
 
@@ -36,6 +48,31 @@ _SIZES = (10.0, 130.0)
 _MANY_POINTS = 5_000
 
 
+#: Whole numbers with at most this many different values are taken for labels.
+MOST_CODES = 12
+
+#: Of more levels, the most frequent are told apart.
+MOST_LEVELS = 40
+
+
+class Numbers(NamedTuple):
+    """A number for every point, NaN where it is missing, and the ends of its scale if given."""
+
+    name: str
+    values: Floats
+    ends: tuple[float, float] | None = None
+
+
+class Groups(NamedTuple):
+    """A group for every point, -1 where it is missing, -2 where it is one of the rare others."""
+
+    name: str
+    levels: tuple[str, ...]
+    codes: Ints
+    n_others: int = 0
+
+
+@dataclass(eq=False, repr=False)
 class EmbeddingDisplay(Display):
     """The latent points and the outlines of the clusters.
 
@@ -69,22 +106,13 @@ or None
     legend_ : Legend or None
     """
 
-    def __init__(
-        self,
-        points: Floats,
-        memberships: Floats,
-        *,
-        means: Floats | None = None,
-        covariances: Floats | None = None,
-        feature_names: Sequence[str] | None = None,
-        n_components: int | None = None,
-    ) -> None:
-        self.points = points
-        self.memberships = memberships
-        self.means = means
-        self.covariances = covariances
-        self.feature_names = feature_names
-        self.n_components = n_components
+    points: Floats
+    memberships: Floats
+    _: KW_ONLY
+    means: Floats | None = None
+    covariances: Floats | None = None
+    feature_names: Sequence[str] | None = None
+    n_components: int | None = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
@@ -133,18 +161,12 @@ or None
         points = np.asarray(embedding, dtype=np.float64)
         if points.ndim != 2 or not np.isfinite(points).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        shares = _as_memberships(memberships, len(points))
+        display = cls(points, _as_memberships(memberships, len(points)))
         axes = view_axes(points)[:, :2]
         if means is not None and covariances is not None:
-            means, covariances = means @ axes, axes.T @ covariances @ axes
-        display = cls(
-            points @ axes,
-            shares,
-            means=means,
-            covariances=covariances,
-            feature_names=feature_names,
-            n_components=points.shape[1],
-        )
+            display.means, display.covariances = means @ axes, axes.T @ covariances @ axes
+        display.points, display.n_components = points @ axes, points.shape[1]
+        display.feature_names = feature_names
         return display.plot(**plotting)
 
     @property
@@ -164,23 +186,22 @@ or None
     ) -> Self:
         """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue = self._hue(color_by, X)
-        areas, size_range = _areas(size, len(self.points))
+        self._areas, size_range = _areas(size, len(self.points))
         n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
         ax = self._draw_on(ax, 7.5 + legend_width(n_entries), self._height())
-        places = self._places()
+        self._places = places = self._lanes() if self.points.shape[1] == 1 else self.points
         by_cluster = isinstance(hue, Groups) and hue.name == "cluster"
         self.scatters_: list[PathCollection] = []
         self.colorbar_: Colorbar | None = None
         if isinstance(hue, Numbers):
-            self._draw_numbers(hue, places, areas)
+            self._draw_numbers(hue)
         else:
-            self._draw_groups(hue, places, areas, fade=by_cluster)
+            self._draw_groups(hue, fade=by_cluster)
         self.outlines_: list[Line2D] = self._draw_outlines(by_cluster)
         self._name_axes(title)
         handles = [*ax.get_legend_handles_labels()[0], *self._size_handles(size_range)]
-        beside = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
-        if isinstance(hue, Numbers):
-            beside = False  # the color bar is there
+        many = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
+        beside = many and isinstance(hue, Groups)  # elsewhere the color bar is there
         self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
         if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
             self.legend_.set_title(hue.name)
@@ -228,65 +249,57 @@ or None
         width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)
         return float(np.clip(6.5 * height / width + 0.9, 3.5, 7.4))
 
-    def _places(self) -> Floats:
-        """Return where marks are: one dimension in a lane for each cluster, at random heights."""
-        if self.points.shape[1] > 1:
-            return self.points
+    def _lanes(self) -> Floats:
+        """Return where marks of one dimension are: a lane for each cluster, at random heights."""
         heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
         return np.column_stack([self.points[:, 0], self.labels + heights])
 
-    def _scatter(self, places: Floats, areas: Floats, **style: Any) -> PathCollection:
+    def _scatter(self, mine: Any, shrink: float = 1.0, **style: Any) -> PathCollection:
         usual = {
             "edgecolors": self.ax_.get_facecolor(),
             "linewidths": 0.5 if len(self.points) <= 1_000 else 0.2,
             "rasterized": len(self.points) > _MANY_POINTS,
         }
-        found = self.ax_.scatter(places[:, 0], places[:, 1], s=areas, **(usual | style))
+        (x, y), areas = self._places[mine].T, shrink * self._areas[mine]
+        found = self.ax_.scatter(x, y, s=areas, **(usual | style))
         self.scatters_.append(found)
         return found
 
-    def _draw_groups(self, hue: Groups, places: Floats, areas: Floats, *, fade: bool) -> None:
+    def _draw_groups(self, hue: Groups, *, fade: bool) -> None:
         from matplotlib.colors import to_rgba_array
 
         dark = is_dark(self.ax_)
-        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(places))
+        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(hue.codes))
         for code, level in enumerate(hue.levels):
             mine = hue.codes == code
             color, marker = style_of(code, dark=dark)
             name = f"{level} ({plural(mine.sum(), 'row')})"
             # An empty cluster has no mark, and no name that would look for one.
             self._scatter(
-                places[mine],
-                areas[mine],
+                mine,
                 facecolors=to_rgba_array([color] * int(mine.sum()), alpha[mine]),
                 marker=marker,
                 label=plain(name) if mine.any() else None,
             )
-        self._draw_grey(hue.codes == -2, places, areas, f"{hue.n_others} others", ".")
-        self._draw_grey(hue.codes == -1, places, areas, "missing", "x")
+        self._draw_grey(hue.codes == -2, f"{hue.n_others} others", ".")
+        self._draw_grey(hue.codes == -1, "missing", "x")
 
-    def _draw_numbers(self, hue: Numbers, places: Floats, areas: Floats) -> None:
+    def _draw_numbers(self, hue: Numbers) -> None:
         seen = np.isfinite(hue.values)
-        self._draw_grey(~seen, places, areas, "missing", "x")
+        self._draw_grey(~seen, "missing", "x")
         if seen.any():
             low, high = hue.ends or (None, None)
-            marks = self._scatter(
-                places[seen],
-                areas[seen],
-                c=hue.values[seen],
-                cmap=_scale(is_dark(self.ax_)),
-                vmin=low,
-                vmax=high,
-            )
+            scale = _scale(is_dark(self.ax_))
+            marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
             self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
-    def _draw_grey(self, mine: Any, places: Floats, areas: Floats, name: str, marker: str) -> None:
+    def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
         """Draw what is missing, or left over, as marks without a color."""
         if not mine.any():
             return
         self._scatter(
-            places[mine],
-            0.7 * areas[mine],
+            mine,
+            shrink=0.7,
             color=GREY_ON_DARK if is_dark(self.ax_) else GREY,
             edgecolors=None,
             linewidths=1.0,
@@ -382,3 +395,85 @@ def _scale(dark: bool) -> Colormap:
 
     low, high = (0.2, 1.0) if dark else (0.0, 0.92)
     return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(low, high, 256)))
+
+
+# ------------------------------------------------------------------------- what colors mean
+
+
+def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
+    """Return what a column or an array, which must have ``n_rows`` entries, is.
+
+    Groups are words, yes and no, categories, and whole numbers with at most twelve different
+    values; other numbers are numbers.
+    """
+    categories = getattr(getattr(values, "cat", None), "categories", None)
+    array: NDArray[Any] = np.ma.filled(values, np.nan) if np.ma.isMA(values) else np.asarray(values)
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
+        array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"color_by has shape {array.shape}, but there are {n_rows} rows: give one entry for "
+            "each."
+        )
+    if categories is not None:
+        return _group(array, name, list(categories))
+    numbers = _as_numbers(array)
+    return _group(array, name, None) if numbers is None else Numbers(name, numbers)
+
+
+def _as_numbers(array: NDArray[Any]) -> Floats | None:
+    """Return entries as numbers where all that is there are fractions or many whole numbers."""
+    kind = array.dtype.kind
+    if kind == "f" or (kind in "iu" and len(np.unique(array)) > MOST_CODES):
+        return np.asarray(array, dtype=np.float64)
+    if kind != "O":
+        return None
+    there = [one for one in array if not is_missing(one)]
+    numeric = all(isinstance(one, (int, float, np.number)) for one in there)
+    if not there or not numeric or any(isinstance(one, (bool, np.bool_)) for one in there):
+        return None
+    if all(float(one).is_integer() for one in there) and len(set(there)) <= MOST_CODES:
+        return None
+    return np.array([np.nan if is_missing(one) else float(one) for one in array])
+
+
+def _group(array: NDArray[Any], name: str, order: Sequence[Any] | None) -> Groups:
+    """Return groups: in the order of the categories, of numbers, or the most frequent first."""
+    missing = np.array([is_missing(one) for one in array], dtype=bool)
+    there = array[~missing]
+    counts = Counter(there.tolist())
+    if order is None:
+        # Numbers and booleans have an order of their own; of words the most frequent come first.
+        plain = all(isinstance(one, (bool, int, float)) for one in counts)
+        order = sorted(counts) if plain else sorted(counts, key=lambda one: -counts[one])
+    present = [one for one in order if counts[one]]
+    shown = present
+    if len(present) > MOST_LEVELS:
+        frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])
+        shown = [one for one in present if one in frequent]
+    places = {one: place for place, one in enumerate(shown)}
+    codes = np.full(len(array), -1, dtype=np.int64)
+    codes[~missing] = [places.get(one, -2) for one in there.tolist()]
+    return Groups(name, tuple(_word(one) for one in shown), codes, len(present) - len(shown))
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
+    """Return a column of a table: a data frame, a dict of columns, or an array with names."""
+    if isinstance(X, Mapping) or hasattr(X, "columns"):
+        known = list(X.keys() if isinstance(X, Mapping) else X.columns)
+        if name in known:
+            return X[name]
+    else:
+        known = list(feature_names or ())
+        if name in known:
+            return np.asarray(X)[:, known.index(name)]
+    names = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")
+    raise ValueError(
+        f"color_by={name!r} is not a column of X"
+        + (f", which has {names}." if known else ": an array has no names; use a data frame.")
+    )

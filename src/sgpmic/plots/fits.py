@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
+@dataclass(eq=False, repr=False)
 class CommitteeDisplay(Display):
     """A bar for the weight of every member, a mark for its agreement with the committee.
 
@@ -31,8 +33,7 @@ class CommitteeDisplay(Display):
     marks_ : Line2D
     """
 
-    def __init__(self, members: Sequence[dict[str, Any]]) -> None:
-        self.members = list(members)
+    members: Sequence[dict[str, Any]]
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
@@ -53,19 +54,11 @@ class CommitteeDisplay(Display):
         agreement = np.array([float(member["agreement"]) for member in self.members])
         places = np.arange(len(self.members))
         blue, orange = distinct_colors(2, dark=is_dark(ax))
-        self.bars_: BarContainer = ax.barh(
-            places, weights, height=0.62, color=blue, label="weight of its vote (all add up to 1)"
-        )
-        self.marks_: Line2D = ax.plot(
-            agreement,
-            places,
-            "D",
-            color=orange,
-            markeredgecolor=ink(ax),
-            markeredgewidth=0.6,
-            clip_on=False,
-            label="agreement with the committee’s clusters (adjusted Rand index)",
-        )[0]
+        weight = "weight of its vote (all add up to 1)"
+        self.bars_: BarContainer = ax.barh(places, weights, 0.62, color=blue, label=weight)
+        agrees = "agreement with the committee’s clusters (adjusted Rand index)"
+        self.marks_: Line2D = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]
+        self.marks_.set(markeredgecolor=ink(ax), markeredgewidth=0.6, clip_on=False)
         ax.set_yticks(places, [str(member["name"]) for member in self.members])
         ax.set_ylim(len(places) - 0.5, -0.5)  # the weightiest on top
         ax.set_xlim(min(0.0, float(agreement.min()) - 0.02), 1.0)
@@ -82,6 +75,7 @@ class CommitteeDisplay(Display):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class NumberOfClustersDisplay(Display):
     """The probability of every number of clusters, and the number that was chosen.
 
@@ -101,8 +95,7 @@ class NumberOfClustersDisplay(Display):
         did not give it a probability, found it.
     """
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
+    found: dict[str, Any]
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
@@ -135,23 +128,12 @@ class NumberOfClustersDisplay(Display):
             )
         self.chosen_: Line2D
         if chosen in numbers:
-            (self.chosen_,) = ax.plot(
-                [chosen],
-                [probability[numbers.index(chosen)]],
-                "o",
-                markersize=14,
-                markerfacecolor="none",
-                markeredgecolor=green,
-                markeredgewidth=2.2,
-                label=f"chosen: {chosen}",
-            )
+            height, name = probability[numbers.index(chosen)], f"chosen: {chosen}"
+            (self.chosen_,) = ax.plot([chosen], [height], "o", markersize=14, label=name)
+            self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         else:
-            self.chosen_ = ax.axvline(
-                chosen,
-                color=green,
-                linewidth=2.2,
-                label=f"chosen: {chosen}, as the rows do not stand out from noise",
-            )
+            name = f"chosen: {chosen}, as the rows do not stand out from noise"
+            self.chosen_ = ax.axvline(chosen, color=green, linewidth=2.2, label=name)
         finish(ax, "number of clusters", "")
         ax.set_ylim(0.0, 1.05)
         if numbers and max(numbers) <= 20:
@@ -160,6 +142,7 @@ class NumberOfClustersDisplay(Display):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class BoundDisplay(Display):
     """The bound after every E-step and M-step of every start.
 
@@ -179,9 +162,8 @@ class BoundDisplay(Display):
         One for every start.
     """
 
-    def __init__(self, history: Mapping[str, Any], starts: Sequence[dict[str, Any]]) -> None:
-        self.history = history
-        self.starts = list(starts)
+    history: Mapping[str, Any]
+    starts: Sequence[dict[str, Any]]
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:

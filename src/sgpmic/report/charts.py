@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,10 +36,40 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Any:
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """Return the function from numbers to places."""
     span = (high - low) or 1.0
     return lambda value: round(start + (value - low) / span * (end - start), 2)
+
+
+class _Axes:
+    """The functions from numbers to places, and what the template draws axes from."""
+
+    def __init__(
+        self,
+        x: tuple[float, float],
+        y: tuple[float, float],
+        y_ticks: dict[float, str],
+        inset: int = 0,
+    ) -> None:
+        # Space for the longest number, at 12 units a line, and the axis's name
+        self._left = 30 + round(7.2 * max(map(len, y_ticks.values())))
+        self.x = _scale(*x, self._left + inset, WIDTH - _RIGHT)
+        self.y = _scale(*y, HEIGHT - _BOTTOM, _TOP)
+        self._y_ticks = [Tick(self.y(value), words) for value, words in y_ticks.items()]
+
+    def chart(self, x_ticks: dict[float, str], **marks: Any) -> dict[str, Any]:
+        """Return the axes and what is drawn in them."""
+        return marks | {
+            "x_ticks": [Tick(self.x(value), words) for value, words in x_ticks.items()],
+            "y_ticks": self._y_ticks,
+            "width": WIDTH,
+            "height": HEIGHT,
+            "left": self._left,
+            "right": WIDTH - _RIGHT,
+            "top": _TOP,
+            "bottom": HEIGHT - _BOTTOM,
+        }
 
 
 def bound_chart(content: RunContent) -> dict[str, Any] | None:
@@ -62,28 +92,18 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     pad = 0.06 * ((high - low) or max(abs(high), 1.0))
     low, high = low - pad, high + pad
     rounds = max(int(line["rounds"].max()) for line in lines)
-    y = _scale(low, high, HEIGHT - _BOTTOM, _TOP)
-    places = nice_ticks(low, high, 5)
-    y_ticks = [Tick(y(t), words) for t, words in zip(places, _told_apart(places), strict=True)]
-    left = _left_margin(y_ticks)
-    x = _scale(1, max(rounds, 2), left + 8, WIDTH - _RIGHT)
+    axes = _Axes((1, max(rounds, 2)), (low, high), _told_apart(nice_ticks(low, high)), inset=8)
     for line in lines:
-        line["points"] = " ".join(
-            f"{x(r)},{y(b)}" for r, b in zip(line["rounds"], line["bounds"], strict=True)
-        )
-        line["end"] = (x(line["rounds"][-1]), y(line["bounds"][-1]))
-    kept = content.kept_start
-    lines.sort(key=lambda line: line["start"] == kept)  # drawn last, on top
+        places = [
+            (axes.x(r), axes.y(b)) for r, b in zip(line["rounds"], line["bounds"], strict=True)
+        ]
+        line["points"] = " ".join(f"{x},{y}" for x, y in places)
+        line["end"] = places[-1]
+    lines.sort(key=lambda line: line["start"] == content.kept_start)  # drawn last, on top
     # Rounds start at 1, which round steps of 2 or 5 would leave out.
     step = max(1, math.ceil(nice_ticks(0, rounds, 8)[1])) if rounds > 1 else 1
     x_ticks = [1.0, *(float(t) for t in range(step, rounds + 1, step) if t > 1 + 0.4 * step)]
-    return {
-        "lines": lines,
-        "cut": cut,
-        "x_ticks": [Tick(x(t), number(t)) for t in x_ticks],
-        "y_ticks": y_ticks,
-        **_frame(left),
-    }
+    return axes.chart({t: number(t) for t in x_ticks}, lines=lines, cut=cut)
 
 
 def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
@@ -99,14 +119,9 @@ def _bound_lines(content: RunContent) -> list[dict[str, Any]]:
     for place, start in enumerate(np.unique(starts)):
         mine = (starts == start) & np.isfinite(bounds)
         if mine.any():
-            lines.append(
-                {
-                    "start": int(start),
-                    "kept": content.kept_start in (None, place),
-                    "rounds": rounds[mine],
-                    "bounds": bounds[mine],
-                }
-            )
+            kept = content.kept_start in (None, place)
+            line = {"start": int(start), "kept": kept, "rounds": rounds[mine]}
+            lines.append(line | {"bounds": bounds[mine]})
     return lines
 
 
@@ -119,89 +134,58 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     shown = "probability" if "probability" in chosen else "certainty"
     numbers, probability = chosen["candidates"], chosen[shown]
-    y = _scale(0.0, 1.02, HEIGHT - _BOTTOM, _TOP)
-    y_ticks = [Tick(y(t), f"{100 * t:.0f} %") for t in nice_ticks(0.0, 1.0, 5)]
-    left = _left_margin(y_ticks)
-    x = _scale(numbers[0] - 0.5, numbers[-1] + 0.5, left, WIDTH - _RIGHT)
-    points: list[dict[str, Any]] = [
-        {"x": x(k), "y": y(p), "kept": k == chosen["chosen"], "words": f"{k}: {100 * p:.0f} %"}
-        for k, p in zip(numbers, probability, strict=True)
-    ]
-    for place, point in enumerate(points):
-        point |= {"number": numbers[place], "share": probability[place]}
+    y_ticks = {t: f"{100 * t:.0f} %" for t in nice_ticks(0.0, 1.0)}
+    axes = _Axes((numbers[0] - 0.5, numbers[-1] + 0.5), (0.0, 1.02), y_ticks)
+    points: list[dict[str, Any]] = []
+    for place, (k, p) in enumerate(zip(numbers, probability, strict=True)):
+        point = {"x": axes.x(k), "y": axes.y(p), "kept": k == chosen["chosen"]}
+        points.append(point | {"words": f"{k}: {100 * p:.0f} %", "number": k, "share": p})
         if "expected" in chosen:
-            point["expected"] = chosen["expected"][place]
+            points[-1]["expected"] = chosen["expected"][place]
         if "shares" in chosen:
             whole, *parts = chosen["splits"][place] or (0.0,)
-            point["sizes"] = ", ".join(f"{100 * s:.0f}" for s in chosen["shares"][place])
-            into = " + ".join(f"{100 * s:.0f}" for s in parts)
-            point["split"] = f"{100 * whole:.0f} → {into}".replace(" ", "\u00a0") if parts else ""
-    return {
-        "points": points,
-        "line": " ".join(f"{point['x']},{point['y']}" for point in points),
-        "shown": shown,
-        "chosen": chosen["chosen"],
-        "listed": chosen["chosen"] in numbers,  # one was not, in earlier versions
-        "modes": chosen["modes"],
-        "x_ticks": [Tick(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],
-        "y_ticks": y_ticks,
-        **_frame(left),
-    }
+            points[-1]["sizes"] = ", ".join(f"{100 * s:.0f}" for s in chosen["shares"][place])
+            split = f"{100 * whole:.0f} → " + " + ".join(f"{100 * s:.0f}" for s in parts)
+            points[-1]["split"] = split.replace(" ", "\u00a0") if parts else ""
+    return axes.chart(
+        {k: str(k) for k in numbers if len(numbers) <= 15 or k % 5 == 0},
+        points=points,
+        line=" ".join(f"{point['x']},{point['y']}" for point in points),
+        shown=shown,
+        chosen=chosen["chosen"],
+        listed=chosen["chosen"] in numbers,  # one was not, in earlier versions
+        modes=chosen["modes"],
+    )
 
 
 def certainty_chart(certainty: Floats) -> dict[str, Any]:
     """Return the histogram of certainty, from 0 to 1."""
     counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=20, range=(0.0, 1.0))
-    top = max(int(counts.max()), 1)
-    y = _scale(0.0, 1.05 * top, HEIGHT - _BOTTOM, _TOP)
-    ticks = [t for t in nice_ticks(0, 1.05 * top, 4) if float(t).is_integer()]
-    y_ticks = [Tick(y(t), number(t)) for t in ticks]
-    left = _left_margin(y_ticks)
-    x = _scale(0.0, 1.0, left, WIDTH - _RIGHT)
+    top = 1.05 * max(int(counts.max()), 1)
+    y_ticks = {t: number(t) for t in nice_ticks(0, top, 4) if float(t).is_integer()}
+    axes = _Axes((0.0, 1.0), (0.0, top), y_ticks)
     bars = [
         {
-            "x": x(edges[i]) + 1,
-            "width": round(x(edges[i + 1]) - x(edges[i]) - 2, 2),
+            "x": axes.x(low) + 1,
+            "width": round(axes.x(high) - axes.x(low) - 2, 2),
             # One row among thousands must still be seen.
-            "height": max(HEIGHT - _BOTTOM - y(count), 1.5),
+            "height": max(HEIGHT - _BOTTOM - axes.y(count), 1.5),
             "count": int(count),
-            "words": f"{100 * edges[i]:.0f} to {100 * edges[i + 1]:.0f} %",
+            "words": f"{100 * low:.0f} to {100 * high:.0f} %",
         }
-        for i, count in enumerate(counts)
+        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
         if count
     ]
-    return {
-        "bars": bars,
-        "x_ticks": [Tick(x(t), f"{100 * t:.0f} %") for t in (0.0, 0.25, 0.5, 0.75, 1.0)],
-        "y_ticks": y_ticks,
-        **_frame(left),
-    }
+    return axes.chart({t: f"{100 * t:.0f} %" for t in (0.0, 0.25, 0.5, 0.75, 1.0)}, bars=bars)
 
 
-def _told_apart(values: Sequence[float]) -> list[str]:
-    """Return numbers in words, with six digits or as many as it takes to tell them apart."""
+def _told_apart(values: Sequence[float]) -> dict[float, str]:
+    """Return numbers and their words, with six digits or as many as it takes to differ."""
     for digits in range(6, 16):
         words = [number(value, digits) for value in values]
         if len(set(words)) == len(words):
             break
-    return words
-
-
-def _left_margin(ticks: Sequence[Tick]) -> int:
-    """Return the space for the longest number, at 12 units a line, and the axis's name."""
-    return 30 + round(7.2 * max(len(tick.words) for tick in ticks))
-
-
-def _frame(left: int) -> dict[str, Any]:
-    """Return the sizes that every chart's template needs."""
-    return {
-        "width": WIDTH,
-        "height": HEIGHT,
-        "left": left,
-        "right": WIDTH - _RIGHT,
-        "top": _TOP,
-        "bottom": HEIGHT - _BOTTOM,
-    }
+    return dict(zip(values, words, strict=True))
 
 
 def effect_bar(effect: float, largest: float) -> dict[str, float]:

@@ -58,33 +58,7 @@ class RunContent:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n, M, Q = len(self.values), self.memberships.shape[1], self.embedding.shape[1]
-        expected: dict[str, tuple[int, ...]] = {
-            "values": (n, len(self.feature_names)),
-            "embedding": (n, Q),
-            "memberships": (n, M),
-            "means": (M, Q),
-            "covariances": (M, Q, Q),
-            "weights": (M,),
-        }
-        for name, shape in expected.items():
-            found = np.shape(getattr(self, name))
-            if found != shape:
-                raise ValueError(f"{name} has shape {found}, but {shape} fits the other arrays.")
-            numbers = getattr(self, name)
-            if name == "values":  # NaN is a missing cell
-                numbers = np.nan_to_num(numbers, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            if not np.isfinite(numbers).all():
-                raise ValueError(f"{name} has entries that are not finite.")
-        for name in ("ids", "given_labels"):
-            words = getattr(self, name)
-            if words is not None and len(words) != n:
-                raise ValueError(f"{name} has {len(words)} entries for {n} rows.")
-        lengths = {levels.name: len(levels.codes) for levels in self.categories}
-        for name, length in (lengths | {k: len(v) for k, v in self.texts.items()}).items():
-            if length != n:
-                raise ValueError(f"{name} has {length} entries for {n} rows.")
-        if n == 0:
+        if not len(self.values):
             raise ValueError("A report needs at least one row.")
 
     @property

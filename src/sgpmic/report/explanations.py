@@ -1,9 +1,12 @@
-"""Every cluster in a name, a sentence and a rule; all of it can be counted in the table."""
+"""What sets every cluster apart: in numbers, a name, a sentence and a rule.
+
+All of it can be counted in the table, and is in its words.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +15,17 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.report.content import RunContent, content_of_rows
-from sgpmic.report.differences import Difference, find_differences, shortened
-from sgpmic.report.statistics import Profiles, cluster_profiles, strongest_first
+from sgpmic.report.statistics import (
+    Profiles,
+    cluster_profiles,
+    level_shares,
+    missing_shares,
+    strongest_first,
+)
 from sgpmic.report.words import day, listing, number, percent, shorten
+
+#: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
+SMALL_EFFECT = 0.2
 
 #: A category alone makes up a cluster where this share of the cluster's rows has the level, and
 #: this share of the rows that have it is in the cluster.
@@ -28,6 +39,87 @@ _SOME_ROWS, _SOME_COLUMNS = 5000, 40
 
 # Letters of a column and level in a name.
 _LONGEST = 28
+
+
+class Subject(NamedTuple):
+    """What a difference or a condition is about."""
+
+    kind: str  # "number", "level" or "gap"
+    source: int  # the place of the column: numbers come first, then categories
+    level: int = 0  # the place of the level, if it is one
+
+
+class Difference(NamedTuple):
+    """One thing in which a cluster differs from all other rows."""
+
+    name: str  # a column, a level ("color: red"), or a gap ("color is missing")
+    column: str
+    subject: Subject
+    effect: float  # as much of Cohen's d of a number, or h of a share, as is certain
+    share: float  # of the cluster's rows, if it is a level; else the mean or the share
+    inside: str  # the mean, or the share, in the cluster and elsewhere, in words
+    outside: str
+    known: int  # rows of the cluster that have a value
+
+
+def find_differences(content: RunContent, profiles: Profiles) -> list[list[Difference]]:
+    """Return what sets every cluster apart, the largest effects first.
+
+    An effect is the end of its confidence interval that is nearer to 0, times the share of the
+    cluster's rows in which the value is known: rows without one count as no different.
+    """
+    M, numbers, categories = content.n_clusters, content.feature_names, content.categories
+    found: list[list[Difference]] = [[] for _ in range(M)]
+    sizes = np.maximum(np.bincount(content.labels, minlength=M), 1)[:, None]
+
+    def add(named: Sequence[tuple[str, str, Subject]], compared: Profiles, effects: Floats) -> None:
+        for m, k in np.argwhere(abs(effects) >= SMALL_EFFECT):
+            name, column, subject = named[k]
+            share, elsewhere = float(compared.inside[m, k]), float(compared.outside[m, k])
+            inside, outside = percent(share), percent(elsewhere)
+            if subject.kind == "number":
+                inside, outside = (_mean(content, name, mean) for mean in (share, elsewhere))
+            effect, known = float(effects[m, k]), int(compared.known[m, k])
+            one = Difference(name, column, subject, effect, share, inside, outside, known)
+            found[m].append(one)
+
+    named = [(name, name, Subject("number", j)) for j, name in enumerate(numbers)]
+    add(named, profiles, profiles.certain * profiles.known / sizes)
+    for source, column in enumerate(categories, start=len(numbers)):
+        shares = level_shares(column.codes, len(column.levels), content.labels, M)
+        effects = shares.certain * shares.known / sizes
+        if len(column.levels) == 2:  # the one that is under-represented says the same
+            effects = np.maximum(effects, 0.0)
+        named = [
+            (f"{column.name}: {level}", column.name, Subject("level", source, k))
+            for k, level in enumerate(column.levels)
+        ]
+        add(named, shares, effects)
+    missing = [np.isnan(content.values), *(c.codes[:, None] < 0 for c in categories)]
+    shares = missing_shares(np.concatenate(missing, axis=1), content.labels, M)
+    names = [*numbers, *(column.name for column in categories)]
+    named = [(f"{name} is missing", name, Subject("gap", j)) for j, name in enumerate(names)]
+    add(named, shares, shares.certain)
+    for differences in found:
+        differences.sort(key=lambda one: -abs(one.effect))
+    return found
+
+
+def _mean(content: RunContent, name: str, value: float) -> str:
+    if name in content.dates:
+        return day(value)
+    # Whole thousands rather than powers of ten.
+    return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
+
+
+def shortened(difference: Difference, longest: int) -> str:
+    """Return a difference's name, the level kept readable where the column's name is long."""
+    name, column = difference.name, difference.column
+    if len(name) <= longest or not name.startswith(column):
+        return shorten(name, longest)
+    rest = shorten(name[len(column) :], max(longest // 2, 1))
+    gap = " " if name[len(column) :].startswith(" ") else ""
+    return shorten(column, max(longest - len(rest), 2)) + gap + rest
 
 
 class Condition(NamedTuple):
@@ -122,18 +214,13 @@ def explain(content: RunContent, compared: Profiles | None = None) -> list[Expla
         compared = cluster_profiles(content.values, labels, M)
     differences = find_differences(content, compared)
     rows = _some_rows(labels, M)
-    sizes = np.bincount(labels, minlength=M)
-    candidates = _Candidates(content, compared, rows)
-    rules = [
-        candidates.best_rule(labels == m) if 0 < sizes[m] < len(labels) else None for m in range(M)
-    ]
-    names = _unique_names(content, differences, rules, sizes)
+    rules = _best_rules(content, compared, rows)
+    names = _unique_names(content, differences, rules)
     found = []
     for m in range(M):
         mine = labels == m
         clearest = _clearest(differences[m])
-        conditions = [_condition_of(content, one, mine, rows) for one in clearest]
-        facts = listing([_fact(condition, mine) for condition in conditions])
+        facts = listing([_fact(_condition_of(content, one, mine, rows), mine) for one in clearest])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
         found.append(Explanation(names[m], facts, alone, rules[m], differences[m]))
     return found
@@ -158,16 +245,14 @@ def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Differe
 
 
 def _unique_names(
-    content: RunContent,
-    differences: list[list[Difference]],
-    rules: list[Rule | None],
-    sizes: Ints,
+    content: RunContent, differences: list[list[Difference]], rules: list[Rule | None]
 ) -> list[str]:
     """Return names of two differences, and of more where two clusters would be called the same.
 
     A cluster in the middle differs from the others taken together in nothing: its rule names it.
     """
     parts = [[_trait(content, one) for one in _clearest(mine, 4)] for mine in differences]
+    sizes = np.bincount(content.labels, minlength=content.n_clusters)
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
         if not mine:
             whole = "all rows" if size == content.n_rows else "like the others"
@@ -185,13 +270,12 @@ def _unique_names(
 
 def _trait(content: RunContent, difference: Difference) -> str:
     """Return a difference in a few words: low income, mostly color: red."""
-    subject, more = difference.subject, difference.effect > 0
-    if subject.kind == "gap":
-        return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
-    if subject.kind == "level":
-        share = difference.means[0]
+    kind, more, share = difference.subject.kind, difference.effect > 0, difference.share
+    if kind == "gap":
+        return f"{'without' if more else 'with'} {shorten(difference.column, _LONGEST)}"
+    if kind == "level":
         word = ("mostly" if share >= 0.5 else "more") if more else "less" if share else "no"
-    elif subject.column in content.dates:
+    elif difference.column in content.dates:
         word = "late" if more else "early"
     else:
         word = "high" if more else "low"
@@ -200,11 +284,8 @@ def _trait(content: RunContent, difference: Difference) -> str:
 
 def _fact(condition: Condition, mine: Bools) -> str:
     """Return in how many rows of the cluster, and elsewhere, a condition holds."""
-    counts = [
-        (int((condition.holds & side).sum()), int((condition.known & side).sum()))
-        for side in (mine, ~mine)
-    ]
-    (inside, known), (outside, known_outside) = counts
+    inside, outside = (int((condition.holds & side).sum()) for side in (mine, ~mine))
+    known, known_outside = (int((condition.known & side).sum()) for side in (mine, ~mine))
     of = "rows" if known == mine.sum() else "rows in which it is known"
     return (
         f"{condition.words} in {inside:,} of {known:,} {of} "
@@ -235,10 +316,8 @@ def _condition_of(
 ) -> Condition:
     """Return a difference as a condition, of a number with the cut that divides rows best."""
     subject, more = difference.subject, difference.effect > 0
-    if subject.kind == "gap":
-        return _gap_condition(content, subject.source, more)
-    if subject.kind == "level":
-        return _level_condition(content, subject.source, subject.level, more)
+    if subject.kind != "number":
+        return _condition(content, subject, more)
     seen = rows[np.isfinite(content.values[rows, subject.source])]
     values = content.values[seen, subject.source]
     # Youden's index: the cut with the most rows of the cluster, and the fewest others, beyond it.
@@ -248,22 +327,42 @@ def _condition_of(
         below, above = values[values < best].max(initial=-np.inf), best
     else:
         below, above = -best, values[values > -best].min(initial=np.inf)
-    return _number_condition(content, subject.source, float(below), float(above), more)
+    return _condition(content, subject, more, float(below), float(above))
 
 
-def _number_condition(
-    content: RunContent, j: int, below: float, above: float, more: bool
+def _condition(
+    content: RunContent, subject: Subject, more: bool, below: float = 0.0, above: float = 0.0
 ) -> Condition:
-    """Return that a number is on one side of a cut between two values, as round as there is."""
-    name, values = shorten(content.feature_names[j], 40), content.values[:, j]
-    if content.feature_names[j] in content.dates:
+    """Return that a cell is missing, has a level, or has a number on one side of a cut.
+
+    The cut is a number between two values, as round as there is. Without ``more`` the condition is
+    the opposite, of cells that are known.
+    """
+    p = len(content.feature_names)
+    values: Floats | Ints
+    levels: tuple[str, ...] = ()
+    if subject.source < p:
+        name, values = content.feature_names[subject.source], content.values[:, subject.source]
+        known = ~np.isnan(values)
+    else:
+        name, levels, values = content.categories[subject.source - p]
+        known = values >= 0
+    short = shorten(name, 40)
+    if subject.kind == "gap":
+        words = f"{short} is {'missing' if more else 'known'}"
+        return Condition(words, ~known if more else known, np.ones(len(known), dtype=bool))
+    if subject.kind == "level":
+        words = f"{short} is {'' if more else 'not '}{shorten(levels[subject.level], 40)}"
+        holds = values == subject.level
+    elif name in content.dates:
         cut = float(np.floor(above))
-        words = f"{name} from {day(cut)} on" if more else f"{name} before {day(cut)}"
+        words = f"{short} from {day(cut)} on" if more else f"{short} before {day(cut)}"
+        holds = values >= cut
     else:
         cut, digits = _round_cut(below, above)
-        words = f"{name} {'at least' if more else 'under'} {number(cut, digits)}"
-    with np.errstate(invalid="ignore"):
-        return Condition(words, values >= cut if more else values < cut, np.isfinite(values))
+        words = f"{short} {'at least' if more else 'under'} {number(cut, digits)}"
+        holds = values >= cut
+    return Condition(words, holds if more else known & ~holds, known)
 
 
 def _round_cut(below: float, above: float) -> tuple[float, int]:
@@ -276,100 +375,85 @@ def _round_cut(below: float, above: float) -> tuple[float, int]:
     return above, 17
 
 
-def _level_condition(content: RunContent, source: int, level: int, more: bool) -> Condition:
-    column = content.categories[source - len(content.feature_names)]
-    known, has = column.codes >= 0, column.codes == level
-    words = f"{shorten(column.name, 40)} is {'' if more else 'not '}"
-    words += shorten(column.levels[level], 40)
-    return Condition(words, has if more else known & ~has, known)
-
-
-def _gap_condition(content: RunContent, source: int, more: bool) -> Condition:
-    p = len(content.feature_names)
-    if source < p:
-        name, missing = content.feature_names[source], np.isnan(content.values[:, source])
-    else:
-        column = content.categories[source - p]
-        name, missing = column.name, column.codes < 0
-    words = f"{shorten(name, 40)} is {'missing' if more else 'known'}"
-    return Condition(words, missing if more else ~missing, np.ones(len(missing), dtype=bool))
-
-
 # ------------------------------------------------------------------------------ rules
 
 
-class _Candidates:
-    """The conditions that rules are made of, as features of a decision tree."""
+def _best_rules(content: RunContent, compared: Profiles, rows: Ints) -> list[Rule | None]:
+    """Return the rule of the highest F1 score, less a little for every condition, of all clusters.
 
-    def __init__(self, content: RunContent, compared: Profiles, rows: Ints) -> None:
-        self._content, self._rows = content, rows
-        p = len(content.feature_names)
-        features: list[Floats | Bools] = []
-        self._kinds: list[tuple[str, int, int]] = []  # kind, source and level of every feature
-        self._values: dict[int, Floats] = {}  # the different values of the columns of numbers
-        gaps = []
-        for j in map(int, strongest_first(compared.effects)[:_SOME_COLUMNS]):
-            values = content.values[rows, j]
-            missing = np.isnan(values)
-            gaps.append((j, missing))
-            # Trees compute in single precision; places among the values are exact.
-            self._values[j], places = np.unique(values[~missing], return_inverse=True)
-            ranks = np.zeros(len(values))
-            ranks[~missing] = places
-            ranks[missing] = np.median(places) if len(places) else 0.0
-            features.append(ranks)
-            self._kinds.append(("number", j, 0))
-        for source, column in enumerate(content.categories[:_SOME_COLUMNS], start=p):
-            codes = column.codes[rows]
-            gaps.append((source, codes < 0))
-            for level in range(min(len(column.levels), _SOME_COLUMNS)):
-                features.append(codes == level)
-                self._kinds.append(("level", source, level))
-        for source, missing in gaps:
-            if missing.any() and not missing.all():
-                features.append(missing)
-                self._kinds.append(("gap", source, 0))
-        self._features = np.column_stack(features).astype(np.float32) if features else None
-
-    def best_rule(self, mine: Bools) -> Rule | None:
-        """Return the rule of the highest F1 score, less a little for every condition."""
-        if self._features is None:
-            return None
-        tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-        tree.fit(self._features, mine[self._rows])
-        paths = list(self._paths(tree.tree_, 0, ()))
+    A cluster without rows, or with all of them, has none. Conditions are looked for in some rows.
+    """
+    features, condition = _features(content, compared, rows)
+    rules: list[Rule | None] = []
+    for m in range(content.n_clusters):
+        mine, paths = content.labels == m, []
+        if features.size and mine.any() and not mine.all():
+            tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
+            paths = list(_paths(tree.fit(features, mine[rows]).tree_, condition))
         if not paths:
-            return None
-        worth = [_judge(path, mine).f1 - _WORTH * len(path) for path in paths]
-        best = paths[int(np.argmax(worth))]
-        for condition in best:
-            fewer = tuple(one for one in best if one is not condition)
+            rules.append(None)
+            continue
+        best = max(paths, key=lambda path: _judge(path, mine).f1 - _WORTH * len(path))
+        for one in best:
+            fewer = tuple(other for other in best if other is not one)
             if fewer and _judge(fewer, mine).f1 >= _judge(best, mine).f1:
                 best = fewer
-        return _judge(best, mine)
+        rules.append(_judge(best, mine))
+    return rules
 
-    def _paths(
-        self, tree: Any, node: int, before: tuple[Condition, ...]
-    ) -> Iterator[tuple[Condition, ...]]:
-        """Yield the conditions on the way to every node."""
-        children = tree.children_left[node], tree.children_right[node]
-        if children[0] < 0:
-            return
-        for child, more in zip(children, (False, True), strict=True):
-            condition = self._condition(int(tree.feature[node]), tree.threshold[node], more)
-            path = (*before, condition)
+
+def _features(
+    content: RunContent, compared: Profiles, rows: Ints
+) -> tuple[Floats, Callable[[int, float, bool], Condition]]:
+    """Return features of some rows, and the condition on one of them beyond a threshold."""
+    features: list[Floats | Bools] = []
+    subjects: list[Subject] = []  # what every feature is about
+    known: dict[int, Floats] = {}  # the different values of the columns of numbers
+    gaps = []
+    for j in map(int, strongest_first(compared.effects)[:_SOME_COLUMNS]):
+        values = content.values[rows, j]
+        missing = np.isnan(values)
+        gaps.append((j, missing))
+        # Trees compute in single precision; places among the values are exact.
+        known[j], places = np.unique(values[~missing], return_inverse=True)
+        ranks = np.full(len(values), np.median(places) if len(places) else 0.0)
+        ranks[~missing] = places
+        features.append(ranks)
+        subjects.append(Subject("number", j))
+    for j, column in enumerate(content.categories[:_SOME_COLUMNS], len(content.feature_names)):
+        codes = column.codes[rows]
+        gaps.append((j, codes < 0))
+        levels = range(min(len(column.levels), _SOME_COLUMNS))
+        features += [codes == level for level in levels]
+        subjects += [Subject("level", j, level) for level in levels]
+    for j, missing in gaps:
+        if missing.any() and not missing.all():
+            features.append(missing)
+            subjects.append(Subject("gap", j))
+
+    def condition(feature: int, threshold: float, more: bool) -> Condition:
+        subject = subjects[feature]
+        if subject.kind != "number":
+            return _condition(content, subject, more)
+        below, above = known[subject.source][int(threshold) : int(threshold) + 2]
+        return _condition(content, subject, more, float(below), float(above))
+
+    table = np.column_stack(features) if features else np.empty((len(rows), 0))
+    return table.astype(np.float32), condition
+
+
+def _paths(
+    tree: Any,
+    condition: Callable[[int, float, bool], Condition],
+    node: int = 0,
+    before: tuple[Condition, ...] = (),
+) -> Iterator[tuple[Condition, ...]]:
+    """Yield the conditions on the way to every node."""
+    for more, children in ((False, tree.children_left), (True, tree.children_right)):
+        if children[node] >= 0:
+            path = (*before, condition(int(tree.feature[node]), tree.threshold[node], more))
             yield path
-            yield from self._paths(tree, child, path)
-
-    def _condition(self, feature: int, threshold: float, more: bool) -> Condition:
-        kind, source, level = self._kinds[feature]
-        if kind == "number":
-            place = int(np.floor(threshold))
-            below, above = self._values[source][place : place + 2]
-            return _number_condition(self._content, source, float(below), float(above), more)
-        if kind == "level":
-            return _level_condition(self._content, source, level, more)
-        return _gap_condition(self._content, source, more)
+            yield from _paths(tree, condition, children[node], path)
 
 
 def _judge(conditions: Sequence[Condition], mine: Bools) -> Rule:

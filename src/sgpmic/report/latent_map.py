@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, ndtri
 
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Floats
 from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import log_gaussian, positive
 
@@ -41,10 +41,8 @@ class LatentMap(NamedTuple):
 
 def latent_maps(content: RunContent) -> list[LatentMap]:
     """Return a map of every two of the first latent dimensions, that of the first two first."""
-    Q = content.embedding.shape[1]
-    return [
-        latent_map(content, axes) for axes in combinations(range(min(Q, MAX_DIMENSIONS)), 2)
-    ] or [latent_map(content)]
+    dimensions = range(min(content.embedding.shape[1], MAX_DIMENSIONS))
+    return [latent_map(content, axes) for axes in list(combinations(dimensions, 2)) or [(0, 1)]]
 
 
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
@@ -61,24 +59,19 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
 def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
     """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
     q = list(axes)
+    mixture = zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)
+    densities = np.stack([log_gaussian(points, *component) for component in mixture], axis=1)
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
-        log_weights = np.log(content.weights)
-    columns = [
-        log_weight + log_gaussian(points, mean[q], covariance[np.ix_(q, q)])
-        for log_weight, mean, covariance in zip(
-            log_weights, content.means, content.covariances, strict=True
-        )
-    ]
-    return np.stack(columns, axis=1)
+        return np.log(content.weights) + densities
 
 
 def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
-    points = content.embedding[:, axes]
+    points, labels, means = content.embedding[:, axes], content.labels, content.means[:, axes]
+    covariances = content.covariances[:, axes][:, :, axes]
     outlines = [
-        outline(points[content.labels == m], mean[list(axes)], covariance[np.ix_(axes, axes)])
-        for m, (mean, covariance) in enumerate(zip(content.means, content.covariances, strict=True))
+        outline(points[labels == m], means[m], covariances[m]) for m in range(content.n_clusters)
     ]
-    present = np.unique(content.labels)  # an empty cluster must not shrink the picture
+    present = np.unique(labels)  # an empty cluster must not shrink the picture
     corners = np.concatenate([points, *(outlines[m] for m in present)])
     home = _with_margin(corners.min(axis=0), corners.max(axis=0))
     extent = _fill_canvas(home)
@@ -124,7 +117,9 @@ def _map_line(content: RunContent) -> LatentMap:
     ys = np.linspace(home[2], home[3], 120)
     # A cell on the edge is partly inside: a soft edge, not stairs.
     inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
-    crossings = _crossings_on_line(xs, joint)
+    winner = joint.argmax(axis=1)
+    at = np.flatnonzero(winner[1:] != winner[:-1])
+    crossings = xs[at] + _crossing_share(joint[at], joint[at + 1]) * (xs[at + 1] - xs[at])
     ends_y = np.broadcast_to(home[2:], (len(crossings), 2))
     return LatentMap(
         (0, 1),
@@ -162,20 +157,12 @@ def _grid(extent: Floats) -> tuple[Floats, Floats]:
     return np.linspace(x0, x1, int(n_x)), np.linspace(y0, y1, int(n_y))
 
 
-def _crossings_on_line(xs: Floats, joint: Floats) -> Floats:
-    """Return the places where the most probable component changes."""
-    winner = joint.argmax(axis=1)
-    at = np.flatnonzero(winner[1:] != winner[:-1])
-    share = _crossing_share(joint[at], joint[at + 1], winner[at], winner[at + 1])
-    return xs[at] + share * (xs[at + 1] - xs[at])
-
-
-def _crossing_share(here: Floats, there: Floats, winner: Ints, other: Ints) -> Floats:
+def _crossing_share(here: Floats, there: Floats) -> Floats:
     """Return where, between two grid points, their winners are equally probable.
 
     The difference of two log densities is quadratic, so within a cell a line follows it closely.
     """
-    rows = np.arange(len(here))
+    rows, winner, other = np.arange(len(here)), here.argmax(axis=1), there.argmax(axis=1)
     before = here[rows, winner] - here[rows, other]
     after = there[rows, other] - there[rows, winner]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,10 +177,9 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     four, where regions meet, are joined to their mean. ``joint`` is log π_m N at the grid's points,
     (n_y, n_x, n_components).
     """
-    winner = joint.argmax(axis=2)
-    X, Y = np.meshgrid(xs, ys)
-    across = _edge_crossings(X, Y, joint, winner, axis=1)
-    along = _edge_crossings(X, Y, joint, winner, axis=0)
+    nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
+    across = _edge_crossings(nodes, joint)
+    along = _edge_crossings(nodes.swapaxes(0, 1), joint.swapaxes(0, 1)).swapaxes(0, 1)
     # The four edges of every cell: bottom, top, left, right; NaN where nothing crosses.
     edges = np.stack([across[:-1], across[1:], along[:, :-1], along[:, 1:]], axis=2)
     edges = edges.reshape(-1, 4, 2)
@@ -206,17 +192,14 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     return np.concatenate([simple, spokes[here]])
 
 
-def _edge_crossings(X: Floats, Y: Floats, joint: Floats, winner: Ints, axis: int) -> Floats:
-    """Return the crossing on every grid edge along an axis, (…, 2), NaN where there is none."""
-    first = (slice(None), slice(None, -1)) if axis == 1 else (slice(None, -1), slice(None))
-    second = (slice(None), slice(1, None)) if axis == 1 else (slice(1, None), slice(None))
-    a, b = winner[first], winner[second]
-    places = np.full((*a.shape, 2), np.nan)
-    differ = a != b
-    share = _crossing_share(joint[first][differ], joint[second][differ], a[differ], b[differ])
-    for k, C in enumerate((X, Y)):
-        low, high = C[first][differ], C[second][differ]
-        places[differ, k] = low + share * (high - low)
+def _edge_crossings(nodes: Floats, joint: Floats) -> Floats:
+    """Return the crossing between every two nodes of a row, (…, 2), NaN where there is none."""
+    winner = joint.argmax(axis=2)
+    differ = winner[:, :-1] != winner[:, 1:]
+    places = np.full((*differ.shape, 2), np.nan)
+    low, high = nodes[:, :-1][differ], nodes[:, 1:][differ]
+    share = _crossing_share(joint[:, :-1][differ], joint[:, 1:][differ])
+    places[differ] = low + share[:, None] * (high - low)
     return places
 
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,20 +29,17 @@ from sgpmic.colors import distinct_colors
 from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, effect_bar, number_chart
 from sgpmic.report.content import RunContent
-from sgpmic.report.differences import Difference, shortened
-from sgpmic.report.explanations import Explanation, explain
-from sgpmic.report.payload import MAX_ROWS, Shown, build_payload, choose_shown, safe_json
+from sgpmic.report.explanations import Explanation, explain, shortened
+from sgpmic.report.payload import MAX_ROWS, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     Confusion,
+    NumberByCluster,
     Profiles,
-    Sizes,
     cluster_profiles,
     cluster_sizes,
-    confusion,
-    continuous_labels,
+    compare_labels,
     doubtful_rows,
-    number_by_cluster,
     strongest_first,
     typical_rows,
 )
@@ -56,7 +56,7 @@ from sgpmic.report.words import (
     signed,
     together,
 )
-from sgpmic.tables.description import Levels, kind_words
+from sgpmic.tables.description import kind_words
 
 #: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
 N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5
@@ -74,11 +74,7 @@ _DOUBT = 0.6
 _REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
 
 # The parts of the page's script share one scope: a constant comes before what uses it at once.
-_SCRIPT_PARTS = (
-    *("data", "words", "names", "state", "planes", "colors", "marks", "drawing", "legend"),
-    *("distribution", "finding", "details", "view", "principal", "selection", "profile"),
-    *("rows", "saving", "pointer", "controls", "begin"),
-)
+_SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "controls")
 
 
 def render_report(
@@ -97,18 +93,15 @@ def render_report(
     """
     sizes = cluster_sizes(content.memberships)
     profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
+    explanations = explanations or explain(content, profiles)
     typical = typical_rows(
         content.embedding, content.memberships, content.means, content.covariances, N_TYPICAL
     )
     doubtful = doubtful_rows(content.memberships, N_DOUBTFUL)
     shown = choose_shown(content, profiles, np.concatenate([doubtful, *typical]), max_rows)
-    compared = measured = None
-    if content.given_labels is not None:
-        numbers = continuous_labels(content.given_labels)
-        if numbers is None:
-            compared = confusion(content.labels, content.given_labels, content.n_clusters)
-        else:
-            measured = number_by_cluster(numbers, content.labels, content.n_clusters)
+    compared = compare_labels(content.labels, content.given_labels, content.n_clusters)
+    remarks = [words for words in content.warnings if words.startswith(_REMARKS)]
+    warnings = [words for words in content.warnings if words not in remarks]
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page: str = (
@@ -122,22 +115,26 @@ def render_report(
             script_hash=digest,
             payload=Markup(safe_json(build_payload(content, shown))),
             palettes=_palettes(content, compared),
-            summary=together(" ".join(_summary(content, sizes))),
+            summary=together(" ".join(_summary(content, sizes.counts, len(warnings)))),
             content=content,
-            warnings=[_unsaid(words, content.support) for words in _warnings(content)],
-            remarks=[words for words in content.warnings if words.startswith(_REMARKS)],
+            # What a warning adds to the sentence that stands above it already.
+            warnings=[words.removeprefix(content.support).strip() or words for words in warnings],
+            remarks=remarks,
             label_name=shorten(content.label_name, 60) or "given label",
-            sizes=sizes.counts.tolist(),
-            picture_words=_picture_words(content, sizes),
-            notes=_picture_notes(content, shown),
+            sizes=sizes,
+            shown=shown,
             most_columns=_MOST_COLUMNS,
-            cards=_cards(content, sizes, explanations or explain(content, profiles), typical),
+            n_features=N_FEATURES,
+            explanations=explanations,
+            # One scale for the bars of all cards, so that they can be compared.
+            largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
+            typical=[[(int(row), _row_name(content, row, 40)) for row in rows] for rows in typical],
             bounds=bound_chart(content),
             certainty=certainty_chart(content.certainty),
-            certain_words=together(_certain_words(content)),
+            doubt=_DOUBT,
             doubtful=_doubtful_table(content, profiles, doubtful),
-            compared=_confusion_table(compared),
-            measured=measured,
+            compared=_confusion_table(compared) if isinstance(compared, Confusion) else None,
+            measured=compared if isinstance(compared, NumberByCluster) else None,
             names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
             numbers=number_chart(content.number_of_clusters),
             why=explain_vote(content.committee),
@@ -146,14 +143,38 @@ def render_report(
     return page.lstrip()
 
 
-def _warnings(content: RunContent) -> list[str]:
-    """Return what a reader should act on."""
-    return [words for words in content.warnings if not words.startswith(_REMARKS)]
+@dataclass(eq=False, repr=False)
+class InteractivePicture:
+    """A picture that can be pointed at, zoomed and selected in: one page of HTML.
+
+    Notebooks show it as the value of a cell; elsewhere, :meth:`save` it and open the file.
+
+    Parameters
+    ----------
+    page : str
+    height : int
+        Of the cell, in pixels.
+    """
+
+    page: str
+    height: int
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture as a file that opens in any browser, without a network."""
+        Path(path).write_text(self.page, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: the notebook's styles and scripts and ours leave each other alone.
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{self.height}px;border:0" '
+            'title="Clusters and latent space"></iframe>'
+        )
 
 
 def _script() -> str:
     """Return the page's script: its parts in the order they are needed, in one function."""
-    parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT_PARTS)
+    parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     return '"use strict";\n(function () {\n' + parts + "})();"
 
 
@@ -169,9 +190,16 @@ def _environment() -> Environment:
         "percent": percent,
         "exact": exact_percent,
         "count": lambda value: f"{value:,}",
+        "rows": lambda count: plural(int(count), "row"),
+        "listing": listing,
         "duration": duration,
         "kind": kind_words,
         "together": together,
+        "shortened": shortened,
+        "bar": effect_bar,
+        "effect": lambda value: (
+            ("beyond " if abs(value) >= LARGEST_EFFECT else "") + signed(value, 2)
+        ),
     }
     return environment
 
@@ -180,10 +208,11 @@ def _resource(name: str) -> str:
     return files("sgpmic.report").joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
-def _palettes(content: RunContent, compared: Confusion | None) -> dict[str, tuple[str, ...]]:
+def _palettes(content: RunContent, compared: Any) -> dict[str, tuple[str, ...]]:
     # Labels and levels share the colors; beyond a dozen they are gray, so no more are needed.
-    words = [len(compared.names) if compared else 0, *(len(c.levels) for c in content.categories)]
-    count = max(content.n_clusters, min(max(words), 12))
+    classes = compared.names if isinstance(compared, Confusion) else ()
+    words = max(map(len, (classes, *(c.levels for c in content.categories))))
+    count = max(content.n_clusters, min(words, 12))
     return {"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)}
 
 
@@ -193,14 +222,13 @@ def _row_name(content: RunContent, row: int, longest: int = 60) -> str:
     return shorten(content.ids[row], longest) or f"row {row + 1}"
 
 
-def _summary(content: RunContent, sizes: Sizes) -> list[str]:
+def _summary(content: RunContent, counts: Ints, n_warnings: int) -> list[str]:
     """Return the sentences of the first paragraph."""
     n, p = content.n_rows, len(content.feature_names) + len(content.categories)
-    filled = [f"{c:,}" for c in sizes.counts if c]
-    of = f"of {listing(filled)} rows"
+    filled = counts[counts > 0]
+    of = f"of {listing([f'{count:,}' for count in filled])} rows"
     if len(filled) > 8:
-        ordered = np.sort(sizes.counts[sizes.counts > 0])
-        of = f"of {ordered[0]:,} to {ordered[-1]:,} rows"
+        of = f"of {filled.min():,} to {filled.max():,} rows"
     noun = "column" if content.categories else "feature"
     sentences = [content.support] if content.support else []
     grouped = f"grouped into {plural(len(filled), 'cluster')} {of}"
@@ -226,7 +254,7 @@ def _summary(content: RunContent, sizes: Sizes) -> list[str]:
         )
     if content.kept_start is not None:
         sentences.append(_ending(content.starts[content.kept_start], len(content.starts)))
-    if n_warnings := len(_warnings(content)):
+    if n_warnings:
         verb = "There is" if n_warnings == 1 else "There are"
         sentences.append(f"{verb} {plural(n_warnings, 'warning')}, below.")
     return sentences
@@ -241,120 +269,22 @@ def _ending(start: dict[str, Any], n_starts: int) -> str:
     return f"Learning ended after {rounds}{among}, before it had settled."
 
 
-def _picture_words(content: RunContent, sizes: Sizes) -> list[str]:
-    """Return a description of the picture for those who do not see it."""
-    words = []
-    for m, count in enumerate(sizes.counts[:30]):
-        place = listing([number(float(v), 3) for v in content.means[m, :2]])
-        words.append(f"Cluster {m} has {plural(int(count), 'row')} around {place}.")
-    if content.n_clusters > 30:
-        words.append(f"{content.n_clusters - 30} more clusters have a card below.")
-    return words
-
-
-def _picture_notes(content: RunContent, shown: Shown) -> list[str]:
-    """Return what a reader must know of what the picture leaves out."""
-    notes = []
-    Q = content.embedding.shape[1]
-    if Q > 2:
-        notes.append(
-            f"Two of {Q} latent dimensions are shown at a time, ordered by spread. Density, "
-            "outlines and boundaries are those of the mixture in these two; rows that seem to be "
-            "on the wrong side may be apart in the others."
-        )
-    if Q == 1:
-        notes.append(
-            "There is one latent dimension, along the horizontal axis. Heights are random, within "
-            "the density at that place, so that rows do not hide each other; the bars below are "
-            "the clusters."
-        )
-    if len(shown.rows) < content.n_rows:
-        notes.append(
-            f"The picture shows a random sample of {len(shown.rows):,} of {content.n_rows:,} rows. "
-            "All numbers elsewhere are of all rows."
-        )
-    kept = len(shown.features)
-    if kept < len(content.feature_names):
-        notes.append(
-            f"To keep the file small, the picture knows the {kept} of "
-            f"{len(content.feature_names):,} features that set clusters apart most."
-        )
-    if shown.values_type != "float32":
-        steps = "65,534" if shown.values_type == "uint16" else "254"
-        notes.append(
-            f"To keep the file small, feature values in the picture are rounded to one of {steps} "
-            "steps between the smallest and the largest value of a feature."
-        )
-    return notes
-
-
-def _cards(
-    content: RunContent,
-    sizes: Sizes,
-    explanations: list[Explanation],
-    typical: list[Ints],
-) -> list[dict[str, Any]]:
-    """Return the cluster cards."""
-    # One scale for the bars of all cards, so that they can be compared.
-    largest = max((abs(d.effect) for one in explanations for d in one.differences), default=0.0)
-    return [
-        {
-            "cluster": m,
-            "count": int(sizes.counts[m]),
-            "share": float(sizes.shares[m]),
-            "certainty": float(sizes.certainty[m]),
-            "explanation": explanation,
-            "features": [
-                _card_line(difference, int(sizes.counts[m]), largest)
-                for difference in explanation.differences[:N_FEATURES]
-            ],
-            "typical": [(int(row), _row_name(content, int(row), 40)) for row in typical[m]],
-        }
-        for m, explanation in enumerate(explanations)
-    ]
-
-
-def _card_line(difference: Difference, size: int, largest: float) -> dict[str, Any]:
-    effect, known = difference.effect, difference.known
-    limit = abs(effect) >= LARGEST_EFFECT
-    return {
-        "name": shortened(difference, 60),
-        "effect": ("beyond " if limit else "") + signed(effect, 2),
-        "low": effect < 0,
-        "bar": effect_bar(effect, largest),
-        "inside": together(difference.inside),
-        "outside": together(difference.outside),
-        "known": "" if known == size else f"known in {known:,} of {size:,} rows",
-    }
-
-
-def _certain_words(content: RunContent) -> str:
-    certainty = content.certainty
-    low = [int((certainty < limit).sum()) for limit in (0.99, 0.9, _DOUBT)]
-    if not low[0]:
-        return "Every row has a certainty of 99 % or more."
-    return (
-        f"{low[0]:,} of {len(certainty):,} rows have a certainty below 99 %, {low[1]:,} below "
-        f"90 %, and {low[2]:,} below {100 * _DOUBT:.0f} %."
-    )
-
-
 def _doubtful_table(content: RunContent, profiles: Profiles, rows: Ints) -> dict[str, Any]:
     """Return the most doubtful rows with their two most probable clusters and some features."""
     features = strongest_first(profiles.effects)[:_DOUBTFUL_FEATURES]
     categories = content.categories[: _DOUBTFUL_FEATURES - len(features) + 2]
     lines = []
-    for row in rows:
+    for row in map(int, rows):
         chances = content.memberships[row]
-        order = np.argsort(-chances, kind="stable")[:2]
+        codes = [(column.levels, column.codes[row]) for column in categories]
         lines.append(
             {
-                "row": int(row),
-                "name": _row_name(content, int(row)),
+                "row": row,
+                "name": _row_name(content, row),
                 "given": None if content.given_labels is None else content.given_labels[row],
-                "clusters": [(int(m), float(chances[m])) for m in order],
-                "values": [_cell(content, int(row), int(j)) for j in features],
-                "levels": [_level(column, int(row)) for column in categories],
+                "clusters": [(int(m), chances[m]) for m in np.argsort(-chances, kind="stable")[:2]],
+                "values": [_cell(content, row, int(j)) for j in features],
+                "levels": ["–" if k < 0 else shorten(levels[k], 40) for levels, k in codes],
             }
         )
     return {
@@ -372,34 +302,18 @@ def _cell(content: RunContent, row: int, j: int) -> str:
     return day(value) if content.feature_names[j] in content.dates else number(value)
 
 
-def _level(column: Levels, row: int) -> str:
-    code = int(column.codes[row])
-    return "–" if code < 0 else shorten(column.levels[code], 40)
-
-
-def _confusion_table(compared: Confusion | None) -> dict[str, Any] | None:
+def _confusion_table(compared: Confusion) -> dict[str, Any]:
     """Return the confusion table as it is shown: frequent labels, and the rest together."""
-    if compared is None:
-        return None
-    names, table = compared.names, compared.table
+    names, table, ari, purity = compared
     if len(names) > _CONFUSION_LABELS:
         rest = table[:, _CONFUSION_LABELS:].sum(axis=1, keepdims=True)
         table = np.concatenate([table[:, :_CONFUSION_LABELS], rest], axis=1)
-        others = f"{len(names) - _CONFUSION_LABELS:,} others"
-        names = [*names[:_CONFUSION_LABELS], others]
-    totals = np.maximum(table.sum(axis=1, keepdims=True), 1)
+        names = [*names[:_CONFUSION_LABELS], f"{len(names) - _CONFUSION_LABELS:,} others"]
+    percents = np.round(100 * table / np.maximum(table.sum(axis=1, keepdims=True), 1)).astype(int)
     return {
         "names": [shorten(name, 40) or "(empty)" for name in names],
-        "lines": [
-            [(int(c), round(100 * float(s))) for c, s in zip(counts, shares, strict=True)]
-            for counts, shares in zip(table, table / totals, strict=True)
-        ],
+        "lines": [list(zip(*line, strict=True)) for line in zip(table, percents, strict=True)],
         "totals": table.sum(axis=0).tolist(),
-        "ari": f"{compared.ari:.3f}".replace("-", "−"),
-        "purity": percent(compared.purity),
+        "ari": f"{ari:.3f}".replace("-", "−"),
+        "purity": percent(purity),
     }
-
-
-def _unsaid(warning: str, said: str) -> str:
-    """Return what a warning adds to a sentence that stands above it already."""
-    return warning.removeprefix(said).strip() or warning

@@ -98,14 +98,10 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
     """
     columns = values.T
     missing = np.asarray(np.isnan(columns))
-    nothing = np.asarray(missing.all(axis=1))
-    columns = np.where(nothing[:, None], 0.0, columns)
-    low = np.where(missing, np.inf, columns).min(axis=1, initial=np.inf)
-    high = np.where(missing, -np.inf, columns).max(axis=1, initial=-np.inf)
-    low[nothing] = high[nothing] = 0.0
+    columns = np.where(missing.all(axis=1, keepdims=True), 0.0, columns)
+    low, high = np.nanmin(columns, axis=1), np.nanmax(columns, axis=1)
     limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
-    narrow = limits[0] == limits[1]
-    limits = np.where(narrow, np.stack([low, high]), limits)
+    limits = np.where(limits[0] == limits[1], np.stack([low, high]), limits)
     packed: dict[str, Any] = {"range": limits.T.tolist()}
     if values_type == "float32":
         return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
@@ -170,16 +166,6 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
     }
 
 
-def pack_principal(content: RunContent, rows: Ints) -> dict[str, Any] | None:
-    """Return the rows on their first two principal components, and the shares of variance."""
-    if content.principal is None:
-        return None
-    return {
-        "places": pack(content.principal.points[rows].T, "float32"),
-        "shares": content.principal.shares.tolist(),
-    }
-
-
 def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`."""
     rows, features = shown.rows, shown.features
@@ -197,6 +183,10 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
             given = pack_levels(title, labels, codes[rows])
         else:  # it has a scale of colors, as features have
             names, values = [*names, title], np.column_stack([values, numbers[rows]])
+    principal = content.principal and {
+        "places": pack(content.principal.points[rows].T, "float32"),
+        "shares": content.principal.shares.tolist(),
+    }
     return {
         "n": len(rows),
         "nClusters": content.n_clusters,
@@ -205,7 +195,7 @@ def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
         "title": shorten(content.title, 60),
         "places": pack(places[rows].T, "float32"),
         "maps": [pack_map(drawn) for drawn in maps],
-        "principal": pack_principal(content, rows),
+        "principal": principal,
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
         "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],

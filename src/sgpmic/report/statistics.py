@@ -34,17 +34,16 @@ def cluster_sizes(memberships: Floats) -> Sizes:
     labels = memberships.argmax(axis=1)
     counts = np.bincount(labels, minlength=M)
     sums = np.bincount(labels, weights=memberships.max(axis=1), minlength=M)
-    mean = np.full(M, np.nan)
-    np.divide(sums, counts, out=mean, where=counts > 0)
-    return Sizes(counts, counts / len(labels), mean)
+    with np.errstate(invalid="ignore"):
+        return Sizes(counts, counts / len(labels), sums / counts)
 
 
 class Profiles(NamedTuple):
-    """How clusters differ from the rest of the rows, feature by feature; all (M, p)."""
+    """How clusters differ from all other rows, in features or shares; all (M, number of them)."""
 
-    means: Floats  # NaN for clusters without values
-    outside: Floats  # mean of all other rows; NaN where there are none
-    effects: Floats  # Cohen's d, always finite
+    inside: Floats  # the mean of a feature, or the share of rows; NaN where none has a value
+    outside: Floats  # of all other rows
+    effects: Floats  # Cohen's d of means, h of shares; always finite
     certain: Floats  # the end of its confidence interval that is nearer to 0
     known: Floats  # rows of the cluster that have a value
 
@@ -116,17 +115,7 @@ def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float 
     return np.sign(effects) * np.maximum(abs(effects) - 1.96 * np.sqrt(variance), 0.0)
 
 
-class Shares(NamedTuple):
-    """How often something holds inside clusters and elsewhere; all (M, k)."""
-
-    inside: Floats  # NaN where no row is observed
-    outside: Floats
-    effects: Floats  # Cohen's h, always finite
-    certain: Floats  # the end of its confidence interval that is nearer to 0
-    known: Floats  # rows of the cluster that are observed
-
-
-def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Shares:
+def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Profiles:
     """Compare how often clusters and all other rows have every level of a category.
 
     Rows whose level is missing, with the code -1, do not count.
@@ -137,23 +126,22 @@ def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> S
     return _compare_shares(table, table.sum(axis=1, keepdims=True))
 
 
-def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Shares:
+def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Profiles:
     """Compare how often cells are missing in clusters and in all other rows, column by column."""
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     return _compare_shares(np.eye(n_clusters)[labels].T @ missing, sizes[:, None])
 
 
-def _compare_shares(counts: Floats, sizes: Floats) -> Shares:
+def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
     r"""Return shares and Cohen's :math:`h = 2 \arcsin\sqrt p_{in} - 2 \arcsin\sqrt p_{out}`.
 
     h is 0 where one side has no rows. It is at most π, and as large as Cohen's d is when it is
     called small (0.2), medium (0.5) and large (0.8).
     """
     sizes = np.broadcast_to(sizes, counts.shape)
-    rest = sizes.sum(axis=0) - sizes
+    rest, others = (whole.sum(axis=0) - whole for whole in (sizes, counts))
     with np.errstate(invalid="ignore"):
-        inside = counts / sizes
-        outside = (counts.sum(axis=0) - counts) / rest
+        inside, outside = counts / sizes, others / rest
     known = (sizes > 0) & (rest > 0)
 
     def cohens_h(p: Floats, q: Floats) -> Floats:
@@ -162,10 +150,21 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Shares:
         return 2.0 * (np.arcsin(np.sqrt(p)) - np.arcsin(np.sqrt(q)))
 
     # Jeffreys' prior: of two cells that are alike, not all others need be.
-    others = counts.sum(axis=0) - counts
     shrunken = cohens_h((counts + 0.5) / (sizes + 1.0), (others + 0.5) / (rest + 1.0))
     certain = _certain(shrunken, sizes, rest)
-    return Shares(inside, outside, cohens_h(inside, outside), certain, sizes)
+    return Profiles(inside, outside, cohens_h(inside, outside), certain, sizes)
+
+
+def compare_labels(
+    labels: Ints, given: list[str] | None, n_clusters: int
+) -> Confusion | NumberByCluster | None:
+    """Return how clusters and given labels go together: as classes, or as a number."""
+    if given is None:
+        return None
+    numbers = continuous_labels(given)
+    if numbers is None:
+        return confusion(labels, given, n_clusters)
+    return number_by_cluster(numbers, labels, n_clusters)
 
 
 class NumberByCluster(NamedTuple):
@@ -202,38 +201,29 @@ def continuous_labels(given: list[str]) -> Floats | None:
 
 
 def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:
-    r"""Summarize a number in every cluster.
+    r"""Summarize a number that is not the same everywhere (:func:`continuous_labels`).
 
     The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
-    \bar y)^2`; NaN where the number never changes. Missing values (NaN) do not count.
+    \bar y)^2`. Missing values (NaN) do not count.
     """
     seen = np.isfinite(values)
     mine, y = labels[seen], values[seen]
     counts = np.bincount(mine, minlength=n_clusters)
-    if not len(y):
-        nothing = np.full(n_clusters, np.nan)
-        return NumberByCluster(counts, nothing, nothing.copy(), float("nan"))
     center = float(y.mean())
-    y = y - center
+    y = y - center  # its size must not drown its spread
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
         inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
         deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
-    total = float(y @ y)
-    # Rounding of a number that never changes is no variance.
-    changes = total > len(y) * (1e-12 * abs(center)) ** 2
-    eta = 1.0 - float(inside.sum()) / total if changes else float("nan")
-    return NumberByCluster(counts, means + center, deviations, eta)
+    eta_squared = 1.0 - float(inside.sum()) / float(y @ y)
+    return NumberByCluster(counts, means + center, deviations, eta_squared)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
     """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
     certainty = memberships.max(axis=1)
-    if count < len(certainty):  # sort only what can be among them
-        worst = np.partition(certainty, count - 1)[count - 1] if count > 0 else -np.inf
-        candidates = np.flatnonzero(certainty <= worst)
-    else:
-        candidates = np.arange(len(certainty))
+    worst = np.sort(certainty)[:count].max(initial=-np.inf)
+    candidates = np.flatnonzero(certainty <= worst)  # the others need no entropy
     entropy = entr(memberships[candidates]).sum(axis=1)
     return candidates[np.lexsort((candidates, -entropy, certainty[candidates]))][:count]
 

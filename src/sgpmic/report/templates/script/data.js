@@ -50,3 +50,107 @@ function indexOfRow(row) {
   if (!rowNumbers) return row >= 0 && row < n ? row : -1;
   return rowNumbers.indexOf(row);
 }
+
+function number(value, digits) {
+  if (!Number.isFinite(value)) return "–";
+  if (Math.abs(value) < 1e-12) return "0"; // what rounding leaves
+  const short = Number(value.toPrecision(digits || 6));
+  const size = Math.abs(short);
+  const text = size !== 0 && (size >= 1e9 || size < 1e-4) ? short.toExponential() : String(short);
+  return text.replace(/-/g, "−");
+}
+
+/** A value of a feature in words; dates are days since 1970. */
+function valueWords(value, feature, digits) {
+  if (!Number.isFinite(value) || !data.dates.includes(feature)) return number(value, digits);
+  return new Date(Math.round(value) * 864e5).toISOString().slice(0, 10);
+}
+
+function percent(share) {
+  if (share >= 0.9995 && share < 1) return "> 99.9 %";
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  return (100 * share).toFixed(1) + " %";
+}
+
+function sentence(i) {
+  let words = `${nameOf(i)}: ${clusterName(clusterOf(i))}, certainty ${percent(certaintyOf(i))}`;
+  if (groups[0]) words += `, ${groups[0].name} ${levelOf(i, groups[0])}`;
+  const some = Math.min(data.features.length, 4);
+  for (let f = 0; f < some; f++) words += `, ${data.features[f]} ${valueWords(valueOf(i, f), f)}`;
+  for (const text of data.texts) words += `, ${text.name} ${text.words[i]}`;
+  for (const group of groups.slice(1, 3)) words += `, ${group.name} ${levelOf(i, group)}`;
+  return words + ".";
+}
+
+// Names that the reader gives to clusters. They stand in an element of their own, so that saving
+// the page with new ones leaves all the rest of it as it was.
+const names = Array.from({ length: data.nClusters }, (_, m) => JSON.parse($("names").textContent)[m] || "");
+let namesChanged = false; // since the page was saved
+
+const clusterName = (m) => names[m] || "cluster " + m;
+
+/** Write the names wherever the page speaks of a cluster. */
+function showNames() {
+  for (const place of document.querySelectorAll("[data-name-of]")) {
+    const m = Number(place.dataset.nameOf);
+    if (place.dataset.plain === undefined) place.dataset.plain = place.textContent;
+    place.textContent = names[m] ? `${m}: ${names[m]}` : place.dataset.plain;
+  }
+}
+
+function rename(m, words) {
+  names[m] = words.trim().slice(0, 60);
+  namesChanged = true;
+  $("save-names").hidden = false;
+  showNames();
+  if (state.row >= 0) fillDetails(state.row);
+  fillRows();
+  redraw();
+}
+
+function connectNames() {
+  for (const input of document.querySelectorAll("[data-rename]")) {
+    const m = Number(input.dataset.rename);
+    input.value = names[m];
+    input.addEventListener("change", () => rename(m, input.value));
+  }
+  for (const form of document.querySelectorAll("form.rename")) {
+    form.hidden = false;
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+  $("save-names").addEventListener("click", saveNamedPage);
+  window.addEventListener("beforeunload", (event) => { if (namesChanged) event.preventDefault(); });
+}
+
+const box = $("canvas-box");
+const canvas = $("points");
+const overlay = $("overlay");
+// The pixels are read back at every redraw: keep them in main memory.
+const pen = canvas.getContext("2d", { willReadFrequently: true });
+const overPen = overlay.getContext("2d");
+const state = {
+  color: "cluster", // or certainty, given, feature:<k>, category:<k>
+  selected: new Set(), // clusters; empty: all
+  picked: new Uint8Array(n), // rows, by hand; none: all
+  nPicked: 0,
+  tool: "pan", // or box, lasso
+  layers: { outlines: true, density: true, boundaries: true },
+  row: -1, // index of the row that is shown
+  kept: false, // whether it stays when the pointer moves on
+  frames: 0,
+  redrawMs: 0,
+};
+const view = { x: 0, y: 0, sx: 1, sy: 1 }; // center; pixels a unit
+const size = { width: 0, height: 0, ratio: 1 };
+const MARGIN = { left: data.maps[0].plane ? 54 : 16, right: 12, top: 12, bottom: 38 };
+let home = { x: 0, y: 0, sx: 1, sy: 1 };
+let waiting = false;
+
+const inClusters = (i) => state.selected.size === 0 || state.selected.has(clusterOf(i));
+const isActive = (i) => inClusters(i) && (state.nPicked === 0 || state.picked[i] === 1);
+const innerWidth = () => size.width - MARGIN.left - MARGIN.right;
+const innerHeight = () => size.height - MARGIN.top - MARGIN.bottom;
+const toX = (x) => MARGIN.left + innerWidth() / 2 + (x - view.x) * view.sx;
+const toY = (y) => MARGIN.top + innerHeight() / 2 - (y - view.y) * view.sy;
+const fromX = (px) => view.x + (px - MARGIN.left - innerWidth() / 2) / view.sx;
+const fromY = (py) => view.y - (py - MARGIN.top - innerHeight() / 2) / view.sy;

@@ -158,3 +158,180 @@ function connectRows() {
   $("rows-save").addEventListener("click", () => saveRows(table.shown, "rows"));
   $("rows-select").addEventListener("click", () => { pickRows(table.shown, false); $("latent").scrollIntoView(); });
 }
+
+// Files that the reader takes away: rows as CSV, the picture as PNG or SVG, the page with names.
+// The page as it came, but for its data: what is saved with names is made of this.
+const shell = (() => {
+  const kept = payload.textContent;
+  payload.textContent = "\u0000";
+  const text = document.documentElement.outerHTML;
+  payload.textContent = kept;
+  return text;
+})();
+
+const fileStem = data.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").toLowerCase() || "report";
+const MOST_SHAPES = 20000; // marks that an SVG file draws one by one; more are a picture in it
+
+function saveFile(name, parts, type) {
+  const link = document.createElement("a");
+  const address = URL.createObjectURL(new Blob(parts, { type }));
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60000);
+}
+
+// ---- rows
+
+/** A cell of text. Spreadsheets take text that begins like a formula for one: an apostrophe stops them. */
+function textCell(words) {
+  const safe = /^[=+\-@\t\r]/.test(words) ? "'" + words : words;
+  return /[",\n\r]/.test(safe) ? '"' + safe.replace(/"/g, '""') + '"' : safe;
+}
+
+function numberCell(value, feature) {
+  if (!Number.isFinite(value)) return "";
+  if (data.dates.includes(feature)) return valueWords(value, feature);
+  return String(Number(value.toPrecision(7)));
+}
+
+function csvOf(rows) {
+  const named = names.some(Boolean);
+  const head = ["row", ...(data.ids ? ["id"] : []), "cluster", ...(named ? ["cluster name"] : []), "certainty"];
+  if (top > 1) head.push("next cluster", "probability of next cluster");
+  const written = groups.filter(Boolean);
+  head.push(...data.texts.map((text) => text.name), ...written.map((group) => group.name), ...data.features);
+  const lines = [head.map(textCell).join(",")];
+  for (const i of rows) {
+    const cells = [String(rowOf(i) + 1), ...(data.ids ? [textCell(data.ids[i])] : []), String(clusterOf(i))];
+    if (named) cells.push(textCell(names[clusterOf(i)]));
+    cells.push(certaintyOf(i).toFixed(5));
+    if (top > 1) cells.push(String(secondCluster(i)), secondChance(i).toFixed(5));
+    for (const text of data.texts) cells.push(textCell(text.words[i]));
+    for (const group of written) cells.push(levelOf(i, group) === MISSING ? "" : textCell(levelOf(i, group)));
+    data.features.forEach((_, f) => cells.push(numberCell(valueOf(i, f), f)));
+    lines.push(cells.join(","));
+  }
+  return lines.join("\n") + "\n";
+}
+
+function saveRows(rows, what) {
+  // The mark at the beginning tells spreadsheets that the file is UTF-8.
+  saveFile(`${fileStem}-${what}.csv`, ["\ufeff", csvOf(rows)], "text/csv;charset=utf-8");
+}
+
+// ---- pictures
+
+function savePng() {
+  const before = size.ratio;
+  setRatio(2);
+  draw();
+  canvas.toBlob((blob) => saveFile(`${fileStem}.png`, [blob], "image/png"));
+  setRatio(before);
+  draw();
+}
+
+const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
+
+/** The marks: one by one, or, of very many rows, as a picture. */
+function svgMarks(surface) {
+  const { frame } = surface;
+  const seen = project(surface);
+  if (seen > MOST_SHAPES) {
+    const layer = document.createElement("canvas");
+    layer.width = canvas.width;
+    layer.height = canvas.height;
+    const brush = layer.getContext("2d");
+    const image = brush.createImageData(layer.width, layer.height);
+    const page = rgb(theme.page);
+    for (let p = 0; p < image.data.length; p += 4) image.data.set([...page, 255], p);
+    stampPoints(image.data, layer.width, surface);
+    brush.putImageData(image, 0, 0);
+    return `<image width="${size.width}" height="${size.height}" href="${layer.toDataURL()}"/>`;
+  }
+  const radius = radiusFor(seen) / 6.2;
+  const marks = [];
+  for (let pass = 0; pass < 2; pass++) {
+    for (let i = 0; i < n; i++) {
+      if (active[i] !== pass || deviceX[i] < 0) continue;
+      const x = surface.toX(surface.x[i]).toFixed(1), y = surface.toY(surface.y[i]).toFixed(1);
+      const fill = `rgb(${colors.slice(3 * i, 3 * i + 3).join(",")})`;
+      marks.push(`<use href="#m${clusterOf(i) % 8}" transform="translate(${x} ${y}) scale(${radius.toFixed(2)})" fill="${fill}" fill-opacity="${(opacity[i] / 256).toFixed(2)}"/>`);
+    }
+  }
+  const shapes = SHAPES.map((path, k) => `<path id="m${k}" d="${path}"/>`).join("");
+  return `<defs>${shapes}</defs><g clip-path="url(#frame)">${marks.join("")}</g>`;
+}
+
+function svgLines() {
+  const parts = [];
+  if (turn.angle !== 0) return "";
+  if (state.layers.boundaries) {
+    const lines = [];
+    for (let k = 0; k < boundaries.length; k += 4) {
+      const [a, b, c, d] = boundaries.subarray(k, k + 4);
+      lines.push(`M${toX(a).toFixed(1)} ${toY(b).toFixed(1)}L${toX(c).toFixed(1)} ${toY(d).toFixed(1)}`);
+    }
+    parts.push(`<path d="${lines.join("")}" stroke="${theme.ink}" stroke-opacity=".55" fill="none"/>`);
+  }
+  if (!state.layers.outlines) return parts.join("");
+  map.outlines.forEach((line, m) => {
+    if (!data.sizes[m]) return;
+    const color = state.color === "cluster" ? theme.clusters[m] : theme.ink;
+    const points = line.map(([x, y]) => `${toX(x).toFixed(1)},${toY(y).toFixed(1)}`).join(" ");
+    parts.push(`<polyline points="${points}" stroke="${color}" stroke-width="2" fill="none"/>`);
+    const [x, y] = map.numbers[m];
+    const words = names[m] ? `${m}: ${shorten(names[m], 30)}` : String(m);
+    parts.push(`<text x="${toX(x).toFixed(1)}" y="${(toY(y) - 5).toFixed(1)}" text-anchor="middle" font-weight="600" stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escaped(words)}</text>`);
+  });
+  return parts.join("");
+}
+
+function svgAxes({ left, top, right, bottom }) {
+  const parts = [`<rect x="${left + 0.5}" y="${top + 0.5}" width="${right - left - 1}" height="${bottom - top - 1}" fill="none" stroke="${theme.line}"/>`];
+  for (const [x, text] of ticks(fromX(left), fromX(right), Math.max((right - left) / 75, 4))) {
+    parts.push(`<text x="${toX(x).toFixed(1)}" y="${bottom + 16}" text-anchor="middle">${text}</text>`);
+  }
+  parts.push(`<text x="${(left + right) / 2}" y="${size.height - 6}" text-anchor="middle">${escaped(axisName(0))}</text>`);
+  if (!map.plane) return parts.join("");
+  for (const [y, text] of ticks(fromY(bottom), fromY(top), Math.max((bottom - top) / 65, 3))) {
+    parts.push(`<text x="${left - 6}" y="${(toY(y) + 4).toFixed(1)}" text-anchor="end">${text}</text>`);
+  }
+  parts.push(`<text transform="translate(12 ${(top + bottom) / 2}) rotate(-90)" text-anchor="middle">${escaped(axisName(1))}</text>`);
+  return parts.join("");
+}
+
+function svgPicture() {
+  const surface = latentSurface(), { left, top, right, bottom } = surface.frame;
+  const clip = `<clipPath id="frame"><rect x="${left}" y="${top}" width="${right - left}" height="${bottom - top}"/></clipPath>`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${size.width} ${size.height}" width="${size.width}" height="${size.height}" font-family="system-ui, sans-serif" font-size="12" fill="${theme.ink}">` +
+    `<title>${escaped(data.title)}</title>${clip}<rect width="100%" height="100%" fill="${theme.page}"/>` +
+    `${svgMarks(surface)}<g clip-path="url(#frame)">${svgLines()}</g>${svgAxes(surface.frame)}</svg>\n`;
+}
+
+// ---- the page
+
+/** The page as it came, with the names that clusters have now. */
+function namedPage() {
+  const json = JSON.stringify(names).replace(/[<>&\u2028\u2029]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  const [before, after] = shell.split("\u0000");
+  const opening = '<script type="application/json" id="names">';
+  const from = after.indexOf(opening) + opening.length;
+  const page = after.slice(0, from) + json + after.slice(after.indexOf("<" + "/script>", from));
+  return ["<!doctype html>\n", before, payload.textContent, page];
+}
+
+function saveNamedPage() {
+  saveFile(`${fileStem}-named.html`, namedPage(), "text/html;charset=utf-8");
+  namesChanged = false;
+}
+
+function connectSaving() {
+  $("save-png").addEventListener("click", savePng);
+  $("save-svg").addEventListener("click", () => saveFile(`${fileStem}.svg`, [svgPicture()], "image/svg+xml"));
+  for (const button of document.querySelectorAll("[data-save-cluster]")) {
+    const m = Number(button.dataset.saveCluster);
+    button.hidden = false;
+    button.addEventListener("click", () => saveRows(indices((i) => clusterOf(i) === m), `cluster-${m}`));
+  }
+}

@@ -104,3 +104,115 @@ function connectSelection() {
   $("selection-clear").addEventListener("click", () => { pickRows([], false); box.focus({ preventScroll: true }); });
   $("selection-save").addEventListener("click", () => saveRows(indices((i) => state.picked[i]), "selected"));
 }
+
+// What sets the selected rows apart from all others: Cohen's d of numbers, Cohen's h of levels, both
+// shrunk to what is certain of them, as on the cards.
+const MOST_DIFFERENCES = 8;
+const LARGEST_EFFECT = 100; // as in statistics.py
+const SMALL_EFFECT = 0.2; // as in differences.py
+
+const indices = (wanted) => { const found = []; for (let i = 0; i < n; i++) if (wanted(i)) found.push(i); return found; };
+
+/** The end of an effect's 95 % confidence interval that is nearer to 0, as in statistics.py. */
+function certainPart(effect, counts, more) {
+  const error = 1.96 * Math.sqrt(1 / counts[0] + 1 / counts[1] + more);
+  return Math.sign(effect) * Math.max(Math.abs(effect) - error, 0);
+}
+
+/** Means of a feature in selected and other rows, and as much of Cohen's d as is certain. */
+function compareNumbers(feature) {
+  const counts = [0, 0], sums = [0, 0];
+  for (let i = 0; i < n; i++) {
+    const value = valueOf(i, feature);
+    if (Number.isNaN(value)) continue;
+    counts[state.picked[i]]++;
+    sums[state.picked[i]] += value;
+  }
+  if (!counts[0] || !counts[1]) return null;
+  const means = sums.map((sum, k) => sum / counts[k]);
+  let scatter = 0;
+  for (let i = 0; i < n; i++) {
+    const value = valueOf(i, feature);
+    if (!Number.isNaN(value)) scatter += (value - means[state.picked[i]]) ** 2;
+  }
+  const deviation = Math.sqrt(scatter / Math.max(counts[0] + counts[1] - 2, 1));
+  const apart = means[1] - means[0];
+  const d = apart === 0 ? 0 : Math.max(-LARGEST_EFFECT, Math.min(LARGEST_EFFECT, apart / deviation));
+  // Rows without a value count as no different, as in differences.py.
+  const effect = (certainPart(d, counts, (d * d) / (2 * (counts[0] + counts[1]))) * counts[1]) / state.nPicked;
+  const words = means.map((mean) => valueWords(mean, feature, 4));
+  return { name: data.features[feature], effect, inside: words[1], outside: words[0] };
+}
+
+/** A share in selected rows against that in the others. */
+function compareShares(name, counts, totals) {
+  if (!totals[0] || !totals[1]) return null;
+  const shares = counts.map((count, side) => count / totals[side]);
+  // Jeffreys' prior, as in statistics.py.
+  const angles = counts.map((count, side) => 2 * Math.asin(Math.sqrt((count + 0.5) / (totals[side] + 1))));
+  const effect = (certainPart(angles[1] - angles[0], totals, 0) * totals[1]) / state.nPicked;
+  return { name, effect, inside: percent(shares[1]), outside: percent(shares[0]) };
+}
+
+/** Whether a feature is missing more often. */
+function compareGaps(feature) {
+  const counts = [0, 0];
+  for (let i = 0; i < n; i++) if (Number.isNaN(valueOf(i, feature))) counts[state.picked[i]]++;
+  return compareShares(`${data.features[feature]} is missing`, counts, [n - state.nPicked, state.nPicked]);
+}
+
+/** The level of a category whose share differs most; rows without one do not count. */
+function compareLevels(group) {
+  const tables = [0, 1].map(() => new Float64Array(group.names.length));
+  for (let i = 0; i < n; i++) tables[state.picked[i]][group.codes[i]]++;
+  const gaps = group.names.indexOf(MISSING);
+  const totals = [n - state.nPicked, state.nPicked];
+  const seen = totals.map((total, side) => total - (gaps < 0 ? 0 : tables[side][gaps]));
+  const found = group.names.map((level, k) => {
+    const counts = tables.map((table) => table[k]);
+    return k === gaps ? compareShares(`${group.name} is missing`, counts, totals) : compareShares(`${group.name}: ${level}`, counts, seen);
+  });
+  return found.reduce((best, one) => (one && (!best || Math.abs(one.effect) > Math.abs(best.effect)) ? one : best), null);
+}
+
+function differences() {
+  const features = data.features.map((_, f) => f);
+  const found = [...features.map(compareNumbers), ...features.map(compareGaps), ...groups.filter(Boolean).map(compareLevels)];
+  return found.filter((one) => one && Math.abs(one.effect) >= SMALL_EFFECT).sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect));
+}
+
+function effectRow(one, largest) {
+  const row = element("tr"), head = element("th"), track = element("td", "track");
+  head.scope = "row";
+  head.append(element("bdi", "", shorten(one.name, 60)), element("small", "", `${one.inside} against ${one.outside}`));
+  const bar = element("span", one.effect < 0 ? "bar low" : "bar");
+  const width = (50 * Math.abs(one.effect)) / largest;
+  bar.style.left = (one.effect < 0 ? 50 - width : 50) + "%";
+  bar.style.width = width + "%";
+  track.append(bar);
+  const effect = (one.effect > 0 ? "+" : "−") + Math.abs(one.effect).toFixed(2);
+  row.append(head, track, element("td", "figure", effect));
+  return row;
+}
+
+/** How many selected rows each cluster has, in words. */
+function pickedClusters() {
+  const counts = new Map();
+  for (let i = 0; i < n; i++) if (state.picked[i]) counts.set(clusterOf(i), (counts.get(clusterOf(i)) || 0) + 1);
+  const parts = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 6);
+  const words = parts.map(([m, count]) => `${count.toLocaleString("en")} in ${shorten(clusterName(m), 40)}`);
+  return words.join(", ") + (counts.size > parts.length ? " and others" : "") + ".";
+}
+
+function fillProfile() {
+  const panel = $("selection");
+  panel.hidden = state.nPicked === 0;
+  if (panel.hidden) return;
+  const rows = state.nPicked === 1 ? "row" : "rows";
+  $("selection-title").textContent = `${state.nPicked.toLocaleString("en")} selected ${rows}`;
+  $("selection-clusters").textContent = pickedClusters();
+  const found = state.nPicked < n ? differences().slice(0, MOST_DIFFERENCES) : [];
+  const largest = found.length ? Math.abs(found[0].effect) : 1;
+  $("selection-effects").replaceChildren(...found.map((one) => effectRow(one, largest)));
+  $("selection-table").hidden = found.length === 0;
+}

@@ -116,6 +116,12 @@ class TestProfiles:
         for one, other in zip(whole, cluster_profiles(values, labels, 3), strict=True):
             np.testing.assert_allclose(one, other)
 
+    def test_the_largest_numbers_do_not_overflow(self):
+        largest = np.finfo(float).max
+        values = np.array([[8.430590144851875e307], [largest], [largest]])
+        found = cluster_profiles(values, np.array([0, 0, 1]), 2)
+        assert found.inside[1, 0] == largest
+
     @settings(max_examples=60, deadline=None)
     @given(
         arrays(

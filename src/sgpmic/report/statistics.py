@@ -77,8 +77,9 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     seen = np.isfinite(values)
     half = 0.5 * np.where(seen, values, np.nan)
     low = np.where(seen, half, np.inf).min(axis=0)
-    span = np.where(seen, half, -np.inf).max(axis=0) - low
-    low, span = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, span))
+    high = np.where(seen, half, -np.inf).max(axis=0)
+    low, high = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, high))
+    span = high - low
     scaled = np.where(seen, half - low, 0.0) / np.where(span > 0, span, 1.0)
     inside = np.eye(n_clusters)[labels]
     counts = inside.T @ seen
@@ -98,7 +99,9 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     effects[(counts == 0) | (rest == 0)] = 0.0
 
     def in_units(means: Floats, counts: Floats) -> Floats:
-        return np.where(counts > 0, 2.0 * (low + span * (means + center)), np.nan)
+        # No mean lies outside, whatever the rounding: the largest numbers would overflow.
+        halves = np.clip(low + span * (means + center), low, high)
+        return np.where(counts > 0, 2.0 * halves, np.nan)
 
     effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
     certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))

@@ -142,7 +142,9 @@ def plscan(Y: Floats, k: int, seed: int) -> Found:
 def evoc(Y: Floats, k: int, seed: int) -> Found:
     from evoc import EVoC
 
-    return Found(EVoC(random_state=seed).fit_predict(Y.astype(np.float32)))
+    n_components = Y.shape[1] if Y.shape[1] < 4 else None  # it needs to be told of few features
+    clusterer = EVoC(random_state=seed, node_embedding_dim=n_components)
+    return Found(clusterer.fit_predict(Y.astype(np.float32)))
 
 
 def hdbscan(Y: Floats, k: int, seed: int) -> Found:

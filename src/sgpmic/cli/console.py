@@ -16,6 +16,7 @@ from rich.segment import Segment
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
+    from sgpmic.tables.encoder import TableEncoder
 
 #: What a terminal may take for a command, or for the end of a line, or writes from right to left.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -71,29 +72,32 @@ def one_sentence(target: Path) -> Iterator[None]:
 def load_model(path: Path) -> SGPMIC:
     """Return the model in a file, or end the command with an error."""
     from sgpmic.estimator import SGPMIC
+
+    with reading_model(path):
+        return SGPMIC.load(path)
+    raise AssertionError("it has returned, or ended the command")
+
+
+@contextmanager
+def reading_model(path: Path) -> Iterator[None]:
+    """End the command with one sentence where a model file cannot be read."""
     from sgpmic.storage.model_file import ModelFileError
 
     try:
-        return SGPMIC.load(path)
+        yield
     except ModelFileError as error:
         raise fail(str(error)) from None
     except OSError as error:
         raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
-    """Return the model and the record of a run, or end the command if they do not match."""
+def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
+    """End the command unless the model of a run has the features that its record names."""
     from sgpmic.tables.columns import used_names
 
-    record = folder.read_record()
-    model = load_model(folder.results.model)
-    if model.encoder_ is None:
-        names = [str(name) for name in getattr(model, "feature_names_in_", ())]
-    else:
-        names = used_names(model.encoder_.columns_)
-    if names != record["data"]["features"]:
+    found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
+    if found != folder.read_record()["data"]["features"]:
         raise fail(
             f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
-    return model, record

@@ -31,8 +31,7 @@ from sgpmic.kernels import Kernel
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
-from sgpmic.storage.json_kinds import NUMBER, check_kinds
-from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"

@@ -1,4 +1,4 @@
-"""``sgpmic fit``: from a table to clusters, a model and a report."""
+"""``sgpmic fit`` and ``sgpmic demo``: from a table to clusters, a model and a report."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rich.markup import escape
 
 from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
-from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
-from sgpmic.cli.screens import MOST_SHOWN, show_columns, show_summary
-from sgpmic.jobs.failures import is_loss
+from sgpmic.cli.screens import MOST_SHOWN, FitDisplay, show_columns, show_summary
+from sgpmic.jobs.job import is_loss
 from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -251,3 +250,55 @@ def _learn(this: Fit) -> None:
         raise fail(" ".join(in_options(error).split())) from None
     model.set_params(em__callbacks=())
     this.notes += [in_options(w.message) for w in said]
+
+
+def demo(
+    out: opt.OutFolder = Path("demo-output"), force: opt.Force = False, seed: opt.Seed = 0
+) -> None:
+    """Cluster the iris flowers: three species, four measurements, no labels used.
+
+    Writes the table itself (iris.csv) and what sgpmic fit makes of it (run/).
+    """
+    if out.exists() and not out.is_dir():
+        raise fail(f"{out} is a file; name a folder with --out.")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
+    table = out / "iris.csv"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_iris(table)
+    except OSError as error:
+        raise fail(f"The folder {out} cannot be created: {error.strerror}.") from None
+    console.print(
+        f"$ sgpmic fit {escape(str(table))} -k 3 --scale one --id flower --label "
+        f"species --out {escape(str(out / 'run'))}"
+    )
+    fit(
+        table,
+        clusters="3",
+        out=out / "run",
+        id_column=["flower"],
+        label_column="species",
+        scale="one",  # lengths of one flower
+        seed=seed,
+        force=True,
+    )
+    console.print(
+        f"Now open {escape(str(out / 'run' / 'report.html'))} in a browser, or try:\n"
+        f"$ sgpmic predict {escape(str(out / 'run'))} {escape(str(table))}"
+    )
+
+
+def _write_iris(path: Path) -> None:
+    from sklearn.datasets import load_iris
+
+    from sgpmic.storage.outputs import table_bytes, write_bytes
+
+    iris = load_iris()
+    columns: dict[str, list[object]] = {
+        "flower": [f"flower {number + 1}" for number in range(len(iris.data))]
+    }
+    for place, name in enumerate(iris.feature_names):
+        columns[name.replace(" (cm)", "")] = iris.data[:, place].tolist()
+    columns["species"] = [str(iris.target_names[kind]) for kind in iris.target]
+    write_bytes(path, table_bytes(columns))

@@ -17,9 +17,9 @@ import typer
 
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.options import check_device, name_device
-from sgpmic.cli.streams import prepare_process
+from sgpmic.cli.startup import prepare_process
 from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
-from sgpmic.jobs.failures import REFUSED, is_loss
+from sgpmic.jobs.job import REFUSED, is_loss
 from sgpmic.jobs.launch import divert_runtime_output
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder

@@ -15,7 +15,7 @@ from rich.text import Text
 from sgpmic.cli.console import check_match, console, fail, note, one_sentence, reading_model
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import Rows, model_columns
-from sgpmic.cli.streams import interruptible
+from sgpmic.cli.startup import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names

@@ -22,8 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TextIO
 
-from sgpmic.jobs import job
-from sgpmic.jobs.failures import LAUNCHER, REFUSED, TRY_AGAIN
+from sgpmic.jobs.job import COORDINATOR, CORES, LAUNCHER, PROCESS, PROCESSES, REFUSED, TRY_AGAIN
 
 #: File for what the runtime prints.
 LOG = "SGPMIC_LOG"
@@ -61,12 +60,12 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
         rank, n = hosts[:process].count(host), hosts.count(host)
         own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
         variables = {
-            job.COORDINATOR: slots[0].coordinator,
-            job.PROCESSES: str(len(slots)),
-            job.PROCESS: str(process),
+            COORDINATOR: slots[0].coordinator,
+            PROCESSES: str(len(slots)),
+            PROCESS: str(process),
             "PYTHONSAFEPATH": "1",
         }
-        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
+        found.append(variables | ({CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 

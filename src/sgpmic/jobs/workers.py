@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic import jobs
-from sgpmic.jobs.failures import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
+from sgpmic.jobs.job import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
 from sgpmic.jobs.launch import (
     LOG,
     ProcessExit,

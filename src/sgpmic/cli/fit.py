@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
 from sgpmic.cli.screens import MOST_SHOWN, FitDisplay, show_columns, show_summary
-from sgpmic.jobs.job import is_loss
+from sgpmic.jobs.job import is_loss, supervised
 from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -68,8 +66,6 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
-    from sgpmic.tables.dataset import ColumnOptions
-
     job = join_job(processes, device)
     if batch is not None:
         console.print(
@@ -88,31 +84,42 @@ def fit(
         **({} if committee else {"committee": None}),
     }
     words = columns, drop, id_column, label_column, number, category, ordered, date, log
+    options = {"as_published": as_published, "table": str(table.resolve()), "device": device}
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
-    folder = RunFolder(out)
+    this = _prepare(job, table, RunFolder(out), words, parameters, options, show_all=dry_run)
+    if dry_run:
+        show_expectation(this.model, *this.data.values.shape)
+        return job.group.wait("all is said")
+    this.model.set_params(computation__checkpoint_every=checkpoint_every)
+    _learn_and_write(this, parameters, force=force, resume=resume)
+
+
+def _prepare(
+    job: CommandJob,
+    table: Path,
+    folder: RunFolder,
+    words: tuple[Any, ...],
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+    *,
+    show_all: bool,
+) -> Fit:
+    """Return a fit that can begin: its table is read, its columns are shown, its model is made.
+
+    ``words`` are those about columns; ``parameters`` get the scale that the table decides.
+    """
+    from sgpmic.tables.dataset import ColumnOptions
+
     began = time.perf_counter()
     data, rows = _read(job, table, ColumnOptions(*words), folder)
-    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
-    if scale is None and data.is_mixed:
+    show_columns(data, len(data.columns) if show_all else MOST_SHOWN)
+    if data.is_mixed:
         # The encoder has brought all columns to one unit already.
-        parameters["scale"] = "one"
-    model = job.do(lambda: _make_model(parameters, as_published, job))
+        parameters.setdefault("scale", "one")
+    model = job.do(lambda: _make_model(parameters, options["as_published"], job))
     seconds = {"reading": time.perf_counter() - began}
-    if dry_run:
-        show_expectation(model, *data.values.shape)
-        return job.group.wait("all is said")
-    from sgpmic.storage.checkpoints import data_fingerprint
-
-    options = {
-        "as_published": as_published,
-        "table": str(table.resolve()),
-        "device": device,
-        "fingerprint": job.do(lambda: data_fingerprint(data.values, job.group)),
-    }
-    model.set_params(computation__checkpoint_every=checkpoint_every)
-    this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
-    _learn_and_write(this, parameters, force=force, resume=resume)
+    return Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
 
 
 def _read(
@@ -180,26 +187,22 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
-@contextmanager
-def _made_ready(job: CommandJob, folder: RunFolder, *, force: bool, resume: bool) -> Iterator[None]:
-    """Make a folder ready for a fit, and tidy it up however the fit ends."""
-    job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
-    try:
-        yield
-    finally:
-        if job.is_first:
-            folder.leave()
-
-
 def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resume: bool) -> None:
     """Fit, unless a run that is resumed turns out to be finished."""
+    from sgpmic.storage.checkpoints import data_fingerprint
+
     job, folder = this.job, this.folder
+    this.options["fingerprint"] = job.do(lambda: data_fingerprint(this.data.values, job.group))
     if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
         job.do(lambda: _say_finished(folder, parameters, this.options) if job.is_first else None)
     else:
         this.model.set_params(computation__checkpoint=folder.checkpoint)
-        with _made_ready(job, folder, force=force, resume=resume):
+        job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
+        try:
             _run(this)
+        finally:
+            if job.is_first:
+                folder.leave()
     job.group.wait("all is done")
 
 
@@ -207,7 +210,9 @@ def _run(this: Fit) -> None:
     """Learn, write the results and show them."""
     job, folder = this.job, this.folder
     try:
-        with terminated_as_interrupted(), job.watching(this.model):
+        with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
+            # Learning ends where another process is lost or stuck.
+            this.model.set_params(em__callbacks=[*callbacks, *this.model.em.callbacks])
             _learn(this)
             with console.status("Judging densities, writing results"):
                 write_results(this)

@@ -84,20 +84,13 @@ def predict(
 
 def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
     """Raise where writing to the target would cost the user another file."""
-    if folder.would_overwrite(target) or _is_same(target, table):
+    is_same = target.exists() and table.exists() and target.samefile(table)
+    if is_same or folder.would_overwrite(target):
         raise RunFolderError(
             f"{target} is read here and would be overwritten; name another file with --out."
         )
     if target.exists() and not force:
         raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    """Return whether two names are those of one file."""
-    try:
-        return first.samefile(second)
-    except OSError:  # one of them is not there
-        return False
 
 
 def _say_absent(reader: TableReader, features: list[str]) -> None:

@@ -143,7 +143,11 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         for process, variables in enumerate(environments([local_slot()] * n_processes))
     ]
     os.close(reader)
-    polls = [partial(_poll, child) for child in children]
+
+    def poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
+        return None if (code := child.poll()) is None else ProcessExit(code)
+
+    polls = [partial(poll, child) for child in children]
     try:
         with terminated_as_interrupted():
             exits = wait_for_exits(polls)
@@ -160,11 +164,6 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             child.wait()
         os.close(writer)
     return _explain(exits, log)
-
-
-def _poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
-    code = child.poll()
-    return None if code is None else ProcessExit(code)
 
 
 def _explain(exits: Sequence[ProcessExit], log: Path) -> int:

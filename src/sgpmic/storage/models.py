@@ -134,22 +134,12 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                 for i, start in enumerate(header["starts"])
             ],
             support=None if header["support"] is None else Support(**header["support"]),
-            reduction=_reduction(arrays, int(header["attributes"]["n_features_in_"])),
+            reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,
             empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
             **{name: header[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error
-
-
-def _reduction(arrays: dict[str, Any], n_features: int) -> Reduction | None:
-    if "reduction" not in arrays:
-        return None
-    components = arrays["reduction"]
-    expected = (len(arrays["offset"]), n_features)
-    if components.shape != expected:
-        raise ValueError(f"reduction has shape {components.shape}, not {expected}")
-    return Reduction(components)
 
 
 def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
@@ -286,7 +276,10 @@ def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         kept = {k: _decode(v, arrays) for k, v in values if k not in _NOT_STORED}
         return _SETTINGS[value["settings"]](**kept)
     if "kernel" in value:
-        return kernel_from_json(value["kernel"])
+        kernel = value["kernel"]
+        numbers = kernel["parameters"].items()
+        fields = {k: np.asarray(v) if isinstance(v, list) else v for k, v in numbers}
+        return KERNELS[kernel["name"]](ard=bool(kernel["ard"]), **fields)
     return arrays[value["array"]]
 
 
@@ -294,14 +287,6 @@ def kernel_to_json(kernel: Kernel) -> dict[str, Any]:
     """Return a kernel's name and numbers."""
     parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
     return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
-
-
-def kernel_from_json(value: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that :func:`kernel_to_json` described."""
-    parameters = {
-        k: np.asarray(v) if isinstance(v, list) else v for k, v in value["parameters"].items()
-    }
-    return KERNELS[value["name"]](ard=bool(value["ard"]), **parameters)
 
 
 # ------------------------------------------------------------------------------- checks
@@ -432,7 +417,8 @@ def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
     check_kinds(header, _HEADER)
     P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
-    # Of a sparse matrix it is checked with its reduction.
+    if "reduction" in arrays and arrays["reduction"].shape != (P, n_features):
+        raise ValueError(f"reduction has shape {arrays['reduction'].shape}, not {(P, n_features)}")
     if n_features != P and "reduction" not in arrays:
         raise ValueError(f"n_features_in_ is {n_features}, not {P}")
     if header["scaling"] not in ("each", "one", "none"):

@@ -52,10 +52,10 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def one_sentence(target: Path) -> Iterator[None]:
+def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
     """End the command with one sentence where a file or folder is not as it should be.
 
-    The disk's errors are about ``target``, which is written here.
+    The disk's errors are about ``path``, which is written or read here.
     """
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError
@@ -66,29 +66,16 @@ def one_sentence(target: Path) -> Iterator[None]:
     except (RunFolderError, TableError, ModelFileError) as error:
         raise fail(str(error)) from None
     except OSError as error:
-        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
+        raise fail(f"{path} cannot be {doing}: {error.strerror or error}.") from None
 
 
 def load_model(path: Path) -> SGPMIC:
     """Return the model in a file, or end the command with an error."""
     from sgpmic.estimator import SGPMIC
 
-    with reading_model(path):
-        return SGPMIC.load(path)
-    raise AssertionError("it has returned, or ended the command")
-
-
-@contextmanager
-def reading_model(path: Path) -> Iterator[None]:
-    """End the command with one sentence where a model file cannot be read."""
-    from sgpmic.storage.model_file import ModelFileError
-
-    try:
-        yield
-    except ModelFileError as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
+    with one_sentence(path, "read"):
+        model = SGPMIC.load(path)
+    return model
 
 
 def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:

@@ -12,7 +12,7 @@ from rich import progress
 from rich.markup import escape
 from rich.text import Text
 
-from sgpmic.cli.console import check_match, console, fail, note, one_sentence, reading_model
+from sgpmic.cli.console import check_match, console, fail, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import Rows, model_columns
 from sgpmic.cli.startup import interruptible
@@ -122,7 +122,7 @@ def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
     from sgpmic.storage.models import load_model, unreadable
 
     path, encoder = folder.results.model, None
-    with reading_model(path):
+    with one_sentence(path, "read"):
         model = load_model(path)
         if model.encoder is not None:
             from sgpmic.tables.encoder import TableEncoder

@@ -66,11 +66,8 @@ _ARRAYS = {
     "reference.order": ("reference.order", "N"),
     "features_seen": ("seen", "P"),
 }
-#: What a header holds of a model as it is.
-_PLAIN = (
-    *("attributes", "feature_names", "history", "committee", "number_of_clusters"),
-    *("number_of_dimensions", "encoder"),
-)
+#: What a header holds of the records of a fit as they are.
+_PLAIN = ("history", "committee", "number_of_clusters", "number_of_dimensions")
 
 
 @dataclass
@@ -81,12 +78,7 @@ class StoredModel:
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # numbers and truth values by name
     feature_names: list[str] | None
-    history: dict[str, list[float]]
-    starts: list[dict[str, Any]]
-    committee: list[dict[str, Any]]
-    support: Support | None
-    number_of_clusters: dict[str, Any] | None
-    number_of_dimensions: dict[str, Any] | None
+    records: dict[str, Any]  # of the fit: those in _PLAIN, its starts and its support
     encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
@@ -102,7 +94,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     if len(model.empty_rows):
         arrays["empty_rows"] = model.empty_rows
     starts = []
-    for i, start in enumerate(model.starts):
+    for i, start in enumerate(model.records["starts"]):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
         starts.append({name: value for name, value in start.items() if name != "labels"})
     header = {
@@ -112,8 +104,11 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.units.kind,
         "starts": starts,
-        "support": None if model.support is None else asdict(model.support),
-        **{name: getattr(model, name) for name in _PLAIN},
+        "support": model.records["support"] and asdict(model.records["support"]),
+        "attributes": model.attributes,
+        "feature_names": model.feature_names,
+        **{name: model.records[name] for name in _PLAIN},
+        "encoder": model.encoder,
     }
     write_model(path, _plain(header), arrays)
 
@@ -129,14 +124,19 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         return StoredModel(
             predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
             parameters=decode_parameters(header["parameters"], arrays),
-            starts=[
-                start | {"labels": arrays[f"start.{i}.labels"]}
-                for i, start in enumerate(header["starts"])
-            ],
-            support=None if header["support"] is None else Support(**header["support"]),
+            attributes=header["attributes"],
+            feature_names=header["feature_names"],
+            records={
+                **{name: header[name] for name in _PLAIN},
+                "starts": [
+                    start | {"labels": arrays[f"start.{i}.labels"]}
+                    for i, start in enumerate(header["starts"])
+                ],
+                "support": None if header["support"] is None else Support(**header["support"]),
+            },
+            encoder=header["encoder"],
             reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,
             empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
-            **{name: header[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error

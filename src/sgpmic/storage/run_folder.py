@@ -60,7 +60,9 @@ class FolderLock:
             raise LockedError(_owner(self._path)) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise  # those mean that the file system knows no locks
+                raise
+            # The file system knows no locks.
+            self._path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let go of the lock, if this process has it."""

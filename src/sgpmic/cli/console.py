@@ -1,10 +1,13 @@
-"""Console output, error messages, and loading of models with errors in one sentence."""
+"""Console output and its streams, error messages, loading of models with errors in one sentence."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,3 +91,61 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
             f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise a KeyboardInterrupt, as long as there is something to tidy up."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def prepare_process() -> None:
+    """Suppress XLA's log messages, and ignore write errors of the output streams.
+
+    Loading a compiled program makes XLA print errors about tuning flags that no processor has.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    screens: Any = sys
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is not None:
+            setattr(screens, name, Screen(getattr(sys, name)))
+
+
+class Screen:
+    """Stream wrapper that drops output on write errors, and escapes what it cannot encode.
+
+    The disk may be full, or the program that reads may have stopped.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it."""
+        try:
+            self._stream.write(text)
+        except OSError:
+            self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # Python tries again at its end to write what is held back, and would complain.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import typer
 
-from sgpmic.cli.console import console, fail
+from sgpmic.cli.console import console, fail, prepare_process
 from sgpmic.cli.options import check_device, name_device
-from sgpmic.cli.startup import prepare_process
 from sgpmic.jobs import Job, JobError, find_job, initialize, launch, together
 from sgpmic.jobs.job import REFUSED, is_loss
 from sgpmic.jobs.launch import divert_runtime_output

@@ -12,10 +12,9 @@ from rich import progress
 from rich.markup import escape
 from rich.text import Text
 
-from sgpmic.cli.console import check_match, console, fail, note, one_sentence
+from sgpmic.cli.console import check_match, console, fail, interruptible, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import Rows, model_columns
-from sgpmic.cli.startup import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names

@@ -84,7 +84,7 @@ def fit(
         **({} if committee else {"committee": None}),
     }
     words = columns, drop, id_column, label_column, number, category, ordered, date, log
-    options = {"as_published": as_published, "table": str(table.resolve()), "device": device}
+    options = {"as_published": as_published, "device": device}
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
     this = _prepare(job, table, RunFolder(out), words, parameters, options, show_all=dry_run)
@@ -107,7 +107,8 @@ def _prepare(
 ) -> Fit:
     """Return a fit that can begin: its table is read, its columns are shown, its model is made.
 
-    ``words`` are those about columns; ``parameters`` get the scale that the table decides.
+    ``words`` are those about columns; ``parameters`` get the scale that the table decides, and
+    ``options`` where it is.
     """
     from sgpmic.tables.dataset import ColumnOptions
 
@@ -119,6 +120,7 @@ def _prepare(
         parameters.setdefault("scale", "one")
     model = job.do(lambda: _make_model(parameters, options["as_published"], job))
     seconds = {"reading": time.perf_counter() - began}
+    options["table"] = str(table.resolve())
     return Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
 
 

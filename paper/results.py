@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import sgpmic
-from sgpmic.storage.lock import FolderLock, LockedError
 from sgpmic.storage.outputs import write_bytes
+from sgpmic.storage.run_folder import FolderLock, LockedError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1

@@ -45,7 +45,7 @@ class ModelFilesMixin(BaseEstimator):
             parameters=self.get_params(deep=False),
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
-            **{name: getattr(self, held) for name, held in _STORED_RECORDS.items()},
+            records={name: getattr(self, held) for name, held in _STORED_RECORDS.items()},
             encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
             reduction=self._reduction,
             empty_rows=self._empty_rows,
@@ -87,6 +87,6 @@ class ModelFilesMixin(BaseEstimator):
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
         for name, held in _STORED_RECORDS.items():
-            setattr(model, held, getattr(stored, name))
+            setattr(model, held, stored.records[name])
         model._row_words = {}
         return model

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -15,7 +15,7 @@ from sgpmic._input_rows import read_rows, words_of_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.learning.prediction.imputation import Imputation
-from sgpmic.learning.prediction.predictor import Assessment, Predictor
+from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
 from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
 from sgpmic.learning.settings import WholeNumber
 
@@ -45,19 +45,15 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     _row_words: dict[str, list[str]]
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
-        """Return rows as the model takes them, and which of them have no value at all.
+        """Return rows as the model takes them, and which of them have no value at all."""
+        return self._predictor.known_rows(self._read_rows(X))
 
-        Training rows stand in for those, of which nothing is said.
-        """
+    def _read_rows(self, X: ArrayLike) -> Floats:
+        """Return rows as the model takes them."""
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
-        rows = dense_rows(read_rows(self, X, reset=False), self._reduction)
-        Y = self._predictor.known_features(rows)
-        empty: Bools = np.asarray(np.isnan(Y).all(axis=1))
-        if empty.any():
-            Y = np.where(empty[:, None], self._predictor.reference.rows[0], Y)
-        return Y, empty
+        return dense_rows(read_rows(self, X, reset=False), self._reduction)
 
     @on_chosen_device
     def transform(self, X: ArrayLike) -> Floats:
@@ -124,15 +120,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
-        Y, empty = self._check_rows(X)
-        found = self._predictor.assess(Y)
-        blanks = {"labels": -1, "unusual": False}
-        return Assessment(
-            **{
-                name: blanked(values, empty, blanks.get(name, np.nan))
-                for name, values in found._asdict().items()
-            }
-        )
+        return self._predictor.assess_rows(self._read_rows(X))
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -324,17 +312,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             found = words_of_rows(X, self.encoder_).items()
             words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
         return DrawnRows(values, embedding, memberships, words)
-
-
-_T = TypeVar("_T", bound=NDArray[Any])
-
-
-def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
-    """Return values of rows with others for those that are empty."""
-    if empty.any():
-        values = values.copy()
-        values[empty] = blank
-    return values
 
 
 def _decoded(encoded: Imputation, encoder: TableEncoder) -> Imputation:

@@ -85,11 +85,6 @@ def _set_threads(pool: Any, number: int) -> None:
 _one_blas_thread = _OneBlasThread()
 
 
-def one_blas_thread() -> AbstractContextManager[None]:
-    """Return a context in which BLAS has one thread."""
-    return _one_blas_thread
-
-
 # Threads of JAX and their locks do not survive a fork: a child that computes waits for them for
 # ever.
 _computed = False
@@ -137,7 +132,7 @@ def refuse_after_fork() -> None:
 def numerics() -> Iterator[None]:
     """Enter float64 and one BLAS thread."""
     refuse_after_fork()
-    with double_precision(), one_blas_thread():
+    with double_precision(), _one_blas_thread:
         yield
 
 

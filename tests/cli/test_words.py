@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import sgpmic
 from sgpmic import SGPMIC, Progress
-from sgpmic.cli import display as display_module
+from sgpmic.cli import screens as display_module
 from sgpmic.cli.app import app
-from sgpmic.cli.display import FitDisplay, fitting
 from sgpmic.cli.options import OPTIONS, in_options
+from sgpmic.cli.screens import FitDisplay, fitting
 from sgpmic.exceptions import Advice, DimensionsWarning, InvalidParameterError
 from sgpmic.learning.progress import listening
 from sgpmic.learning.starts import explain_choice

@@ -240,6 +240,13 @@ FORGED_RESTS: dict[str, Callable[[Header, Arrays], None]] = {
     "notes of numbers": said([3], "outcomes", 0, "notes"),
     "bound of words": said("high", "outcomes", 0, "bound"),
     "no seeds": said(None, "seeds"),
+    "a seed too few": lambda header, arrays: header["seeds"].pop(),
+    "a seed too many": lambda header, arrays: header["seeds"].append(3),
+    "a negative seed": said(-1, "seeds", 0),
+    "no starts": said([], "outcomes"),
+    "more starts than planned": lambda header, arrays: header["outcomes"].extend(
+        header["outcomes"] * 99
+    ),
     "β nan": cell("0.6", np.nan),
     "weights nan": cell("0.8", np.nan),
     "weights of another shape": replaced("0.8", lambda weights: weights[:-1]),

@@ -17,8 +17,7 @@ from unittest import mock
 import pytest
 from tests.cli.helpers import here
 
-from sgpmic.jobs.failures import TRY_AGAIN
-from sgpmic.jobs.job import _loopback_collectives
+from sgpmic.jobs.job import TRY_AGAIN, _loopback_collectives
 from support.processes import of_one_device
 
 #: A process of a job that sums and sums; the first argument is the folder for its number.
@@ -32,7 +31,7 @@ here.with_suffix(".part").rename(here)
 while (folder / "wait").exists():
     time.sleep(0.02)
 from sgpmic.jobs import job
-from sgpmic.jobs.failures import together
+from sgpmic.jobs.job import together
 from sgpmic.jobs.launch import divert_runtime_output
 job.HEARTBEAT = 3
 divert_runtime_output()

@@ -14,8 +14,7 @@ import pytest
 from tests.cli.helpers import here
 from tests.hardening.conftest import QUICK, record
 
-from sgpmic.storage.lock import FolderLock, LockedError
-from sgpmic.storage.run_folder import RunFolder, RunFolderError
+from sgpmic.storage.run_folder import FolderLock, LockedError, RunFolder, RunFolderError
 
 HOLD = """
 import sys, time

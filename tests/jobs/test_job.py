@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic import EM, SGPMIC, Start
-from sgpmic.jobs.failures import REFUSED, TRY_AGAIN, Watchdog
-from sgpmic.jobs.job import Job, JobError, find_job
+from sgpmic.jobs.job import REFUSED, TRY_AGAIN, Job, JobError, Watchdog, find_job
 from sgpmic.jobs.launch import (
     ProcessExit,
     Slot,

@@ -20,7 +20,7 @@ from tests.jobs.worker import SETTINGS, evaluate
 
 from sgpmic import SGPMIC, Committee, jobs
 from sgpmic._runtime import numerics
-from sgpmic.jobs.failures import TRY_AGAIN
+from sgpmic.jobs.job import TRY_AGAIN
 from sgpmic.learning.em import em_iteration
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.model_file import ModelFileError

@@ -9,8 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import sgpmic
 from sgpmic.cli.console import console
-from sgpmic.cli.demo import demo
-from sgpmic.cli.fit import fit
+from sgpmic.cli.fit import demo, fit
 from sgpmic.cli.predict import predict
 from sgpmic.cli.report import info, report
 

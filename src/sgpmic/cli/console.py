@@ -1,10 +1,13 @@
-"""Console output, error messages, and loading of models with errors in one sentence."""
+"""Console output and its streams, error messages, loading of models with errors in one sentence."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from rich.segment import Segment
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
+    from sgpmic.tables.encoder import TableEncoder
 
 #: What a terminal may take for a command, or for the end of a line, or writes from right to left.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -51,10 +55,10 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def one_sentence(target: Path) -> Iterator[None]:
+def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
     """End the command with one sentence where a file or folder is not as it should be.
 
-    The disk's errors are about ``target``, which is written here.
+    The disk's errors are about ``path``, which is written or read here.
     """
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError
@@ -65,35 +69,83 @@ def one_sentence(target: Path) -> Iterator[None]:
     except (RunFolderError, TableError, ModelFileError) as error:
         raise fail(str(error)) from None
     except OSError as error:
-        raise fail(f"{target} cannot be written: {error.strerror or error}.") from None
+        raise fail(f"{path} cannot be {doing}: {error.strerror or error}.") from None
 
 
 def load_model(path: Path) -> SGPMIC:
     """Return the model in a file, or end the command with an error."""
     from sgpmic.estimator import SGPMIC
-    from sgpmic.storage.model_file import ModelFileError
 
-    try:
-        return SGPMIC.load(path)
-    except ModelFileError as error:
-        raise fail(str(error)) from None
-    except OSError as error:
-        raise fail(f"{path} cannot be read: {error.strerror or error}.") from None
+    with one_sentence(path, "read"):
+        model = SGPMIC.load(path)
+    return model
 
 
-def load_run(folder: RunFolder) -> tuple[SGPMIC, dict[str, Any]]:
-    """Return the model and the record of a run, or end the command if they do not match."""
+def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
+    """End the command unless the model of a run has the features that its record names."""
     from sgpmic.tables.columns import used_names
 
-    record = folder.read_record()
-    model = load_model(folder.results.model)
-    if model.encoder_ is None:
-        names = [str(name) for name in getattr(model, "feature_names_in_", ())]
-    else:
-        names = used_names(model.encoder_.columns_)
-    if names != record["data"]["features"]:
+    found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
+    if found != folder.read_record()["data"]["features"]:
         raise fail(
             f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
-    return model, record
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise a KeyboardInterrupt, as long as there is something to tidy up."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def prepare_process() -> None:
+    """Suppress XLA's log messages, and ignore write errors of the output streams.
+
+    Loading a compiled program makes XLA print errors about tuning flags that no processor has.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    screens: Any = sys
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is not None:
+            setattr(screens, name, Screen(getattr(sys, name)))
+
+
+class Screen:
+    """Stream wrapper that drops output on write errors, and escapes what it cannot encode.
+
+    The disk may be full, or the program that reads may have stopped.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it."""
+        try:
+            self._stream.write(text)
+        except OSError:
+            self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # Python tries again at its end to write what is held back, and would complain.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,10 +1,8 @@
-"""``sgpmic fit``: from a table to clusters, a model and a report."""
+"""``sgpmic fit`` and ``sgpmic demo``: from a table to clusters, a model and a report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +12,12 @@ from rich.markup import escape
 
 from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
-from sgpmic.cli.display import FitDisplay
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
-from sgpmic.cli.screens import MOST_SHOWN, show_columns, show_summary
-from sgpmic.jobs.failures import is_loss
+from sgpmic.cli.screens import MOST_SHOWN, FitDisplay, show_columns, show_summary
+from sgpmic.jobs.job import is_loss, supervised
 from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -69,8 +66,6 @@ def fit(
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
-    from sgpmic.tables.dataset import ColumnOptions
-
     job = join_job(processes, device)
     if batch is not None:
         console.print(
@@ -89,31 +84,44 @@ def fit(
         **({} if committee else {"committee": None}),
     }
     words = columns, drop, id_column, label_column, number, category, ordered, date, log
+    options = {"as_published": as_published, "device": device}
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
-    folder = RunFolder(out)
+    this = _prepare(job, table, RunFolder(out), words, parameters, options, show_all=dry_run)
+    if dry_run:
+        show_expectation(this.model, *this.data.values.shape)
+        return job.group.wait("all is said")
+    this.model.set_params(computation__checkpoint_every=checkpoint_every)
+    _learn_and_write(this, parameters, force=force, resume=resume)
+
+
+def _prepare(
+    job: CommandJob,
+    table: Path,
+    folder: RunFolder,
+    words: tuple[Any, ...],
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+    *,
+    show_all: bool,
+) -> Fit:
+    """Return a fit that can begin: its table is read, its columns are shown, its model is made.
+
+    ``words`` are those about columns; ``parameters`` get the scale that the table decides, and
+    ``options`` where it is.
+    """
+    from sgpmic.tables.dataset import ColumnOptions
+
     began = time.perf_counter()
     data, rows = _read(job, table, ColumnOptions(*words), folder)
-    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
-    if scale is None and data.is_mixed:
+    show_columns(data, len(data.columns) if show_all else MOST_SHOWN)
+    if data.is_mixed:
         # The encoder has brought all columns to one unit already.
-        parameters["scale"] = "one"
-    model = job.do(lambda: _make_model(parameters, as_published, job))
+        parameters.setdefault("scale", "one")
+    model = job.do(lambda: _make_model(parameters, options["as_published"], job))
     seconds = {"reading": time.perf_counter() - began}
-    if dry_run:
-        show_expectation(model, *data.values.shape)
-        return job.group.wait("all is said")
-    from sgpmic.storage.checkpoints import data_fingerprint
-
-    options = {
-        "as_published": as_published,
-        "table": str(table.resolve()),
-        "device": device,
-        "fingerprint": job.do(lambda: data_fingerprint(data.values, job.group)),
-    }
-    model.set_params(computation__checkpoint_every=checkpoint_every)
-    this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
-    _learn_and_write(this, parameters, force=force, resume=resume)
+    options["table"] = str(table.resolve())
+    return Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
 
 
 def _read(
@@ -181,26 +189,22 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
-@contextmanager
-def _made_ready(job: CommandJob, folder: RunFolder, *, force: bool, resume: bool) -> Iterator[None]:
-    """Make a folder ready for a fit, and tidy it up however the fit ends."""
-    job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
-    try:
-        yield
-    finally:
-        if job.is_first:
-            folder.leave()
-
-
 def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resume: bool) -> None:
     """Fit, unless a run that is resumed turns out to be finished."""
+    from sgpmic.storage.checkpoints import data_fingerprint
+
     job, folder = this.job, this.folder
+    this.options["fingerprint"] = job.do(lambda: data_fingerprint(this.data.values, job.group))
     if resume and job.do(lambda: job.group.agree(np.array([folder.is_finished]))[0]):
         job.do(lambda: _say_finished(folder, parameters, this.options) if job.is_first else None)
     else:
         this.model.set_params(computation__checkpoint=folder.checkpoint)
-        with _made_ready(job, folder, force=force, resume=resume):
+        job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
+        try:
             _run(this)
+        finally:
+            if job.is_first:
+                folder.leave()
     job.group.wait("all is done")
 
 
@@ -208,7 +212,9 @@ def _run(this: Fit) -> None:
     """Learn, write the results and show them."""
     job, folder = this.job, this.folder
     try:
-        with terminated_as_interrupted(), job.watching(this.model):
+        with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
+            # Learning ends where another process is lost or stuck.
+            this.model.set_params(em__callbacks=[*callbacks, *this.model.em.callbacks])
             _learn(this)
             with console.status("Judging densities, writing results"):
                 write_results(this)
@@ -251,3 +257,55 @@ def _learn(this: Fit) -> None:
         raise fail(" ".join(in_options(error).split())) from None
     model.set_params(em__callbacks=())
     this.notes += [in_options(w.message) for w in said]
+
+
+def demo(
+    out: opt.OutFolder = Path("demo-output"), force: opt.Force = False, seed: opt.Seed = 0
+) -> None:
+    """Cluster the iris flowers: three species, four measurements, no labels used.
+
+    Writes the table itself (iris.csv) and what sgpmic fit makes of it (run/).
+    """
+    if out.exists() and not out.is_dir():
+        raise fail(f"{out} is a file; name a folder with --out.")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
+    table = out / "iris.csv"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_iris(table)
+    except OSError as error:
+        raise fail(f"The folder {out} cannot be created: {error.strerror}.") from None
+    console.print(
+        f"$ sgpmic fit {escape(str(table))} -k 3 --scale one --id flower --label "
+        f"species --out {escape(str(out / 'run'))}"
+    )
+    fit(
+        table,
+        clusters="3",
+        out=out / "run",
+        id_column=["flower"],
+        label_column="species",
+        scale="one",  # lengths of one flower
+        seed=seed,
+        force=True,
+    )
+    console.print(
+        f"Now open {escape(str(out / 'run' / 'report.html'))} in a browser, or try:\n"
+        f"$ sgpmic predict {escape(str(out / 'run'))} {escape(str(table))}"
+    )
+
+
+def _write_iris(path: Path) -> None:
+    from sklearn.datasets import load_iris
+
+    from sgpmic.storage.outputs import table_bytes, write_bytes
+
+    iris = load_iris()
+    columns: dict[str, list[object]] = {
+        "flower": [f"flower {number + 1}" for number in range(len(iris.data))]
+    }
+    for place, name in enumerate(iris.feature_names):
+        columns[name.replace(" (cm)", "")] = iris.data[:, place].tolist()
+    columns["species"] = [str(iris.target_names[kind]) for kind in iris.target]
+    write_bytes(path, table_bytes(columns))

@@ -6,20 +6,17 @@ import copy
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import typer
 
-from sgpmic.cli.console import console, fail
+from sgpmic.cli.console import console, fail, prepare_process
 from sgpmic.cli.options import check_device, name_device
-from sgpmic.cli.streams import prepare_process
-from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
-from sgpmic.jobs.failures import REFUSED, is_loss
+from sgpmic.jobs import Job, JobError, find_job, initialize, launch, together
+from sgpmic.jobs.job import REFUSED, is_loss
 from sgpmic.jobs.launch import divert_runtime_output
 from sgpmic.storage.outputs import replacing, table_bytes, write_bytes
 from sgpmic.storage.run_folder import RunFolder
@@ -66,6 +63,7 @@ class CommandJob:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.share = (job.process, job.n_processes)
+        self.n_processes = job.n_processes
         self.is_alone = job.n_processes == 1
         self.is_first = job.process == 0
 
@@ -74,7 +72,7 @@ class CommandJob:
 
         ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
         """
-        with together(self._job.n_processes):
+        with together(self.n_processes):
             result: Any = None
             sentence = ""
             try:
@@ -114,21 +112,20 @@ class CommandJob:
 
         self.group = ProcessGroup(len(values))
 
-    @contextmanager
-    def watching(self, model: SGPMIC) -> Iterator[None]:
-        """Let learning end where another process is lost or stuck."""
-        with supervised(self._job.n_processes) as callbacks:
-            model.set_params(em__callbacks=[*callbacks, *model.em.callbacks])
-            yield
-
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:
         """Write every process's part of ``labels.csv``, and join them."""
         name = folder.new.labels.with_name
-        parts = [name(f".labels-{number:06d}.part") for number in range(self._job.n_processes)]
+        parts = [name(f".labels-{number:06d}.part") for number in range(self.n_processes)]
         write_bytes(parts[self._job.process], table_bytes(columns, header=self.is_first))
         self.group.wait("labels are written")
-        if self.is_first:
-            _join(parts, folder.new.labels)
+        if not self.is_first:
+            return
+        with replacing(folder.new.labels) as whole:
+            for part in parts:
+                with part.open("rb") as lines:
+                    shutil.copyfileobj(lines, whole)
+        for part in parts:
+            part.unlink()
 
     def sizes(self, model: SGPMIC) -> list[int]:
         """Return how many rows every cluster has, over all processes."""
@@ -159,13 +156,3 @@ class CommandJob:
         letters = np.array(own, dtype=f"U{max(width, 1)}").view(np.uint32).reshape(len(own), -1)
         found = np.ascontiguousarray(self.group.rows_at(letters, numbers).astype(np.uint32))
         return found.view(f"U{found.shape[1]}")[:, 0].tolist()
-
-
-def _join(parts: list[Path], path: Path) -> None:
-    """Put files one after the other into another one, and remove them."""
-    with replacing(path) as whole:
-        for part in parts:
-            with part.open("rb") as lines:
-                shutil.copyfileobj(lines, whole)
-    for part in parts:
-        part.unlink()

@@ -6,22 +6,23 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich import progress
 from rich.markup import escape
 from rich.text import Text
 
-from sgpmic.cli.console import console, fail, load_run, note, one_sentence
+from sgpmic.cli.console import check_match, console, fail, interruptible, note, one_sentence
 from sgpmic.cli.options import Device, Force, RunPath, choose_device
 from sgpmic.cli.results import Rows, model_columns
-from sgpmic.cli.streams import interruptible
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names
 
 if TYPE_CHECKING:
-    from sgpmic.estimator import SGPMIC
+    from sgpmic.storage.models import StoredModel
     from sgpmic.tables.base import TableReader
+    from sgpmic.tables.encoder import TableEncoder
 
 
 def predict(
@@ -60,9 +61,9 @@ def predict(
             _say_absent(reader, record["data"]["features"])
             _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
-            model, record = load_run(folder)
+            model, encoder = _load(folder)
             id_name = _id_name(reader, record, id_column)
-            answers = _answers(model, reader, record, id_name, notes)
+            answers = _answers(model, encoder, reader, record, id_name, notes)
             total, flagged, n_empty = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
@@ -82,20 +83,13 @@ def predict(
 
 def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
     """Raise where writing to the target would cost the user another file."""
-    if folder.would_overwrite(target) or _is_same(target, table):
+    is_same = target.exists() and table.exists() and target.samefile(table)
+    if is_same or folder.would_overwrite(target):
         raise RunFolderError(
             f"{target} is read here and would be overwritten; name another file with --out."
         )
     if target.exists() and not force:
         raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    """Return whether two names are those of one file."""
-    try:
-        return first.samefile(second)
-    except OSError:  # one of them is not there
-        return False
 
 
 def _say_absent(reader: TableReader, features: list[str]) -> None:
@@ -119,6 +113,29 @@ def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | Non
         console.print(f"Columns that the model does not know are left out: {escape(shown)}")
 
 
+def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
+    """Return the model of a run, and what makes rows of a table where they are not plain numbers.
+
+    Not an estimator: scikit-learn takes longer to import than all else that a prediction needs.
+    """
+    from sgpmic.storage.models import load_model, unreadable
+
+    path, encoder = folder.results.model, None
+    with one_sentence(path, "read"):
+        model = load_model(path)
+        if model.encoder is not None:
+            from sgpmic.tables.encoder import TableEncoder
+
+            try:
+                encoder = TableEncoder.from_dict(model.encoder)
+                if len(encoder.source_) != model.attributes["n_features_in_"]:
+                    raise ValueError("its table encoder has another number of features")
+            except (KeyError, TypeError, ValueError) as error:
+                raise unreadable(path, error) from error
+    check_match(folder, model.feature_names or (), encoder)
+    return model, encoder
+
+
 def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None) -> str | None:
     """Return the column that names the rows: the one asked for, or that of the fit if there."""
     if id_column is not None:
@@ -129,7 +146,8 @@ def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None)
 
 
 def _answers(
-    model: SGPMIC,
+    model: StoredModel,
+    encoder: TableEncoder | None,
     reader: TableReader,
     record: dict[str, Any],
     id_name: str | None,
@@ -137,20 +155,22 @@ def _answers(
 ) -> Iterator[dict[str, Any]]:
     """Yield what is written about every block; what was noticed is added to ``notes``."""
     from sgpmic.exceptions import collected_warnings
+    from sgpmic.learning.preprocessing import dense_rows
     from sgpmic.tables.dataset import read_blocks
 
     wanted = [] if id_name is None else [id_name]
     strange: list[str] = []
-    blocks = read_blocks(reader, model.encoder_, record["data"]["features"], wanted, strange)
-    model.encoder_ = None  # blocks are encoded already
+    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
     names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
     n_done = 0
     for values, texts in blocks:
         with collected_warnings() as said:
-            found = model.assess(values)
+            # In this order, since sums in another one would round differently.
+            rows = np.ascontiguousarray(values, np.float64)
+            found = model.predictor.assess_rows(dense_rows(rows, model.reduction))
         notes |= {str(w.message) for w in said}
-        rows = Rows(next(iter(texts), None), id_name, n_done, found.labels < 0)
-        yield rows.columns(
+        names_of_rows = next(iter(texts), None)
+        yield Rows(names_of_rows, id_name, n_done, found.labels < 0).columns(
             {
                 **model_columns(found.labels, found.memberships, found.embedding, names),
                 "log_density": found.log_density,

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console, load_model, load_run, one_sentence
+from sgpmic.cli.console import check_match, console, load_model, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -40,7 +40,8 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     from sgpmic.storage.checkpoints import data_fingerprint
     from sgpmic.tables.dataset import read_again
 
-    model, record = load_run(folder)
+    record, model = folder.read_record(), load_model(folder.results.model)
+    check_match(folder, getattr(model, "feature_names_in_", ()), model.encoder_)
     place = table if table is not None else Path(record["table"])
     if not place.exists():
         raise RunFolderError(

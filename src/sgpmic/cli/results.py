@@ -252,10 +252,12 @@ def write_report(
                 texts[name] = words
     # Rows without names keep the numbers that they have in the file.
     numbers = Rows(None, None, 0, empty).names(~empty) if empty.any() else None
+    name = record["table"].replace("\\", "/").rsplit("/", 1)[-1]
     content = _content(
         model,
         data,
-        title=_shown(record["table"].replace("\\", "/").rsplit("/", 1)[-1]),
+        # The name of a file may be no text.
+        title=name.encode("utf-8", "backslashreplace").decode(),
         columns=record["columns"],
         ids=data.ids or numbers,
         texts=texts,
@@ -275,11 +277,6 @@ def _content(model: SGPMIC, data: Table, **more: Any) -> RunContent:
 
     names = data.names if model.encoder_ is None else None
     return content_from_model(model, data.values, feature_names=names, **more)
-
-
-def _shown(name: str) -> str:
-    """Return the name of a file, which may be no text, as text."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def model_columns(

@@ -22,8 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TextIO
 
-from sgpmic.jobs import job
-from sgpmic.jobs.failures import LAUNCHER, REFUSED, TRY_AGAIN
+from sgpmic.jobs.job import COORDINATOR, CORES, LAUNCHER, PROCESS, PROCESSES, REFUSED, TRY_AGAIN
 
 #: File for what the runtime prints.
 LOG = "SGPMIC_LOG"
@@ -61,12 +60,12 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
         rank, n = hosts[:process].count(host), hosts.count(host)
         own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
         variables = {
-            job.COORDINATOR: slots[0].coordinator,
-            job.PROCESSES: str(len(slots)),
-            job.PROCESS: str(process),
+            COORDINATOR: slots[0].coordinator,
+            PROCESSES: str(len(slots)),
+            PROCESS: str(process),
             "PYTHONSAFEPATH": "1",
         }
-        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
+        found.append(variables | ({CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 
@@ -144,7 +143,11 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         for process, variables in enumerate(environments([local_slot()] * n_processes))
     ]
     os.close(reader)
-    polls = [partial(_poll, child) for child in children]
+
+    def poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
+        return None if (code := child.poll()) is None else ProcessExit(code)
+
+    polls = [partial(poll, child) for child in children]
     try:
         with terminated_as_interrupted():
             exits = wait_for_exits(polls)
@@ -161,11 +164,6 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             child.wait()
         os.close(writer)
     return _explain(exits, log)
-
-
-def _poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
-    code = child.poll()
-    return None if code is None else ProcessExit(code)
 
 
 def _explain(exits: Sequence[ProcessExit], log: Path) -> int:

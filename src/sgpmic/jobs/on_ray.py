@@ -84,7 +84,7 @@ def fit_on_ray(
     folders = [folder / f"process-{process}" for process in range(n_workers)]
     if not ray.is_initialized():
         ray.init()
-    for failures in range(max_failures + 1):
+    for failures in range(1, max_failures + 2):
         with _actors(ray, n_workers, resources_per_worker, placement_timeout) as actors:
             for own in folders:
                 workers.write_task(own, parameters, table=path, columns=columns)
@@ -96,14 +96,19 @@ def fit_on_ray(
                     shutil.rmtree(folder)
                 raise
             except JobError as error:
-                if failures == max_failures:
-                    raise JobError(
-                        f"The fit has failed {failures + 1} times, the last time with: {error} "
-                        f"What was learned is in {folder}; the same call resumes from it."
-                    ) from None
-                again = f"{failures + 1} of {max_failures} times"
-                _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
+                _note_failure(error, failures, max_failures, folder)
     return _collect(model, folder, folders)
+
+
+def _note_failure(error: JobError, failures: int, max_failures: int, folder: Path) -> None:
+    """Log a failure that is followed by another try; raise for the last one."""
+    if failures > max_failures:
+        raise JobError(
+            f"The fit has failed {failures} times, the last time with: {error} "
+            f"What was learned is in {folder}; the same call resumes from it."
+        ) from None
+    again = f"{failures} of {max_failures} times"
+    _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
 
 
 @contextmanager

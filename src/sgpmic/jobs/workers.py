@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic import jobs
-from sgpmic.jobs.failures import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
+from sgpmic.jobs.job import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
 from sgpmic.jobs.launch import (
     LOG,
     ProcessExit,
@@ -100,7 +100,7 @@ def write_task(
     lost, since nobody else will.
     """
     from sgpmic.storage.model_file import write_model
-    from sgpmic.storage.settings_file import encode_parameters
+    from sgpmic.storage.models import encode_parameters
 
     folder.mkdir(parents=True, exist_ok=True)
     encoded, arrays = encode_parameters(parameters)
@@ -245,7 +245,7 @@ def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]])
     from sgpmic import SGPMIC
     from sgpmic.exceptions import collected_warnings
     from sgpmic.storage.model_file import read_model
-    from sgpmic.storage.settings_file import decode_parameters
+    from sgpmic.storage.models import decode_parameters
     from sgpmic.tables.reader import read_table
 
     task, arrays = read_model(folder / TASK)

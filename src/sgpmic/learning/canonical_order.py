@@ -102,9 +102,9 @@ class ReorderedCheckpoint:
 
         self.checkpoint.save(_moved(snapshot, as_given))
 
-    def load(self, template: State) -> Snapshot | None:
+    def load(self, template: State, n_starts: int) -> Snapshot | None:
         """Return the snapshot that was kept, None if there is none."""
-        snapshot = self.checkpoint.load(template)
+        snapshot = self.checkpoint.load(template, n_starts)
 
         def in_order(name: str, array: Any) -> Any:
             return self._move(name, array, self.order.rows, self.order.features)

@@ -344,7 +344,7 @@ def resume(
         variational=settings.options.variational,
         cells=rows.missing is not None,
     )
-    snapshot = checkpoint.load(template)
+    snapshot = checkpoint.load(template, len(starts))
     if snapshot is None:
         return starts, []
     for fit in snapshot.fits:

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.exceptions import ConvergenceWarning
 
 from sgpmic._types import Floats as Floats
 from sgpmic._types import Ints as Ints
@@ -46,7 +45,9 @@ def k_means(
     points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[Ints, Floats]:
     """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
-    from sklearn.cluster import KMeans  # which takes its time, and only fits need
+    # Which take their time, and only fits need.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     origin, unit = origin_and_unit(points)

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.utils.extmath import randomized_svd
 
 from sgpmic._types import Bools, Floats
 from sgpmic.process_group import ProcessGroup
@@ -196,6 +195,8 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
     """Return the reduction of a sparse matrix, None where it has few enough features as it is."""
     if X.shape[1] <= N_KEPT:
         return None
+    from sklearn.utils.extmath import randomized_svd  # over a second, and only fits need it
+
     # Not scikit-learn's TruncatedSVD: signs, and with them results, would be others.
     n_kept = min(N_KEPT, X.shape[0])
     _, _, components = randomized_svd(_without_gaps(X), n_kept, n_iter=7, random_state=rng)

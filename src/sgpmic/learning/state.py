@@ -164,5 +164,5 @@ class CheckpointWriter(Protocol):
     def save(self, snapshot: Snapshot) -> None:
         """Keep a snapshot in place of the one before."""
 
-    def load(self, template: State) -> Snapshot | None:
-        """Return the snapshot that was kept, None if there is none."""
+    def load(self, template: State, n_starts: int) -> Snapshot | None:
+        """Return the snapshot that was kept of so many starts, None if there is none."""

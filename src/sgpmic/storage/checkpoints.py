@@ -31,8 +31,7 @@ from sgpmic.kernels import Kernel
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
-from sgpmic.storage.json_kinds import NUMBER, check_kinds
-from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
@@ -142,7 +141,7 @@ class Checkpoint:
             return []
         return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
 
-    def load(self, template: State) -> Snapshot | None:
+    def load(self, template: State, n_starts: int) -> Snapshot | None:
         """Return the newest snapshot, X and S of this process's rows; None where there is none.
 
         A `ModelFileError` says that it is damaged, or belongs to another fit.
@@ -155,7 +154,7 @@ class Checkpoint:
             return None
         folder = self.path / f"round-{newest:06d}"
         try:
-            return self._read(folder, template)
+            return self._read(folder, template, n_starts)
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -164,7 +163,7 @@ class Checkpoint:
                 "anew."
             ) from error
 
-    def _read(self, folder: Path, template: State) -> Snapshot:
+    def _read(self, folder: Path, template: State, n_starts: int) -> Snapshot:
         header, arrays = read_model(folder / _REST)
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
@@ -176,6 +175,11 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
                 "delete it to start anew, or resume with what it belongs to."
             )
+        seeds, n_fits = header["seeds"], len(header["outcomes"])
+        if len(seeds) != n_starts or not 0 < n_fits <= n_starts:
+            raise ValueError(f"it has {len(seeds)} seeds and {n_fits} fits of {n_starts} starts")
+        if not all(0 <= seed < 2**32 for seed in seeds):
+            raise ValueError("its seeds are not those of random numbers")
         own = self._read_own_rows(folder)
         fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
@@ -189,7 +193,7 @@ class Checkpoint:
             if says["bound"] is None:
                 says["bound"] = float("nan")
             fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
-        return Snapshot(header["seeds"], fits)
+        return Snapshot(seeds, fits)
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""

@@ -1,13 +1,17 @@
 """Estimators in model files: which array and which word means what.
 
 Everything that decides a prediction is stored as it is, so a model that was saved and loaded
-gives the same answers to the last bit.
+gives the same answers to the last bit. Checksums say that a file is as it was written, not that a
+model was written to it: a file may be forged, or come from a program with an error. Whatever
+passes the checks here can be predicted with.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,25 +19,55 @@ import numpy as np
 import sgpmic
 from sgpmic._types import Ints
 from sgpmic.committee.outcome import Support
-from sgpmic.kernels import KERNELS, stacked_like
+from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, _Densities
 from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preprocessing import Reduction, Scaler
+from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad
-from sgpmic.storage.model_checks import check_arrays, check_header
-from sgpmic.storage.model_file import ModelFileError, read_model, write_model
-from sgpmic.storage.settings_file import decode_parameters, encode_parameters, kernel_to_json
+from sgpmic.storage.model_file import (
+    NUMBER,
+    ModelFileError,
+    check_kinds,
+    read_model,
+    write_model,
+)
+
+Arrays = Mapping[str, np.ndarray]
 
 _KIND = "SGPMIC"
-#: What a header holds of a model as it is.
-_PLAIN = (
-    *("attributes", "feature_names", "history", "committee", "number_of_clusters"),
-    *("number_of_dimensions", "encoder"),
-)
+#: The arrays of a predictor: where it has them, and their dimensions. There are N rows in the
+#: embedding and R in the reference, P features, Q latent dimensions, M clusters, U inducing points,
+#: G mappings, C groups of features and r axes of the normal distributions.
+_ARRAYS = {
+    "offset": ("units.offset", "P"),
+    "scale": ("units.scale", "P"),
+    "mean_variance": ("units.mean_variance", ""),
+    "embedding": ("X", "NQ"),
+    "memberships": ("S", "NM"),
+    "inducing": ("posterior.mappings.Z", "UQ"),
+    "beta": ("posterior.mappings.beta", ""),
+    "mean_weights": ("posterior.mean_weights", "GUP"),
+    "precision_loss": ("posterior.precision_loss", "GUU"),
+    "A_inverse": ("A_inverse", "GUU"),
+    "jitter": ("jitter", ""),
+    "weights": ("posterior.mixture.weights", "M"),
+    "means": ("posterior.mixture.means", "MQ"),
+    "covariances": ("posterior.mixture.covariances", "MQQ"),
+    "reference.rows": ("reference.rows", "RP"),
+    "reference.points": ("reference.points", "RQ"),
+    "reference.votes": ("reference.votes", "RM"),
+    "strength": ("strength", ""),
+    "reference.keys": ("reference.keys", "N"),
+    "reference.order": ("reference.order", "N"),
+    "features_seen": ("seen", "P"),
+}
+#: What a header holds of the records of a fit as they are.
+_PLAIN = ("history", "committee", "number_of_clusters", "number_of_dimensions")
 
 
 @dataclass
@@ -44,12 +78,7 @@ class StoredModel:
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # numbers and truth values by name
     feature_names: list[str] | None
-    history: dict[str, list[float]]
-    starts: list[dict[str, Any]]
-    committee: list[dict[str, Any]]
-    support: Support | None
-    number_of_clusters: dict[str, Any] | None
-    number_of_dimensions: dict[str, Any] | None
+    records: dict[str, Any]  # of the fit: those in _PLAIN, its starts and its support
     encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
@@ -65,7 +94,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     if len(model.empty_rows):
         arrays["empty_rows"] = model.empty_rows
     starts = []
-    for i, start in enumerate(model.starts):
+    for i, start in enumerate(model.records["starts"]):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
         starts.append({name: value for name, value in start.items() if name != "labels"})
     header = {
@@ -75,8 +104,11 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.units.kind,
         "starts": starts,
-        "support": None if model.support is None else asdict(model.support),
-        **{name: getattr(model, name) for name in _PLAIN},
+        "support": model.records["support"] and asdict(model.records["support"]),
+        "attributes": model.attributes,
+        "feature_names": model.feature_names,
+        **{name: model.records[name] for name in _PLAIN},
+        "encoder": model.encoder,
     }
     write_model(path, _plain(header), arrays)
 
@@ -92,27 +124,22 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         return StoredModel(
             predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
             parameters=decode_parameters(header["parameters"], arrays),
-            starts=[
-                start | {"labels": arrays[f"start.{i}.labels"]}
-                for i, start in enumerate(header["starts"])
-            ],
-            support=None if header["support"] is None else Support(**header["support"]),
-            reduction=_reduction(arrays, int(header["attributes"]["n_features_in_"])),
+            attributes=header["attributes"],
+            feature_names=header["feature_names"],
+            records={
+                **{name: header[name] for name in _PLAIN},
+                "starts": [
+                    start | {"labels": arrays[f"start.{i}.labels"]}
+                    for i, start in enumerate(header["starts"])
+                ],
+                "support": None if header["support"] is None else Support(**header["support"]),
+            },
+            encoder=header["encoder"],
+            reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,
             empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
-            **{name: header[name] for name in _PLAIN},
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error
-
-
-def _reduction(arrays: dict[str, Any], n_features: int) -> Reduction | None:
-    if "reduction" not in arrays:
-        return None
-    components = arrays["reduction"]
-    expected = (len(arrays["offset"]), n_features)
-    if components.shape != expected:
-        raise ValueError(f"reduction has shape {components.shape}, not {expected}")
-    return Reduction(components)
 
 
 def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
@@ -124,35 +151,12 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
 
 
 def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
-    posterior, reference = predictor.posterior, predictor.reference
-    arrays: dict[str, Any] = {
-        "offset": predictor.units.offset,
-        "scale": predictor.units.scale,
-        "mean_variance": predictor.units.mean_variance,
-        "embedding": predictor.X,
-        "memberships": predictor.S,
-        "inducing": posterior.mappings.Z,
-        "beta": posterior.mappings.beta,
-        "mean_weights": posterior.mean_weights,
-        "precision_loss": posterior.precision_loss,
-        "A_inverse": predictor.A_inverse,
-        "jitter": predictor.jitter,
-        "weights": posterior.mixture.weights,
-        "means": posterior.mixture.means,
-        "covariances": posterior.mixture.covariances,
-        "reference.rows": reference.rows,
-        "reference.points": reference.points,
-        "reference.votes": reference.votes,
-        "strength": predictor.strength,
-        "reference.keys": reference.keys,
-        "reference.order": reference.order,
-        "features_seen": predictor.seen,
-    }
+    arrays = {name: attrgetter(place)(predictor) for name, (place, _) in _ARRAYS.items()}
     if predictor.spread is not None:
         arrays["embedding_std"] = predictor.spread
-    if posterior.groups is not None:
-        arrays["groups"] = posterior.groups
-    for name, value in posterior.mappings.kernels.parameters().items():
+    if predictor.posterior.groups is not None:
+        arrays["groups"] = predictor.posterior.groups
+    for name, value in predictor.posterior.mappings.kernels.parameters().items():
         arrays[f"kernel.{name}"] = value
     if predictor.knows_densities:  # they take longer than a prediction
         normals, share, left_out = predictor._densities
@@ -210,3 +214,220 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+# ------------------------------------------------------------------------------- parameters
+
+#: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
+#: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
+_SETTINGS: dict[str, type[Settings]] = {
+    "Start": Start,
+    "Committee": Committee,
+    "EM": EM,
+    "Computation": Computation,
+}
+_NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
+
+
+def encode_parameters(
+    parameters: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return parameters as what JSON can hold, and the arrays that go beside it.
+
+    A RandomState is left out: it holds no seed that could be written down.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    encoded = {
+        name: _encode(value, f"parameter.{name}", arrays)
+        for name, value in parameters.items()
+        if not isinstance(value, np.random.RandomState)
+    }
+    return encoded, arrays
+
+
+def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a parameter as JSON; an array goes beside it under ``name``."""
+    if isinstance(value, Settings):
+        fields = value.get_params().items()
+        kept = {k: _encode(v, f"{name}.{k}", arrays) for k, v in fields if k not in _NOT_STORED}
+        return {"settings": type(value).__name__, "values": kept}
+    if isinstance(value, Kernel):
+        return {"kernel": kernel_to_json(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    arrays[name] = np.asarray(value)
+    return {"array": name}
+
+
+def decode_parameters(
+    encoded: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Return the parameters that :func:`encode_parameters` encoded."""
+    return {name: _decode(value, arrays) for name, value in encoded.items()}
+
+
+def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "settings" in value:
+        values = value["values"].items()
+        kept = {k: _decode(v, arrays) for k, v in values if k not in _NOT_STORED}
+        return _SETTINGS[value["settings"]](**kept)
+    if "kernel" in value:
+        kernel = value["kernel"]
+        numbers = kernel["parameters"].items()
+        fields = {k: np.asarray(v) if isinstance(v, list) else v for k, v in numbers}
+        return KERNELS[kernel["name"]](ard=bool(kernel["ard"]), **fields)
+    return arrays[value["array"]]
+
+
+def kernel_to_json(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel's name and numbers."""
+    parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
+    return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
+
+
+# ------------------------------------------------------------------------------- checks
+
+#: How far shares may be from adding up to one.
+_ROUNDING = 1e-6
+#: The types of arrays that are not float64.
+_KINDS: dict[str, type[np.generic]] = {
+    "reference.keys": np.uint64,
+    "reference.order": np.int64,
+    "features_seen": np.bool_,
+    "empty_rows": np.int64,
+}
+
+
+def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
+    for name, shape in _shapes(arrays).items():
+        array = arrays[name]
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+        if array.dtype != _KINDS.get(name, np.float64):
+            raise ValueError(f"{name} has the type {array.dtype}")
+        # Training rows may have gaps.
+        sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
+        if not sound.all():
+            raise ValueError(f"{name} has values that are not finite numbers")
+    for name in ("scale", "mean_variance", "beta", "embedding_std", "normals.noise"):
+        if name in arrays and not (arrays[name] > 0).all():
+            raise ValueError(f"{name} has values that are not positive")
+    groups = arrays.get("groups", np.zeros((1, 1)))
+    if not np.isin(groups, (0.0, 1.0)).all() or (groups.sum(axis=0) > 1).any():
+        raise ValueError("groups do not divide the features")
+    for name in ("jitter", "strength"):
+        if arrays[name] < 0:
+            raise ValueError(f"{name} is negative")
+    if np.isnan(arrays["reference.rows"]).all(axis=1).any():
+        raise ValueError("reference.rows have a row without values")
+    votes = arrays["reference.votes"]  # in any proportion
+    if (votes < 0).any() or not (votes.sum(axis=1) > 0).all():
+        raise ValueError("reference.votes are not shares")
+    shares = ["weights", "memberships"]
+    if "left_out_log_density" in arrays:
+        shares.append("normals.weights")
+        if not 0.0 < arrays["mapping_share"] < 1.0 or not arrays["left_out_log_density"].size:
+            raise ValueError("mapping_share or left_out_log_density are not those of densities")
+    for name in shares:
+        total = arrays[name].sum(axis=-1)
+        if (arrays[name] < 0).any() or (np.abs(total - 1.0) > _ROUNDING).any():
+            raise ValueError(f"{name} are not shares of one")
+    _check_covariances(arrays["covariances"], arrays["weights"])
+    _check_kernels(arrays, kernel)
+    empty = arrays.get("empty_rows", np.zeros(0, np.int64))
+    n_all = len(arrays["embedding"]) + len(empty)
+    if (np.diff(empty) <= 0).any() or ((empty < 0) | (empty >= n_all)).any():
+        raise ValueError("empty_rows are not numbers of rows in their order")
+    keys, order = arrays["reference.keys"], arrays["reference.order"]
+    if (keys[1:] < keys[:-1]).any() or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise ValueError("reference.keys or reference.order are not in order")
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
+    """Return the shape that every array of a predictor must have."""
+    N, Q = arrays["embedding"].shape
+    M, P = arrays["weights"].size, arrays["offset"].size
+    U, R = len(arrays["inducing"]), len(arrays["reference.rows"])
+    G = arrays["kernel.variance"].size
+    if min(N, Q, M, P, U, R) < 1 or G not in (1, M):
+        raise ValueError(f"sizes {N}, {Q}, {M}, {P}, {U}, {R} and {G} do not go together")
+    sizes = {"N": N, "Q": Q, "M": M, "P": P, "U": U, "R": R, "G": G}
+    shapes = {name: tuple(sizes[d] for d in letters) for name, (_, letters) in _ARRAYS.items()}
+    if "embedding_std" in arrays:
+        shapes["embedding_std"] = (N, Q)
+    if "empty_rows" in arrays:
+        shapes["empty_rows"] = (arrays["empty_rows"].size,)
+    if "left_out_log_density" in arrays:
+        r = arrays["normals.axes"].shape[-1]
+        shapes["left_out_log_density"] = (arrays["left_out_log_density"].size,)
+        shapes |= {"mapping_share": (), "normals.weights": (M,), "normals.means": (M, P)}
+        shapes |= {"normals.axes": (P, r), "normals.roots": (M, r, r), "normals.noise": (P,)}
+    if "groups" in arrays:
+        C = len(arrays["groups"])
+        shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}
+    return shapes
+
+
+def _check_covariances(covariances: np.ndarray, weights: np.ndarray) -> None:
+    # Of a cluster without weight nothing is asked.
+    for covariance in covariances[weights > 0]:
+        largest = np.abs(covariance).max()
+        if (np.abs(covariance - covariance.T) > 1e-9 * largest).any():
+            raise ValueError("covariances are not symmetric")
+        if not (np.linalg.eigvalsh(covariance) > 0).all():
+            raise ValueError("covariances are not positive definite")
+
+
+def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
+    kind, ard = KERNELS[described["name"]], bool(described["ard"])
+    Q, G = arrays["embedding"].shape[1], arrays["kernel.variance"].size
+    parameters = {name: arrays[f"kernel.{name}"] for name in kind().parameters()}
+    for name, values in parameters.items():
+        shape = (G, Q) if ard and name == kind.dimension_field else (G,)
+        if values.shape != shape or values.dtype != np.float64:
+            raise ValueError(f"kernel.{name} has shape {values.shape}, not {shape}")
+    for g in range(G):
+        kind(ard=ard, **{name: values[g] for name, values in parameters.items()})
+
+
+_HEADER = {
+    "scaling": str,
+    "feature_names": (None, [str]),
+    "attributes": {
+        "lower_bound_": NUMBER,
+        "n_iter_": int,
+        "converged_": bool,
+        "n_features_in_": int,
+    },
+    "history": {Any: [(*NUMBER, bool)]},
+    "starts": [dict],
+    "committee": [dict],
+    "support": (None, {"statistic": NUMBER, "p_value": NUMBER, "part": str, "noise": str}),
+    "number_of_clusters": (None, dict),
+    "number_of_dimensions": (None, dict),
+}
+
+
+def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
+    """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
+    check_kinds(header, _HEADER)
+    P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
+    if "reduction" in arrays and arrays["reduction"].shape != (P, n_features):
+        raise ValueError(f"reduction has shape {arrays['reduction'].shape}, not {(P, n_features)}")
+    if n_features != P and "reduction" not in arrays:
+        raise ValueError(f"n_features_in_ is {n_features}, not {P}")
+    if header["scaling"] not in ("each", "one", "none"):
+        raise ValueError("its scaling is not known")
+    names = header["feature_names"]
+    if names is not None and not len(set(names)) == len(names) == n_features:
+        raise ValueError(f"it does not name {n_features} features")
+    for i in range(len(header["starts"])):
+        # Those of the process that wrote the file; the embedding may be of a sample of all rows.
+        labels = arrays[f"start.{i}.labels"]
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise ValueError(f"the labels of start {i} are not whole numbers")

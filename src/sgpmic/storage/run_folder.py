@@ -8,17 +8,20 @@ it afterwards leaves what the next command moves into place.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgpmic.storage.json_kinds import NUMBER, check_kinds
-from sgpmic.storage.lock import FolderLock, LockedError
+from filelock import FileLock, Timeout
+
+from sgpmic.storage.model_file import NUMBER, check_kinds
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -26,6 +29,64 @@ FORMAT = 1
 
 class RunFolderError(ValueError):
     """A folder that cannot be used as asked, with the reason in one sentence."""
+
+
+class LockedError(Exception):
+    """Somebody else has the lock; the message says who, as far as it is known."""
+
+
+class FolderLock:
+    """A lock on a folder, which this process may have or not: one program at a time writes to it.
+
+    The system lets go of it however the program ends, so a lock that a kill left behind keeps
+    nobody out. The file says who has it, for the sentence that another one is refused with.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / ".lock"
+        self._lock = FileLock(
+            self._path,
+            timeout=0,
+            thread_local=False,
+            fallback_to_soft=False,
+            on_acquired=_write_owner,
+        )
+
+    def acquire(self) -> None:
+        """Take the lock, or raise a LockedError where somebody else has it."""
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise LockedError(_owner(self._path)) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            # The file system knows no locks.
+            self._path.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let go of the lock, if this process has it."""
+        if self._lock.is_locked:
+            with suppress(OSError):
+                self._path.unlink()
+            self._lock.release()
+
+
+def _write_owner(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode())
+
+
+def _owner(path: Path) -> str:
+    """Return what a lock file says of the one who has the lock: "process 123 on host"."""
+    with suppress(OSError, ValueError):
+        # Not a link elsewhere, and not waiting for what somebody might write into a pipe.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        with open(os.open(path, flags), "rb") as file:
+            words = file.read(200).decode().strip()
+        if words.isprintable() and words:
+            return f"process {words}"
+    return "another process"
 
 
 class Results(NamedTuple):

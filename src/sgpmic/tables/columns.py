@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sgpmic.storage.json_kinds import check_kinds
+from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.conversions import date_words
 from sgpmic.tables.encodings import Encoding
 from sgpmic.tables.errors import quote

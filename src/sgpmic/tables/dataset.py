@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
 from sgpmic.tables.columns import Column, naming_column, used_names
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.encoder import TableEncoder
 from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names
 from sgpmic.tables.reader import (
@@ -32,6 +31,10 @@ from sgpmic.tables.reader import (
     sample_rows,
     share_of,
 )
+
+# Encoders import scikit-learn, which takes more than a second: functions do when they need one.
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
 
 #: The number of rows that columns of large tables are judged by.
 SAMPLE_ROWS = 20_000
@@ -84,6 +87,8 @@ class FittedColumns(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Undo :meth:`to_json`."""
+        from sgpmic.tables.encoder import TableEncoder
+
         state, *others = json.loads(text)
         return cls(TableEncoder.from_dict(state), *others)
 
@@ -114,6 +119,8 @@ class Dataset:
 
     def fit_columns(self) -> FittedColumns:
         """Decide what the columns are, and fit the encoder."""
+        from sgpmic.tables.encoder import TableEncoder
+
         labels = [] if self._options.label is None else [self._options.label]
         names = [*self._features, *self._ids[:1], *labels]
         table, is_whole = sample_rows(self._reader, names, SAMPLE_ROWS)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats
 from sgpmic.exceptions import SGPMICWarning
-from sgpmic.storage.json_kinds import check_kinds
+from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.columns import (
     Column,
     column_from_dict,

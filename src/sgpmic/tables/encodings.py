@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats
-from sgpmic.storage.json_kinds import check_kinds
+from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.cell_text import key, truth_of
 from sgpmic.tables.conversions import BadCells, Cells, Codes
 

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
-from sklearn.utils.extmath import randomized_svd
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.gaps import FactorModel
@@ -91,7 +90,9 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
 
     ``factors`` say what is expected of missing cells; None where there are none.
     """
-    from sklearn.covariance import ledoit_wolf_shrinkage  # loads much that predictions do not need
+    # Both load much that predictions do not need.
+    from sklearn.covariance import ledoit_wolf_shrinkage
+    from sklearn.utils.extmath import randomized_svd
 
     unknown = np.zeros(Y.shape[1])
     if factors is not None:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
-from scipy.spatial import KDTree
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.gaps import FactorModel, fit_factors
+
+if TYPE_CHECKING:
+    from scipy.spatial import KDTree
 
 #: The share of the cells that are hidden, in at most this many rows.
 _HIDDEN, _MOST_ROWS = 0.15, 400
@@ -114,6 +115,8 @@ def learn_imputer(rows: Floats, left_out_means: LeftOutMeans) -> Imputer:
 
 
 def _of_rows(rows: Floats, weights: Floats) -> Imputer:
+    from scipy.spatial import KDTree  # a tenth of a second that other answers do not need
+
     factors = fit_factors(rows)
     mean, _ = factors.expected(rows)
     tree = KDTree(np.where(np.isnan(rows), mean, rows))
@@ -122,6 +125,8 @@ def _of_rows(rows: Floats, weights: Floats) -> Imputer:
 
 def _convex(parts: Floats, truth: Floats) -> Floats:
     """Return weights (k,), not negative and of sum 1, that predict best."""
+    from scipy.optimize import nnls  # a fifth of a second that other answers do not need
+
     scale = 1e3 * float(np.sqrt(np.mean(parts**2)) or 1.0) * np.sqrt(len(truth))
     padded = np.vstack([parts, np.full((1, parts.shape[1]), scale)])
     weights, _ = nnls(padded, np.append(truth, scale))

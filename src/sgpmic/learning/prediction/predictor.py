@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from scipy.spatial import KDTree
+from numpy.typing import NDArray
 
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Bools, Floats, Ints
@@ -34,6 +34,8 @@ from sgpmic.learning.preprocessing import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
+
+_T = TypeVar("_T", bound=NDArray[Any])
 
 #: A row is unusual where its density is lower than that of all but this share of the rows that
 #: the model was learned from.
@@ -105,6 +107,15 @@ class Predictor:
     def known_features(self, Y: Floats) -> Floats:
         """Return rows without the features that no training row had."""
         return Y if self.seen.all() else np.where(self.seen, Y, np.nan)
+
+    def known_rows(self, rows: Floats) -> tuple[Floats, Bools]:
+        """Return rows without unknown features, and which of them then have no value at all.
+
+        Training rows stand in for those, of which nothing is said (:func:`blanked`).
+        """
+        Y = self.known_features(rows)
+        empty: Bools = np.asarray(np.isnan(Y).all(axis=1))
+        return (np.where(empty[:, None], self.reference.rows[0], Y) if empty.any() else Y), empty
 
     def _restored(self, Y: Floats) -> Floats:
         """Return rows in the units of the data, NaN where nothing is known of a feature."""
@@ -199,6 +210,13 @@ class Predictor:
             own = new[part]
             X[part[own]], S[part[own]] = found.X[own], memberships[own]
         return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
+
+    def assess_rows(self, rows: Floats) -> Assessment:
+        """Return everything there is to say about rows, of which some may be empty."""
+        Y, empty = self.known_rows(rows)
+        blanks = {"labels": -1, "unusual": False}
+        found = self.assess(Y)._asdict().items()
+        return Assessment(**{k: blanked(v, empty, blanks.get(k, np.nan)) for k, v in found})
 
     def log_density(self, Y: Floats) -> Floats:
         """Return log p(y) of rows in the units of the data, latent points integrated out."""
@@ -320,6 +338,8 @@ class Predictor:
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
         """Return latent points of a cluster, drawn between those of its training rows."""
+        from scipy.spatial import KDTree  # a tenth of a second that other answers do not need
+
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:
             mixture = self.mixture
@@ -342,6 +362,14 @@ class Predictor:
     def mixture(self) -> Any:
         """The latent mixture (:class:`sgpmic.model.mixture.Mixture`), as NumPy arrays."""
         return jax.tree.map(np.asarray, self.posterior.mixture)
+
+
+def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
+    """Return values of rows with others for those that are empty."""
+    if empty.any():
+        values = values.copy()
+        values[empty] = blank
+    return values
 
 
 def pad_posterior(posterior: Posterior) -> Posterior:

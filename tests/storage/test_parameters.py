@@ -9,7 +9,7 @@ import numpy as np
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
 from sgpmic.kernels import RBF, Kernel
-from sgpmic.storage.settings_file import decode_parameters, encode_parameters
+from sgpmic.storage.models import decode_parameters, encode_parameters
 
 
 def test_parameters_come_back() -> None:

@@ -33,6 +33,7 @@ from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import SCALES, Reduction, dense_rows, fit_reduction
 from sgpmic.learning.settings import (
     EM,
+    LATENTS,
     Committee,
     Computation,
     Constraint,
@@ -45,13 +46,13 @@ from sgpmic.learning.settings import (
     WholeNumber,
     instance_of,
 )
-from sgpmic.learning.state import LATENTS, State
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.checkpoints import open_checkpoint
 
 # What only a fit needs is imported there: a prediction in a new process takes as long as imports.
 if TYPE_CHECKING:
+    from sgpmic.learning.em import State
     from sgpmic.learning.result import Result
     from sgpmic.tables.encoder import TableEncoder
 

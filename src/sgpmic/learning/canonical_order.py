@@ -23,7 +23,7 @@ import numpy as np
 
 from sgpmic._types import Floats
 from sgpmic.learning.categories import find_categories
-from sgpmic.learning.state import CheckpointWriter, Snapshot, State, by_row, with_rows
+from sgpmic.learning.em import CheckpointWriter, Snapshot, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
 
 #: Larger tables are taken as they come: a second one in memory would be too much.

@@ -1,6 +1,6 @@
 r"""Missing cells: imputed for methods that need complete rows, and laid out for the model.
 
-The model integrates missing cells out (:mod:`sgpmic.model.gaps`). A neighbor graph, k-means or the
+The model integrates missing cells out (:mod:`sgpmic.model.rows`). A neighbor graph, k-means or the
 committee compare rows cell by cell: they are given imputed rows. The imputation is by variational
 Bayesian PCA (Ilin and Raiko, 2010) of the observed cells,
 
@@ -21,8 +21,7 @@ import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.preprocessing import Scaler, has_gaps
-from sgpmic.model.gaps import Groups
-from sgpmic.model.rows import Rows, column_patterns, group_features, pad
+from sgpmic.model.rows import Groups, Rows, column_patterns, group_features, pad
 from sgpmic.process_group import ProcessGroup, gathered
 
 #: Factors, at most, and how many rows there have to be for each.

@@ -21,7 +21,15 @@ from sklearn.mixture import GaussianMixture
 from sgpmic._types import Floats, Ints
 from sgpmic.kernels import stack
 from sgpmic.learning.categories import View
-from sgpmic.learning.em import StartArrays, first_state
+from sgpmic.learning.em import (
+    CheckpointWriter,
+    StartFit,
+    State,
+    by_row,
+    first_state,
+    state_template,
+    with_rows,
+)
 from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.points import (
@@ -35,15 +43,6 @@ from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_k
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import PlannedStart
-from sgpmic.learning.state import (
-    CheckpointWriter,
-    EMLimits,
-    StartFit,
-    State,
-    by_row,
-    state_template,
-    with_rows,
-)
 from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import Rows, pad
 from sgpmic.process_group import ProcessGroup
@@ -289,7 +288,6 @@ def initial_state(
     values: StartValues,
     settings: FitSettings,
     scaler: Scaler,
-    limits: EMLimits,
     rows: Rows,
     cells: Any,
     group: ProcessGroup,
@@ -299,19 +297,20 @@ def initial_state(
     if not isinstance(settings.start.kernel_scale, str):
         factor = float(settings.start.kernel_scale) * scaler.mean_variance
     kernel = settings.kernel.for_dimensions(settings.n_components)
-    arrays = StartArrays(
-        group.lay_out(values.X, rows),
-        # As NumPy arrays, small ones may go to any device.
-        pad(values.Z, values.Z.shape),
-        lay_out_memberships(values.S, settings, rows, group),
-        stack(scale_kernels([kernel] * settings.n_mappings, factor)),
+    # As NumPy arrays, small ones may go to any device.
+    return first_state(
+        rows,
+        settings.options,
+        X=group.lay_out(values.X, rows),
+        Z=np.asarray(values.Z),
+        S=lay_out_memberships(values.S, settings, rows, group),
+        kernels=stack(scale_kernels([kernel] * settings.n_mappings, factor)),
         # The paper's start, β = (½ √mean(var(Y)))⁻².
-        pad(4.0 / scaler.mean_variance, ()),
-        _pseudo_counts(settings, group),
-        pad(settings.em.jitter, ()),
-        cells,
+        beta=np.asarray(4.0 / scaler.mean_variance),
+        pseudo_counts=_pseudo_counts(settings, group),
+        jitter=np.asarray(settings.em.jitter),
+        cells=cells,
     )
-    return first_state(arrays, rows, limits, settings.options)
 
 
 def continued_state(
@@ -338,13 +337,7 @@ def resume(
     """Return the starts, with the seeds that a checkpoint has, and its fits laid out."""
     if checkpoint is None:
         return starts, []
-    template = state_template(
-        settings.kernel.for_dimensions(settings.n_components),
-        settings.n_mappings,
-        variational=settings.options.variational,
-        cells=rows.missing is not None,
-    )
-    snapshot = checkpoint.load(template)
+    snapshot = checkpoint.load(state_template(settings, cells=rows.missing is not None))
     if snapshot is None:
         return starts, []
     for fit in snapshot.fits:

@@ -23,7 +23,7 @@ from sgpmic.exceptions import (
     StartWarning,
 )
 from sgpmic.learning.canonical_order import Order
-from sgpmic.learning.em import last_e_step
+from sgpmic.learning.em import State, last_e_step
 from sgpmic.learning.gaps import features_seen
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.prediction.reference import (
@@ -38,7 +38,6 @@ from sgpmic.learning.preprocessing import Scaler, has_gaps
 from sgpmic.learning.progress import announce
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import Selection
-from sgpmic.learning.state import State
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup

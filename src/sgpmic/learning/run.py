@@ -25,7 +25,7 @@ from sgpmic.learning.canonical_order import (
     canonical_order,
 )
 from sgpmic.learning.categories import View, committee_view
-from sgpmic.learning.em import run_em
+from sgpmic.learning.em import CheckpointWriter, Snapshot, StartFit, State, run_em
 from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
 from sgpmic.learning.initialization import (
     continued_state,
@@ -45,7 +45,6 @@ from sgpmic.learning.progress import announce
 from sgpmic.learning.result import Result, finish
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import PlannedStart, has_all_clusters, plan_starts, select_fit
-from sgpmic.learning.state import CheckpointWriter, Snapshot, StartFit, State
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
@@ -96,10 +95,9 @@ def run(
     rows = _lay_out(settings, Y, group, scaler, votes)
     cells = first_cells(Y_imputed, scaler, rows, group)
     log_volume = total_log_volume(Y, group, scaler)
-    limits = settings.limits
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
-        limits = limits._replace(m_steps=limits.m_steps * 0)
+        settings = replace(settings, em=replace(settings.em, m_steps=0))
 
     # Make starts, and iterate EM from each of them.
     starts = plan_starts(settings, random_state, continues=previous is not None)
@@ -115,12 +113,11 @@ def run(
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
                 values = start_values(view, group, start, settings, votes)
-                state = initial_state(values, settings, scaler, limits, rows, cells, group)
+                state = initial_state(values, settings, scaler, rows, cells, group)
                 fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
             run_em(
                 fits[number],
                 rows,
-                limits,
                 settings,
                 group,
                 start=number,

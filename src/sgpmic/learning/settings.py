@@ -12,10 +12,11 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Protocol, Self, get_type_hints
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -25,7 +26,6 @@ from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
 from sgpmic.learning.gaps import refuse_empty_rows
 from sgpmic.learning.progress import Callback
-from sgpmic.learning.state import EMLimits, EMOptions
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
@@ -38,6 +38,8 @@ PIECES = ("join", "largest")
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("lbfgs", "scg")
+#: Latent points as point estimates, or with posteriors of their own.
+LATENTS = ("point", "variational")
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
 MOST_STARTS = 10_000
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
@@ -363,6 +365,45 @@ class Computation(Settings):
     checkpoint_every: Annotated[int, WholeNumber(1)] = 1
 
 
+def _static() -> Any:
+    """Return a field that programs are compiled for."""
+    return field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EMOptions:
+    """Options of an EM iteration: numbers, and what each combination of is a program of its own.
+
+    :class:`EM` says more.
+    """
+
+    m_steps: Any
+    e_steps: Any
+    e_tol: Any
+    covariance_floor: Any
+    shared: bool = _static()  # one mapping for all clusters instead of one for each
+    covariance_type: str = _static()
+    optimizer: str = _static()
+    settle_mixture: bool = _static()
+    has_prior: bool = _static()  # without a conjugate prior its terms are not even compiled
+    #: Whether latent points and the mixture's parameters have posteriors.
+    variational: bool = _static()
+
+    @property
+    def fixes_scale(self) -> bool:
+        """Whether X is standardized; unit covariances fix the scale of X by themselves.
+
+        So do the priors of the mixture's parameters, where those have posteriors.
+        """
+        return self.covariance_type != "unit" and not self.variational
+
+    @property
+    def sums_out(self) -> bool:
+        """Whether S is summed out while the optimizer moves X."""
+        return self.variational and self.shared
+
+
 @dataclass(frozen=True)
 class FitSettings:
     """Everything that decides a fit; the estimator's parameters of the same names say more."""
@@ -385,23 +426,20 @@ class FitSettings:
 
     @property
     def options(self) -> EMOptions:
-        """Static options of an EM iteration."""
+        """Options of an EM iteration."""
+        em = self.em
         return EMOptions(
+            m_steps=np.asarray(em.m_steps, np.int32),
+            e_steps=np.asarray(em.e_steps, np.int32),
+            e_tol=np.asarray(em.e_tol),
+            covariance_floor=np.asarray(em.covariance_floor),
             shared=self.mapping == "shared",
             covariance_type=self.covariance_type,
-            optimizer=self.em.optimizer,
-            settle_mixture=bool(self.em.settle_mixture),
-            has_prior=self.em.prior_strength > 0,
-            latent=self.latent,
+            optimizer=em.optimizer,
+            settle_mixture=bool(em.settle_mixture),
+            has_prior=bool(em.prior_strength > 0),
+            variational=self.latent == "variational",
         )
-
-    @property
-    def limits(self) -> EMLimits:
-        """Traced numbers of an EM iteration."""
-        em = self.em
-        numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
-        arrays: list[Any] = [np.asarray(number) for number in numbers]
-        return EMLimits(*arrays)
 
     @property
     def n_mappings(self) -> int:

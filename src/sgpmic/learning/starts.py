@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import Advice
+from sgpmic.learning.em import StartFit
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.state import StartFit
 from sgpmic.process_group import ProcessGroup
 
 #: The order in which kinds of starts are tried after the one asked for.

@@ -31,12 +31,10 @@ from jax import Array
 
 from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.bound import Mappings
-from sgpmic.model.collapsed import Factors
+from sgpmic.model.bound import Factors, Mappings
 from sgpmic.model.components import loop_components
-from sgpmic.model.gaps import count_groups
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
-from sgpmic.model.rows import Rows
+from sgpmic.model.rows import Rows, count_groups
 
 #: A leverage is less than 1 but for rounding.
 MOST_LEVERAGE = 1.0 - 1e-6

@@ -1,7 +1,7 @@
 r"""Latent points that are known with uncertainty, q(x_n) = N(μ_n, diag σ_n²), in the data term.
 
 With the functions' values at the inducing points integrated out at their best, the bound of
-Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.collapsed` with sums that
+Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.bound` with sums that
 are expectations,
 
 .. math:: \Phi_m = \sum_n t_{nm} \langle k_n k_n^\top \rangle, \qquad

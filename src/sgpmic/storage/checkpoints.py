@@ -28,8 +28,8 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
+from sgpmic.learning.em import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
-from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.json_kinds import NUMBER, check_kinds
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
@@ -49,7 +49,7 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": 
 
 
 class Checkpoint:
-    """Keeps snapshots in a folder (:class:`sgpmic.learning.state.CheckpointWriter`).
+    """Keeps snapshots in a folder (:class:`sgpmic.learning.em.CheckpointWriter`).
 
     All processes can read and write it. It belongs to the data, the settings and the program whose
     fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the

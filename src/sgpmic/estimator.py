@@ -37,18 +37,18 @@ from sgpmic.learning.settings import (
     Committee,
     Computation,
     Constraint,
-    CountOrShare,
     FitSettings,
-    Number,
-    OneOf,
     Settings,
     Start,
-    WholeNumber,
+    check,
+    count_or_share,
     instance_of,
+    number,
+    one_of,
+    whole_number,
 )
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.process_group import ProcessGroup, SharedTable
-from sgpmic.storage.checkpoints import open_checkpoint
 
 # What only a fit needs is imported there: a prediction in a new process takes as long as imports.
 if TYPE_CHECKING:
@@ -223,16 +223,16 @@ n_components_) and (n_clusters, n_components_, n_components_)
     """
 
     _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": WholeNumber(1, word="auto"),
-        "n_components": CountOrShare(),
-        "mapping": OneOf(MAPPINGS),
-        "covariance_type": OneOf(COVARIANCE_TYPES),
-        "latent": OneOf(LATENTS),
-        "n_inducing": WholeNumber(1),
-        "scale": OneOf(SCALES),
+        "n_clusters": whole_number(1, word="auto"),
+        "n_components": count_or_share,
+        "mapping": one_of(*MAPPINGS),
+        "covariance_type": one_of(*COVARIANCE_TYPES),
+        "latent": one_of(*LATENTS),
+        "n_inducing": whole_number(1),
+        "scale": one_of(*SCALES),
         "committee": instance_of(Committee, or_none=True),
-        "max_iter": WholeNumber(1),
-        "tol": Number(0.0, word="auto"),
+        "max_iter": whole_number(1),
+        "tol": number(0.0, word="auto"),
         "start": instance_of(Start),
         "em": instance_of(EM),
         "computation": instance_of(Computation),
@@ -364,7 +364,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
         for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
+            check(name, getattr(self, name), constraint)
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
         if self.tol == "auto":
@@ -463,7 +463,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
-        checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
+        checkpoint = None
+        if settings.computation.checkpoint is not None:
+            from sgpmic.storage.checkpoints import open_checkpoint
+
+            parameters = self.get_params(deep=False)
+            checkpoint = open_checkpoint(settings.computation, Y, group, parameters)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         from sgpmic.learning.run import run
 
@@ -482,7 +487,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "call set_params(start__warm_start=False) first."
                 )
             return None
-        from sgpmic.learning.initialization import can_continue
+        from sgpmic.learning.starts import can_continue
 
         if not can_continue(state, self._predictor, settings, Y, group):
             raise ValueError(
@@ -525,7 +530,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             del self.embedding_std_
         self.memberships_ = np.insert(S, places, np.nan, axis=0)
         self.labels_ = np.insert(S.argmax(axis=1), places, -1)
-        self.scaler_ = predictor.units
+        self.scaler_ = predictor.scaler
         self.weights_, self.means_, self.covariances_ = predictor.mixture
         self.kernels_ = predictor.kernels
         self.beta_ = float(predictor.posterior.mappings.beta)
@@ -539,7 +544,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
-        from sgpmic.learning.points import view_axes
+        from sgpmic.learning.preprocessing import view_axes
 
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]

@@ -76,28 +76,20 @@ class Kernel:
 
     def __post_init__(self) -> None:
         for name, value in self.parameters().items():
-            array = np.asarray(value)
+            array, must = np.asarray(value), f"{type(self).__name__}: {name} must be"
             if array.dtype.kind not in "fiu":
-                raise TypeError(
-                    f"{type(self).__name__}: {name} must be a number or an array of numbers, "
-                    f"got {value!r}."
-                )
+                raise TypeError(f"{must} a number or an array of numbers, got {value!r}.")
             may_be_zero = name in ("bias", "white")
             allowed = array >= 0 if may_be_zero else array > 0
             if not np.all(allowed & np.isfinite(array)):
                 least = "at least 0" if may_be_zero else "positive"
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be {least} and finite, got {value!r}."
-                )
+                raise ValueError(f"{must} {least} and finite, got {value!r}.")
             if array.ndim > 1 or (array.ndim == 1 and name != self.dimension_field):
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be a single number, got an array of "
-                    f"shape {array.shape}."
-                )
+                raise ValueError(f"{must} a single number, got an array of shape {array.shape}.")
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ard"}
+        return {name: value for name, value in self.get_params().items() if name != "ard"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all fields by name, as scikit-learn's kernels do; there is nothing below them."""

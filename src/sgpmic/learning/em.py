@@ -447,11 +447,12 @@ def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
 
 def _in_place(state: State, rows: Rows) -> State:
     """Return the state with what has an entry for each row beside them, the rest everywhere."""
-    if rows.mesh is None:
+    mesh = rows.mesh
+    if mesh is None:
         return state
 
     def placed(tree: Any, *axes: str) -> Any:
-        sharding = NamedSharding(rows.mesh, PartitionSpec(*axes))
+        sharding = NamedSharding(mesh, PartitionSpec(*axes))
         return jax.tree.map(partial(lax.with_sharding_constraint, shardings=sharding), tree)
 
     return with_rows(placed(state), placed(by_row(state), ROWS))

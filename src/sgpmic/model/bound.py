@@ -29,7 +29,6 @@ made here (``trace=True``), where the factors are at hand.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,9 +37,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from sgpmic._runtime import map_components
 from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel
-from sgpmic.model.components import map_components
 from sgpmic.model.mixture import (
     LatentPrior,
     divergence_from_prior,
@@ -118,11 +117,11 @@ def factorize(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | 
 
     # An attempt has its number, the jitter, L⁻¹, L_B, and the smallest pivot of A: the smallest
     # diagonal element of R, squared.
-    def unsound(attempt: tuple[Array, ...]) -> Array:
+    def unsound(attempt: Any) -> Array:
         tries, *_, smallest_pivot = attempt  # NaN compares as false
         return (tries <= JITTER_TRIES) & ~(smallest_pivot >= TRUST * rounding)
 
-    def once(attempt: tuple[Array, ...]) -> tuple[Array, ...]:
+    def once(attempt: Any) -> Any:
         tries = attempt[0]
         raised = jnp.maximum(first, SMALLEST_JITTER) * 10.0 ** tries.astype(K_uu.dtype)
         level = jnp.where(tries == 0, first, raised)
@@ -219,7 +218,7 @@ def sums(
 
     def sums_of(kernels: Kernel, T: Array, Y: Array) -> tuple[Array, Array]:
         if x_std is not None:
-            return expected_sums(kernels, Z, X, x_std, T, replace(rows, Y=Y))
+            return expected_sums(kernels, Z, X, x_std, T, Y, rows.mesh, rows.gpu_memory)
         return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory)
 
     phi, psi = sums_of(kernels, T, rows.Y)

@@ -50,8 +50,8 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, gammaln
 
+from sgpmic._runtime import map_components
 from sgpmic.compile_cache import keepable
-from sgpmic.model.components import map_components
 
 COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
 

@@ -29,10 +29,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from sgpmic._runtime import loop_components
 from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Factors, Mappings
-from sgpmic.model.components import loop_components
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
 from sgpmic.model.rows import Rows, count_groups
 

@@ -251,13 +251,12 @@ _WITHOUT_EFFECT = (
 
 def open_checkpoint(
     computation: Computation, own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
-) -> Checkpoint | None:
-    """Return the checkpoint of a fit, however many processes there are; None without a folder.
+) -> Checkpoint:
+    """Return the checkpoint of a fit, however many processes there are.
 
     A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
-    if computation.checkpoint is None:
-        return None
+    assert computation.checkpoint is not None  # for the type checker: there is a folder
     belongs_to = {"data": data_fingerprint(own, group), **_settings_fingerprints(parameters)}
     return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
 

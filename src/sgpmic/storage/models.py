@@ -17,8 +17,7 @@ from sgpmic._types import Ints
 from sgpmic.committee.outcome import Support
 from sgpmic.kernels import KERNELS, stacked_like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
-from sgpmic.learning.prediction.predictor import Predictor, _Densities
-from sgpmic.learning.prediction.reference import Reference
+from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
 from sgpmic.learning.preprocessing import Reduction, Scaler
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
@@ -73,7 +72,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "estimator": _KIND,
         "parameters": parameters,
         "kernel": kernel_to_json(model.predictor.kernels[0]),
-        "scaling": model.predictor.units.kind,
+        "scaling": model.predictor.scaler.kind,
         "starts": starts,
         "support": None if model.support is None else asdict(model.support),
         **{name: getattr(model, name) for name in _PLAIN},
@@ -126,9 +125,9 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
 def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
     posterior, reference = predictor.posterior, predictor.reference
     arrays: dict[str, Any] = {
-        "offset": predictor.units.offset,
-        "scale": predictor.units.scale,
-        "mean_variance": predictor.units.mean_variance,
+        "offset": predictor.scaler.offset,
+        "scale": predictor.scaler.scale,
+        "mean_variance": predictor.scaler.mean_variance,
         "embedding": predictor.X,
         "memberships": predictor.S,
         "inducing": posterior.mappings.Z,
@@ -143,13 +142,13 @@ def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
         "reference.rows": reference.rows,
         "reference.points": reference.points,
         "reference.votes": reference.votes,
-        "strength": predictor.strength,
+        "strength": predictor.prior_weight,
         "reference.keys": reference.keys,
         "reference.order": reference.order,
         "features_seen": predictor.seen,
     }
-    if predictor.spread is not None:
-        arrays["embedding_std"] = predictor.spread
+    if predictor.x_std is not None:
+        arrays["embedding_std"] = predictor.x_std
     if posterior.groups is not None:
         arrays["groups"] = posterior.groups
     for name, value in posterior.mappings.kernels.parameters().items():

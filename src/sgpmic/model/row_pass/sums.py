@@ -35,8 +35,8 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
+from sgpmic._runtime import map_components
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.components import map_components
 from sgpmic.model.row_pass import gpu, processor
 from sgpmic.model.row_pass.parts import Part, first_part, in_parts
 

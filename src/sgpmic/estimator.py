@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,24 +30,8 @@ from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preprocessing import SCALES, Reduction, dense_rows, fit_reduction
-from sgpmic.learning.settings import (
-    EM,
-    LATENTS,
-    Committee,
-    Computation,
-    Constraint,
-    FitSettings,
-    Settings,
-    Start,
-    check,
-    count_or_share,
-    instance_of,
-    number,
-    one_of,
-    whole_number,
-)
-from sgpmic.model.mixture import COVARIANCE_TYPES
+from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction
+from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
 
 # What only a fit needs is imported there: a prediction in a new process takes as long as imports.
@@ -55,8 +39,6 @@ if TYPE_CHECKING:
     from sgpmic.learning.em import State
     from sgpmic.learning.result import Result
     from sgpmic.tables.encoder import TableEncoder
-
-MAPPINGS = ("shared", "per_cluster")
 
 #: Attributes by the names that they had up to version 1.0.0rc1.
 _RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
@@ -222,22 +204,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ((150, 2), (150, 3))
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": whole_number(1, word="auto"),
-        "n_components": count_or_share,
-        "mapping": one_of(*MAPPINGS),
-        "covariance_type": one_of(*COVARIANCE_TYPES),
-        "latent": one_of(*LATENTS),
-        "n_inducing": whole_number(1),
-        "scale": one_of(*SCALES),
-        "committee": instance_of(Committee, or_none=True),
-        "max_iter": whole_number(1),
-        "tol": number(0.0, word="auto"),
-        "start": instance_of(Start),
-        "em": instance_of(EM),
-        "computation": instance_of(Computation),
-    }
-
     def __init__(
         self,
         n_clusters: int | str = "auto",
@@ -363,14 +329,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
-        for name, constraint in self._constraints.items():
-            check(name, getattr(self, name), constraint)
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
-        if self.tol == "auto":
-            parameters["tol"] = _TOLERANCES[self.latent]
         settings = FitSettings(**parameters)
-        settings.check_together()
+        if self.tol == "auto":
+            settings = replace(settings, tol=_TOLERANCES[self.latent])
         return settings
 
     @on_chosen_device

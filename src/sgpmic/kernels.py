@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +105,7 @@ class Kernel:
     def __hash__(self) -> int:
         return hash((type(self), self.ard))
 
-    def for_dimensions(self: _K, n_components: int) -> _K:
+    def for_dimensions(self, n_components: int) -> Self:
         """Return the kernel with per-dimension parameters spread over ``n_components``."""
         value = np.asarray(getattr(self, self.dimension_field), dtype=np.float64)
         if value.ndim == 1:
@@ -128,8 +128,8 @@ class Kernel:
         raise NotImplementedError
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         """Return the derivatives by the parameters, by A and by B.
 
         ``K`` is what :meth:`forward` returned, ``dK`` the derivative by it.
@@ -229,9 +229,8 @@ class Stationary(Kernel):
         return (self.variance * self._correlation(r2) + self.bias) * t, r2
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
-        assert isinstance(self, Stationary)
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         E = self._distance_gradient(t, K, saved, dK)
         over_b = E @ _with_ones(B)
         over_a = _with_ones(A).T @ E  # (Q + 1, b): products with long rows are faster
@@ -241,13 +240,12 @@ class Stationary(Kernel):
         return self.gradient(A, B, sums, variance, **shape)
 
     def gradient(
-        self: _K, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
+    ) -> tuple[Self, Array, Array]:
         """Return the derivatives by the parameters, by A and by B from the sums of ∂L/∂r².
 
         With r² = Σ_q γ_q (a_q − b_q)²: ∂L/∂a_i = 2γ (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
         """
-        assert isinstance(self, Stationary)
         by_a = sums.over_b[:, None] * A - sums.b_over_b
         by_b = sums.over_a * B.T - jnp.stack(list(sums.a_over_a))  # (Q, b)
         d_gamma = jnp.sum(by_a * A, axis=0) + jnp.sum(by_b * B.T, axis=1)
@@ -391,8 +389,8 @@ class Linear(Kernel):
         return ((A * self.variance) @ B.T + self.bias) * t, ()
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         dK = t * dK
         dK_B = dK @ B
         d_variance = jnp.sum(A * dK_B, axis=0)

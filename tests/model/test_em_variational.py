@@ -76,9 +76,9 @@ def begin(kind: str, chosen: EMOptions, seed: int) -> tuple[dense.Problem, State
 def latent_part(state: State, rows: Rows, chosen: EMOptions) -> Any:
     """Return what the bound has beside its data term."""
     parameters = state.parameters
-    prior = prior_of(state.mixture, state.conjugate, rows, chosen)
+    prior = prior_of(state, rows, chosen)
     latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, x_std=parameters.x_std).bound
-    rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
+    rest = log_prior_of(state, prior, rows, chosen)
     return latent + rest + entropy_of_points(parameters.log_x_std, rows.flat_weight)
 
 

@@ -294,7 +294,6 @@ def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, I
 
 def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Array]:
     """Make the E-steps of an iteration; return the state and their number."""
-    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
 
     # How many were made, the last one's largest change of S, and what they change.
     def unsettled(carry: tuple[Any, ...]) -> Array:
@@ -303,18 +302,30 @@ def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Ar
 
     def once(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         made, _, before, mixture, jitter = carry
-        prior = prior_of(mixture, state.conjugate, rows, options)
-        S, jitter = e_step(
-            mappings, prior, X, before, rows, shared=options.shared, jitter=jitter, x_std=x_std
-        )
+        new = _e_step(state._replace(S=before, mixture=mixture, jitter=jitter), rows, options)
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, options, x_std)
-        return made + 1, jnp.max(jnp.abs(S - before)), S, mixture, jitter
+            mixture = closed_forms(new, options)
+        return made + 1, jnp.max(jnp.abs(new.S - before)), new.S, mixture, new.jitter
 
-    none, infinite = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, X.dtype)
+    none, infinite = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, state.S.dtype)
     start = (none, infinite, state.S, state.mixture, state.jitter)
     made, _, S, mixture, jitter = lax.while_loop(unsettled, once, start)
     return state._replace(S=S, mixture=mixture, jitter=jitter), made
+
+
+def _e_step(state: State, rows: Rows, options: EMOptions) -> State:
+    """Return the state after one E-step."""
+    S, jitter = e_step(
+        state.mappings,
+        prior_of(state, rows, options),
+        state.parameters.X,
+        state.S,
+        rows,
+        shared=options.shared,
+        jitter=state.jitter,
+        x_std=state.parameters.x_std,
+    )
+    return state._replace(S=S, jitter=jitter)
 
 
 def _m_step(
@@ -325,11 +336,10 @@ def _m_step(
     Returns the new state; the objective before and after, and the log prior that it has then; and
     what the optimizer found.
     """
-    S, conjugate, mixture = state.S, state.conjugate, state.mixture
-    X, Z, log_kernels, log_beta, log_x_std = state.parameters
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, X, S, conjugate, options, state.parameters.x_std)
-    prior = prior_of(mixture, conjugate, rows, options)
+        state = state._replace(mixture=closed_forms(state, options))
+    X, Z, log_kernels, log_beta, log_x_std = state.parameters
+    S, prior = state.S, prior_of(state, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
     # The optimizer is compiled for one vector, which takes a fraction of the time that an array for
     # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
@@ -366,55 +376,45 @@ def _m_step(
     X, x_std = parameters.X, parameters.x_std
     if options.sums_out:  # what the optimizer has put in for S
         S = responsibilities(log_densities(prior, X, x_std) + prior.log_weights, rows)
-    new_mixture = closed_forms(mixture, X, S, conjugate, options, x_std)
+    new = state._replace(parameters=parameters, S=S)
+    new = new._replace(mixture=closed_forms(new, options))
 
     # The optimizer saw the data term and the latent densities: the rest is added here.
     before = add_latent(jnp.zeros(()), prior, X, S, rows, x_std)
-    old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
-    if options.sums_out:
-        rest, seen = old_log_prior, before.bound
-    else:
-        rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
-    new_prior = prior_of(new_mixture, conjugate, rows, options)
-    after = add_latent(-result.value - seen, new_prior, X, S, rows, x_std)
-    log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
-    new = state._replace(parameters=parameters, S=S, mixture=new_mixture)
+    rest, seen = log_prior_of(state, prior, rows, options), before.bound
+    if not options.sums_out:
+        rest, seen = before.weights + before.entropy + rest, before.latent_prior
+    prior = prior_of(new, rows, options)
+    after = add_latent(-result.value - seen, prior, X, S, rows, x_std)
+    log_prior = log_prior_of(new, prior, rows, options)
     return new, (rest - result.start_value, after.bound + log_prior, log_prior), result
 
 
-def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
+def prior_of(state: State, rows: Rows, options: EMOptions) -> LatentPrior:
     """Return the factorized mixture, or expectations under the posteriors of its parameters."""
     if not options.variational:
-        return factor_mixture(mixture)
-    return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
+        return factor_mixture(state.mixture)
+    n_rows, kind = jnp.sum(rows.weight), options.covariance_type
+    return expected_prior(state.mixture, state.conjugate, n_rows, kind=kind)
 
 
-def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
-) -> Array:
+def log_prior_of(state: State, prior: LatentPrior, rows: Rows, options: EMOptions) -> Array:
     """Return the log density of the conjugate prior, or minus the divergence from it."""
     if options.variational:
-        n_rows = jnp.sum(rows.weight)
-        return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
+        n_rows, kind = jnp.sum(rows.weight), options.covariance_type
+        return -divergence(state.mixture, state.conjugate, n_rows, kind=kind)
     if not options.has_prior:
-        return jnp.zeros((), mixture.means.dtype)
-    return log_conjugate(mixture, conjugate, prior)
+        return jnp.zeros((), state.mixture.means.dtype)
+    return log_conjugate(state.mixture, state.conjugate, prior)
 
 
-def closed_forms(
-    mixture: Mixture,
-    X: Array,
-    S: Array,
-    conjugate: Conjugate,
-    options: EMOptions,
-    x_std: Array | None = None,
-) -> Mixture:
+def closed_forms(state: State, options: EMOptions) -> Mixture:
     """Return the optimal mixture, or posterior of its parameters, for X and S."""
+    X, x_std, kind = state.parameters.X, state.parameters.x_std, options.covariance_type
     if x_std is not None:
-        return update_posterior(X, x_std, S, conjugate, kind=options.covariance_type)
-    return update_mixture(
-        mixture, X, S, conjugate, kind=options.covariance_type, floor=options.covariance_floor
-    )
+        return update_posterior(X, x_std, state.S, state.conjugate, kind=kind)
+    floor = options.covariance_floor
+    return update_mixture(state.mixture, X, state.S, state.conjugate, kind=kind, floor=floor)
 
 
 def latent_term(
@@ -486,24 +486,22 @@ def first_state(
     # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
     omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
-    conjugate = Conjugate(pseudo_counts, omega)
     flat = Mixture(
         jnp.full(M, 1.0 / M, X.dtype),
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    log_x_std = x_std = None
+    log_x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
         log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
-        x_std = jnp.exp(log_x_std)
-    mixture = closed_forms(flat, X, S, conjugate, options, x_std)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second iteration a program of its own.
     parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
-    jitters = jnp.full(n_mappings, jitter, X.dtype)
-    return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
+    jitters, conjugate = jnp.full(n_mappings, jitter, X.dtype), Conjugate(pseudo_counts, omega)
+    state = State(parameters, S, flat, conjugate, jitters, present, cells)
+    return _in_place(state._replace(mixture=closed_forms(state, options)), rows)
 
 
 @keepable
@@ -521,13 +519,11 @@ class LastEStep(NamedTuple):
 @compiled
 def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
-    prior = prior_of(state.mixture, state.conjugate, rows, options)
-    shared, jitter = options.shared, state.jitter
-    S, jitter = e_step(mappings, prior, X, state.S, rows, shared=shared, jitter=jitter, x_std=x_std)
-    T = mapping_weights(S, rows, shared=shared)
-    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
+    state = _e_step(state, rows, options)
+    mappings, S, X, x_std = state.mappings, state.S, state.parameters.X, state.parameters.x_std
+    T = mapping_weights(S, rows, shared=options.shared)
+    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), state.jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])

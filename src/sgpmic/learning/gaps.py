@@ -196,23 +196,6 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def refuse_empty_rows(Y: Floats, first: int = 0, n_empty: int | None = None) -> None:
-    """Raise where a row has no value at all; rows are counted from ``first``.
-
-    ``n_empty`` is how many there are in the table of all processes; None for those of ``Y``.
-    """
-    empty = np.flatnonzero(np.isnan(Y).all(axis=1)) + first
-    count = len(empty) if n_empty is None else n_empty
-    if count == 0:
-        return
-    shown = ", ".join(map(str, empty[:5]))
-    names = f" (counted from 0: {shown}{', …' if len(empty) > 5 else ''})" if shown else ""
-    what = "1 row has" if count == 1 else f"{count} rows have"
-    raise ValueError(
-        f"{what} no value at all{names}: nothing can be said about such a row; leave it out."
-    )
-
-
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
     """Return which features any row of the table of all processes has."""
     return group.total(np.sum(~np.isnan(Y), axis=0)) > 0

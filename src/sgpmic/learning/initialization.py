@@ -268,8 +268,7 @@ def _principal_scores(data: Floats, n_components: int) -> Floats:
     _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
     tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
     rank = int(np.sum(sizes > tolerance * sizes[0]))
-    scores: Floats = centered @ axes[: min(n_components, rank)].T
-    return scores
+    return centered @ axes[: min(n_components, rank)].T
 
 
 def _graph_embedding(
@@ -316,8 +315,7 @@ def _graph_embedding(
 
     coordinates = np.zeros((n_points, found.shape[1]))
     coordinates[kept] = found
-    copied: Floats = coordinates[copy_of]
-    return copied
+    return coordinates[copy_of]
 
 
 def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
@@ -422,8 +420,7 @@ def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Fl
     largest_first = np.argsort(values)[::-1][:n_wanted]
     values, vectors = values[largest_first], vectors[:, largest_first]
     positive = values > 10.0 * n_points * np.finfo(np.float64).eps * max(values[0], 0.0)
-    coordinates: Floats = vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
-    return coordinates
+    return vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
 
 
 def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
@@ -450,8 +447,7 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
         )
     # The first function is the constant one: the graph is connected.
     smoothest_first = np.argsort(values)[1:n_wanted]
-    functions: Floats = vectors[:, smoothest_first] / root_degree[:, None]
-    return functions
+    return vectors[:, smoothest_first] / root_degree[:, None]
 
 
 def _start_vector(size: int) -> Floats:
@@ -467,8 +463,7 @@ def _fix_signs(coordinates: Floats) -> Floats:
     # Rounding must not decide between entries of equal size, so the first of them counts.
     leading = np.argmax(sizes >= (1.0 - 1e-8) * sizes.max(axis=0), axis=0)
     signs = np.sign(coordinates[leading, np.arange(coordinates.shape[1])])
-    fixed: Floats = coordinates * np.where(signs == 0.0, 1.0, signs)
-    return fixed
+    return coordinates * np.where(signs == 0.0, 1.0, signs)
 
 
 def _fill_columns(

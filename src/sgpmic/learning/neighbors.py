@@ -148,8 +148,7 @@ def _on_device(
     R = padded_count(len(sample))
     padded = jax.device_put((pad_rows(sample, R), len(sample), pad_rows(known, R)))
     program = partial(_interpolate_block, padded, (np.float64(offset), np.float64(scale)), k)
-    found: Floats = in_blocks(program, block_rows(rows.shape[1]), rows)
-    return found
+    return in_blocks(program, block_rows(rows.shape[1]), rows)
 
 
 @compiled

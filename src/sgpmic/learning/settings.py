@@ -24,8 +24,9 @@ from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
-from sgpmic.learning.gaps import refuse_empty_rows
+from sgpmic.learning.preprocessing import SCALES
 from sgpmic.learning.progress import Callback
+from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
@@ -40,6 +41,8 @@ SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("lbfgs", "scg")
 #: Latent points as point estimates, or with posteriors of their own.
 LATENTS = ("point", "variational")
+#: One Gaussian process for all clusters, or one for each.
+MAPPINGS = ("shared", "per_cluster")
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
 MOST_STARTS = 10_000
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
@@ -159,7 +162,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            (constraint,), value = hint.__metadata__, getattr(self, name)
+            value = getattr(self, name)
+            (constraint,) = getattr(hint, "__metadata__", (lambda _: None,))
             if callable(constraint):
                 check(name, value, constraint)
             elif value != DEPRECATED:
@@ -381,24 +385,40 @@ class EMOptions:
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class FitSettings(Settings):
     """Everything that decides a fit; the estimator's parameters of the same names say more."""
 
-    n_clusters: Any  # a number; 'auto' until it is chosen
-    n_components: Any  # a number; 'auto' or a share of variance until it is chosen
+    n_clusters: Annotated[Any, whole_number(1, word="auto")]  # a number when it is chosen
+    n_components: Annotated[Any, count_or_share]  # a number when it is chosen
     kernel: Kernel
-    mapping: str
-    covariance_type: str
-    latent: str
-    n_inducing: int
-    scale: str
-    committee: Committee | None
-    max_iter: int
-    tol: float
-    start: Start
-    em: EM
-    computation: Computation
+    mapping: Annotated[str, one_of(*MAPPINGS)]
+    covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
+    latent: Annotated[str, one_of(*LATENTS)]
+    n_inducing: Annotated[int, whole_number(1)]
+    scale: Annotated[str, one_of(*SCALES)]
+    committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
+    max_iter: Annotated[int, whole_number(1)]
+    tol: Annotated[float, number(0.0, word="auto")]  # a number when it is chosen
+    start: Annotated[Start, instance_of(Start)]
+    em: Annotated[EM, instance_of(EM)]
+    computation: Annotated[Computation, instance_of(Computation)]
     verbose: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.computation.checkpoint is not None and self.start.warm_start:
+            raise ValueError(
+                "checkpoint and warm_start both say where learning starts from: use one of them."
+            )
+        if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
+            raise ValueError(
+                Advice(
+                    "A kernel scale from the data takes one unit for all features, not "
+                    f"{self.scale!r}: use 'one' or 'none' with it",
+                    "start__kernel_scale='data'",
+                    "scale='one'",
+                )
+            )
 
     @property
     def options(self) -> EMOptions:
@@ -443,26 +463,19 @@ class FitSettings:
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
 
-    def check_together(self) -> None:
-        """Raise for settings that cannot be used with each other."""
-        if self.computation.checkpoint is not None and self.start.warm_start:
-            raise ValueError(
-                "checkpoint and warm_start both say where learning starts from: use one of them."
-            )
-        if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
-            raise ValueError(
-                Advice(
-                    "A kernel scale from the data takes one unit for all features, not "
-                    f"{self.scale!r}: use 'one' or 'none' with it",
-                    "start__kernel_scale='data'",
-                    "scale='one'",
-                )
-            )
-
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
         """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
-        n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
-        refuse_empty_rows(Y, group.first, n_empty)
+        is_empty = np.isnan(Y).all(axis=1)
+        n_empty = int(group.total(is_empty.sum()))
+        if n_empty:
+            empty = np.flatnonzero(is_empty) + group.first
+            shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
+            names = f" (counted from 0: {shown})" if shown else ""
+            what = "1 row has" if n_empty == 1 else f"{n_empty} rows have"
+            raise ValueError(
+                f"{what} no value at all{names}: nothing can be said about such a row; leave it "
+                "out."
+            )
         if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "

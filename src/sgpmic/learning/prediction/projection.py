@@ -306,8 +306,7 @@ def average_similar(similar: Any, completed: Floats, observed: Bools, own: Ints)
 def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Floats, Floats]:
     """Return the mappings' means (N, G, P) and p(m | x) (N, M) at latent points."""
     block = block_rows(model.posterior.mean_weights.shape[2])
-    found: tuple[Floats, Floats] = in_blocks(partial(_means_block, model), block, X, fitted)
-    return found
+    return in_blocks(partial(_means_block, model), block, X, fitted)
 
 
 def laplace(posterior: Posterior, course: Course) -> Floats:

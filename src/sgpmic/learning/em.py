@@ -41,14 +41,7 @@ from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs, scg
 from sgpmic.learning.progress import Progress, announce, print_progress
 from sgpmic.learning.settings import EMOptions, FitSettings
-from sgpmic.model.bound import (
-    Mappings,
-    add_latent,
-    data_term,
-    factorize_all,
-    mapping_weights,
-    sums,
-)
+from sgpmic.model.bound import Mappings, add_latent, data_term, factorize_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_cells, responsibilities, summed_out
 from sgpmic.model.mixture import (
     Conjugate,

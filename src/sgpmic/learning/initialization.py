@@ -26,7 +26,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
-from sgpmic.learning.preprocessing import Category, Scaler, distinct_rows, find_categories, rotated
+from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
 from sgpmic.learning.settings import FitSettings
 from sgpmic.process_group import ProcessGroup
 
@@ -52,8 +52,6 @@ _DENSE_LIMIT = 400
 MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 # A row outside the sample is placed between this many of its nearest rows in it.
 PLACED_BETWEEN = 6
-# Piece-to-piece distances are computed in blocks of about this many entries (32 MB).
-_BLOCK_ENTRIES = 4_000_000
 #: The share of a table's columns that have to be categories for it to be seen by its factors.
 _MANY = 0.25
 #: There are at least this many factors.
@@ -89,7 +87,10 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
-    mixed = MixedTable(sample, _columns(categories, Y.shape[1]))
+    # Where every column of the user's table begins and ends among the features.
+    inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
+    begins = [j for j in range(Y.shape[1]) if j not in inner]
+    mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
     # Features that are all of two values, such as bits, are not columns of a user's table.
     bits = len(categories) == Y.shape[1]
     few = len(categories) < _MANY * (len(categories) + others)
@@ -101,16 +102,6 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
     unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
     return View(scores, unscaled, has_categories=True, mixed=mixed)
-
-
-def _columns(categories: list[Category], n_features: int) -> list[tuple[int, int]]:
-    """Return where every column of the user's table begins and ends among the features."""
-    begins = {category.first: category.n_features for category in categories}
-    columns, j = [], 0
-    while j < n_features:
-        columns.append((j, j + begins.get(j, 1)))
-        j = columns[-1][1]
-    return columns
 
 
 class StartValues(NamedTuple):
@@ -324,9 +315,8 @@ def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
 
     n_points = points.shape[0]
     # Without an argument a point is not counted as its own neighbor.
-    nearest = (
-        NearestNeighbors(n_neighbors=n_neighbors).fit(points).kneighbors(return_distance=False)
-    )
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points)
+    nearest = search.kneighbors(return_distance=False)
     start = np.repeat(np.arange(n_points), n_neighbors)
     return _symmetric_graph(points, start, nearest.ravel())
 
@@ -351,46 +341,28 @@ def _join_pieces(
 ) -> csr_matrix:
     """Connect the pieces of a graph by the minimum spanning tree of their shortest links."""
     order = np.argsort(piece_of, kind="stable")
-    ordered = points[order]
     begins = np.searchsorted(piece_of[order], np.arange(n_pieces))
-    ends = np.append(begins[1:], order.size)
-    block = max(1, _BLOCK_ENTRIES // order.size)
-
-    links = np.full((n_pieces, n_pieces), np.inf)
-    for piece in range(n_pieces):
-        for at in range(begins[piece], ends[piece], block):
-            rows = ordered[at : min(at + block, ends[piece])]
-            nearest = cdist(rows, ordered).min(axis=0)
-            links[piece] = np.minimum(links[piece], np.minimum.reduceat(nearest, begins))
+    members = np.split(order, begins[1:])
+    links = cdist(points[order], points[order])
+    for axis in (0, 1):
+        links = np.minimum.reduceat(links, begins, axis=axis)
     links = np.maximum(np.minimum(links, links.T), 1e-150)
     np.fill_diagonal(links, 0.0)
 
-    start, end = [], []
+    joined = []
     # Sparse: of a dense table SciPy takes everything below 1e-8 for no link at all.
     tree = minimum_spanning_tree(csr_matrix(links)).tocoo()
     for first, second in zip(tree.row, tree.col, strict=True):
-        here, there = order[begins[first] : ends[first]], order[begins[second] : ends[second]]
-        pair = _closest_pair(points[here], points[there], block)
-        start.append(here[pair[0]])
-        end.append(there[pair[1]])
-
+        here, there = members[first], members[second]
+        closest = int(np.argmin(cdist(points[here], points[there])))
+        joined.append((here[closest // len(there)], there[closest % len(there)]))
+    start, end = np.array(joined, dtype=np.int64).T
     old = graph.tocoo()
     return _symmetric_graph(
         points,
-        np.concatenate([old.row.astype(np.int64), np.asarray(start, dtype=np.int64)]),
-        np.concatenate([old.col.astype(np.int64), np.asarray(end, dtype=np.int64)]),
+        np.concatenate([old.row.astype(np.int64), start]),
+        np.concatenate([old.col.astype(np.int64), end]),
     )
-
-
-def _closest_pair(here: Floats, there: Floats, block: int) -> tuple[int, int]:
-    """Return the indices of the closest pair with one point from each set."""
-    best, pair = np.inf, (0, 0)
-    for at in range(0, here.shape[0], block):
-        distances = cdist(here[at : at + block], there)
-        row, column = divmod(int(np.argmin(distances)), there.shape[0])
-        if distances[row, column] < best:
-            best, pair = float(distances[row, column]), (at + row, column)
-    return pair
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:

@@ -22,7 +22,7 @@ from sgpmic.exceptions import (
     NoStructureWarning,
     StartWarning,
 )
-from sgpmic.learning.em import LastEStep, State, last_e_step
+from sgpmic.learning.em import LastEStep, State, by_row, last_e_step, with_rows
 from sgpmic.learning.gaps import features_seen
 from sgpmic.learning.prediction.predictor import (
     Predictor,
@@ -93,12 +93,14 @@ def finish(
 
     # NumPy arrays, which outlive any device and any precision context, without padding.
     def of_rows(array: Any) -> Any:
-        return None if array is None else np.array(group.own_rows(array)[places])
+        return np.array(group.own_rows(array)[places])
 
-    X, log_x_std = of_rows(state.parameters.X), of_rows(state.parameters.log_x_std)
-    x_std = None if log_x_std is None else np.exp(log_x_std)
+    arrays = {k: of_rows(array) for k, array in by_row(state).items() if k != "cells"}
+    state, x_std = with_rows(state, arrays), None
+    if "log_x_std" in arrays:
+        x_std = np.exp(arrays["log_x_std"])
     keys = sorted_fingerprints(Y)
-    X_alike, S = answer_alike(keys, X, of_rows(last.S)[:, :M])
+    X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
     numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
@@ -121,8 +123,6 @@ def finish(
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
 
-    parameters = state.parameters._replace(X=X, log_x_std=log_x_std)
-    state = state._replace(parameters=parameters, S=of_rows(state.S), cells=None)
     shared = len(last.A_inverse) == 1
     state, posterior, A_inverse = _sorted_clusters(state, last, by_size, shared=shared)
     seen = features_seen(Y, group)

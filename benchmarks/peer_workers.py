@@ -87,8 +87,7 @@ class Ours(Worker):
 
         from sgpmic._runtime import numerics
         from sgpmic.kernels import RBF, stack, stacked_like
-        from sgpmic.model.bound import Mappings, data_term
-        from sgpmic.model.collapsed import collapsed_term
+        from sgpmic.model.bound import Mappings, collapsed_term, data_term
         from sgpmic.model.row_pass.sums import statistics
         from sgpmic.model.rows import make_rows, pad_rows
 

@@ -23,7 +23,7 @@ from paper.datasets import DataSet, five_arcs, load
 from paper.metrics import scores
 from paper.published import published_rows
 from sgpmic import SGPMIC
-from sgpmic.learning.embeddings import embed
+from sgpmic.learning.initialization import embed
 
 Settings = dict[str, Any]
 

@@ -30,7 +30,7 @@ from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make
 from sgpmic.committee.outcome import Support
 from sgpmic.committee.separation import dip
 from sgpmic.committee.support import structure_support
-from sgpmic.learning.categories import committee_view
+from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
 

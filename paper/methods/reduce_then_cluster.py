@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from paper.methods.base import Clustering, Problem, cluster_embedding
-from sgpmic.learning.embeddings import embed
+from sgpmic.learning.initialization import embed
 
 
 def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:

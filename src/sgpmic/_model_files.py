@@ -82,7 +82,7 @@ class ModelFilesMixin(BaseEstimator):
             raise unreadable(path, error) from error
         predictor = stored.predictor
         model._keep_predictor(
-            predictor, predictor.X, predictor.S, predictor.spread, stored.empty_rows
+            predictor, predictor.X, predictor.S, predictor.x_std, stored.empty_rows
         )
         if stored.feature_names is not None:
             model.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)

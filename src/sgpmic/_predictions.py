@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._input_rows import read_rows, words_of_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.prediction.imputation import Imputation
+from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
 from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
-from sgpmic.learning.settings import WholeNumber
+from sgpmic.learning.settings import check, whole_number
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
@@ -165,7 +165,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             NaN for rows without any value.
         """
         Y, empty = self._check_rows(X)
-        return blanked(self._predictor.log_density(Y), empty)
+        return blanked(self._predictor.assess(Y).log_density, empty)
 
     def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.
@@ -244,7 +244,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             The cluster each was drawn from; rows are sorted by it.
         """
         check_is_fitted(self)
-        WholeNumber(1).check("n_samples", n_samples)
+        check("n_samples", n_samples, whole_number(1))
         rng = check_random_state(self.random_state)
         rows, labels = self._predictor.draw(int(n_samples), rng)
         return restored_rows(rows, self._reduction), labels
@@ -255,7 +255,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         From what the mapping says at a row's latent point, what the row's other values say through
         the table's correlations, and what similar rows have
-        (:mod:`sgpmic.learning.prediction.imputation`).
+        (:mod:`sgpmic.learning.gaps`).
 
         Parameters
         ----------

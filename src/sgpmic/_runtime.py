@@ -20,10 +20,12 @@ from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+from jax import lax
 from threadpoolctl import ThreadpoolController
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_C = TypeVar("_C")
 
 
 def double_precision() -> AbstractContextManager[None]:
@@ -184,3 +186,48 @@ def default_device() -> Any:
     if device is None or isinstance(device, str):
         device = jax.local_devices(backend=device)[0]
     return device
+
+
+def map_components(function: Callable[[Any], _R], components: Any) -> _R:
+    """Return ``function`` of every component of a model, stacked.
+
+    Of one component there is no loop: it would only give the compiler more to do. Of several, one
+    after the other on a CPU, where batched factorizations deadlock some versions of JAX; all at
+    once elsewhere: a GPU takes six times as long for ten small matrices in turn.
+    """
+    if _count(components) == 1:
+        return loop_components(function, components)
+    return lax.platform_dependent(
+        components,
+        cpu=lambda each: lax.map(function, each),
+        default=jax.vmap(function),
+    )
+
+
+def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
+    """Return the same, one after the other on any device."""
+    if _count(components) == 1:
+        return _stacked(function(_first(components)))
+    return lax.map(function, components)
+
+
+def scan_components(
+    function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
+) -> tuple[_C, _R]:
+    """Carry something through all components, one after the other, as ``lax.scan`` does."""
+    if _count(components) == 1:
+        carry, found = function(carry, _first(components))
+        return carry, _stacked(found)
+    return lax.scan(function, carry, components)
+
+
+def _count(components: Any) -> int:
+    return int(jax.tree.leaves(components)[0].shape[0])
+
+
+def _first(components: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], components)
+
+
+def _stacked(tree: _R) -> _R:
+    return jax.tree.map(lambda leaf: leaf[None], tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,32 +30,15 @@ from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preprocessing import SCALES, Reduction, dense_rows, fit_reduction
-from sgpmic.learning.settings import (
-    EM,
-    Committee,
-    Computation,
-    Constraint,
-    CountOrShare,
-    FitSettings,
-    Number,
-    OneOf,
-    Settings,
-    Start,
-    WholeNumber,
-    instance_of,
-)
-from sgpmic.learning.state import LATENTS, State
-from sgpmic.model.mixture import COVARIANCE_TYPES
+from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction
+from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
-from sgpmic.storage.checkpoints import open_checkpoint
 
 # What only a fit needs is imported there: a prediction in a new process takes as long as imports.
 if TYPE_CHECKING:
+    from sgpmic.learning.em import State
     from sgpmic.learning.result import Result
     from sgpmic.tables.encoder import TableEncoder
-
-MAPPINGS = ("shared", "per_cluster")
 
 #: Attributes by the names that they had up to version 1.0.0rc1.
 _RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
@@ -221,22 +204,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ((150, 2), (150, 3))
     """
 
-    _constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": WholeNumber(1, word="auto"),
-        "n_components": CountOrShare(),
-        "mapping": OneOf(MAPPINGS),
-        "covariance_type": OneOf(COVARIANCE_TYPES),
-        "latent": OneOf(LATENTS),
-        "n_inducing": WholeNumber(1),
-        "scale": OneOf(SCALES),
-        "committee": instance_of(Committee, or_none=True),
-        "max_iter": WholeNumber(1),
-        "tol": Number(0.0, word="auto"),
-        "start": instance_of(Start),
-        "em": instance_of(EM),
-        "computation": instance_of(Computation),
-    }
-
     def __init__(
         self,
         n_clusters: int | str = "auto",
@@ -362,14 +329,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def check_settings(self) -> FitSettings:
         """Raise for parameters that cannot be used; return them as learning takes them."""
-        for name, constraint in self._constraints.items():
-            constraint.check(name, getattr(self, name))
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
-        if self.tol == "auto":
-            parameters["tol"] = _TOLERANCES[self.latent]
         settings = FitSettings(**parameters)
-        settings.check_together()
+        if self.tol == "auto":
+            settings = replace(settings, tol=_TOLERANCES[self.latent])
         return settings
 
     @on_chosen_device
@@ -462,7 +426,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
-        checkpoint = open_checkpoint(settings.computation, Y, group, self.get_params(deep=False))
+        checkpoint = None
+        if settings.computation.checkpoint is not None:
+            from sgpmic.storage.checkpoints import open_checkpoint
+
+            parameters = self.get_params(deep=False)
+            checkpoint = open_checkpoint(settings.computation, Y, group, parameters)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         from sgpmic.learning.run import run
 
@@ -481,7 +450,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "call set_params(start__warm_start=False) first."
                 )
             return None
-        from sgpmic.learning.initialization import can_continue
+        from sgpmic.learning.starts import can_continue
 
         if not can_continue(state, self._predictor, settings, Y, group):
             raise ValueError(
@@ -524,7 +493,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             del self.embedding_std_
         self.memberships_ = np.insert(S, places, np.nan, axis=0)
         self.labels_ = np.insert(S.argmax(axis=1), places, -1)
-        self.scaler_ = predictor.units
+        self.scaler_ = predictor.scaler
         self.weights_, self.means_, self.covariances_ = predictor.mixture
         self.kernels_ = predictor.kernels
         self.beta_ = float(predictor.posterior.mappings.beta)
@@ -538,7 +507,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
-        from sgpmic.learning.points import view_axes
+        from sgpmic.learning.preprocessing import view_axes
 
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -76,28 +76,20 @@ class Kernel:
 
     def __post_init__(self) -> None:
         for name, value in self.parameters().items():
-            array = np.asarray(value)
+            array, must = np.asarray(value), f"{type(self).__name__}: {name} must be"
             if array.dtype.kind not in "fiu":
-                raise TypeError(
-                    f"{type(self).__name__}: {name} must be a number or an array of numbers, "
-                    f"got {value!r}."
-                )
+                raise TypeError(f"{must} a number or an array of numbers, got {value!r}.")
             may_be_zero = name in ("bias", "white")
             allowed = array >= 0 if may_be_zero else array > 0
             if not np.all(allowed & np.isfinite(array)):
                 least = "at least 0" if may_be_zero else "positive"
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be {least} and finite, got {value!r}."
-                )
+                raise ValueError(f"{must} {least} and finite, got {value!r}.")
             if array.ndim > 1 or (array.ndim == 1 and name != self.dimension_field):
-                raise ValueError(
-                    f"{type(self).__name__}: {name} must be a single number, got an array of "
-                    f"shape {array.shape}."
-                )
+                raise ValueError(f"{must} a single number, got an array of shape {array.shape}.")
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "ard"}
+        return {name: value for name, value in self.get_params().items() if name != "ard"}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all fields by name, as scikit-learn's kernels do; there is nothing below them."""
@@ -113,7 +105,7 @@ class Kernel:
     def __hash__(self) -> int:
         return hash((type(self), self.ard))
 
-    def for_dimensions(self: _K, n_components: int) -> _K:
+    def for_dimensions(self, n_components: int) -> Self:
         """Return the kernel with per-dimension parameters spread over ``n_components``."""
         value = np.asarray(getattr(self, self.dimension_field), dtype=np.float64)
         if value.ndim == 1:
@@ -136,8 +128,8 @@ class Kernel:
         raise NotImplementedError
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         """Return the derivatives by the parameters, by A and by B.
 
         ``K`` is what :meth:`forward` returned, ``dK`` the derivative by it.
@@ -237,9 +229,8 @@ class Stationary(Kernel):
         return (self.variance * self._correlation(r2) + self.bias) * t, r2
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
-        assert isinstance(self, Stationary)
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         E = self._distance_gradient(t, K, saved, dK)
         over_b = E @ _with_ones(B)
         over_a = _with_ones(A).T @ E  # (Q + 1, b): products with long rows are faster
@@ -249,13 +240,12 @@ class Stationary(Kernel):
         return self.gradient(A, B, sums, variance, **shape)
 
     def gradient(
-        self: _K, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
+    ) -> tuple[Self, Array, Array]:
         """Return the derivatives by the parameters, by A and by B from the sums of ∂L/∂r².
 
         With r² = Σ_q γ_q (a_q − b_q)²: ∂L/∂a_i = 2γ (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
         """
-        assert isinstance(self, Stationary)
         by_a = sums.over_b[:, None] * A - sums.b_over_b
         by_b = sums.over_a * B.T - jnp.stack(list(sums.a_over_a))  # (Q, b)
         d_gamma = jnp.sum(by_a * A, axis=0) + jnp.sum(by_b * B.T, axis=1)
@@ -399,8 +389,8 @@ class Linear(Kernel):
         return ((A * self.variance) @ B.T + self.bias) * t, ()
 
     def backward(
-        self: _K, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
-    ) -> tuple[_K, Array, Array]:
+        self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
+    ) -> tuple[Self, Array, Array]:
         dK = t * dK
         dK_B = dK @ B
         d_variance = jnp.sum(A * dK_B, axis=0)

@@ -9,8 +9,7 @@ from sgpmic.committee.examination import Structure, choose_dimensions, examine
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.how_many import _shares, _split, choose_number, gather_evidence
 from sgpmic.committee.outcome import Support
-from sgpmic.learning.points import view_axes
-from sgpmic.learning.preprocessing import fit_scaler
+from sgpmic.learning.preprocessing import fit_scaler, view_axes
 from sgpmic.process_group import ProcessGroup
 
 Floats = NDArray[np.float64]

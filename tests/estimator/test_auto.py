@@ -15,8 +15,8 @@ from sgpmic import SGPMIC, Committee
 from sgpmic.committee.examination import Structure
 from sgpmic.committee.outcome import Support
 from sgpmic.exceptions import NoStructureWarning
+from sgpmic.learning.em import StartFit
 from sgpmic.learning.result import advice
-from sgpmic.learning.state import StartFit
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.members import MEMBERS
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.canonical_order import AS_GIVEN
+from sgpmic.learning.preprocessing import AS_GIVEN
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]

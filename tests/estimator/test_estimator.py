@@ -164,7 +164,7 @@ def test_new_rows_lie_where_they_are_most_likely(fitted: SGPMIC, table: Floats) 
     side = np.linspace(-0.5, 0.5, 101)  # with 0, the point itself
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     for y, x in zip(new, fitted.transform(new), strict=True):
-        row = np.broadcast_to(predictor.units.transform(y), (len(grid), 4))
+        row = np.broadcast_to(predictor.scaler.transform(y), (len(grid), 4))
         with numerics():
             found = np.asarray(of_points(x + grid, row))
         assert found[len(grid) // 2] >= found.max() - 1e-9
@@ -206,7 +206,7 @@ def test_density_is_the_integral_over_latent_points(fitted: SGPMIC, table: Float
     from sgpmic.model.prediction import log_joints
 
     predictor = fitted._predictor
-    posterior, units = predictor.posterior, predictor.units
+    posterior, units = predictor.posterior, predictor.scaler
 
     @jax.jit
     def of_grid(posterior: Any, grid: Any, row: Any) -> Any:

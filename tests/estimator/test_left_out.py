@@ -46,7 +46,7 @@ def moments_without(predictor: Any, points: Floats, n: int, S: Floats, Y: Floats
 def test_the_posterior_without_a_row_is_that_of_the_other_rows(table: Floats, mapping: str) -> None:
     model = SGPMIC(3, mapping=mapping).set_params(**QUICK).fit(table)
     predictor: Any = model._predictor
-    Y, posterior = predictor.units.transform(table), predictor.posterior
+    Y, posterior = predictor.scaler.transform(table), predictor.posterior
     S = predictor.S if mapping == "per_cluster" else np.ones((len(Y), 1))
 
     @jax.jit

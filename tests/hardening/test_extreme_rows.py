@@ -9,7 +9,7 @@ import pytest
 from tests.cli.helpers import values
 
 from sgpmic import SGPMIC
-from sgpmic.learning.prediction.reference import answer_alike, sorted_fingerprints
+from sgpmic.learning.prediction.predictor import answer_alike, sorted_fingerprints
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
 from sgpmic import SGPMIC, Progress
-from sgpmic.learning.canonical_order import AS_GIVEN, canonical_order
+from sgpmic.learning.preprocessing import AS_GIVEN, canonical_order
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import read_model
 

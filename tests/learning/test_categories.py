@@ -11,8 +11,8 @@ from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.outcome import Support
 from sgpmic.committee.support import structure_support
 from sgpmic.committee.voting import take_vote
-from sgpmic.learning.categories import committee_view, find_categories
-from sgpmic.learning.preprocessing import fit_scaler
+from sgpmic.learning.initialization import committee_view
+from sgpmic.learning.preprocessing import find_categories, fit_scaler
 from sgpmic.process_group import ProcessGroup
 
 

@@ -7,8 +7,7 @@ import pytest
 from sklearn.datasets import make_moons
 
 from sgpmic.learning import gaps
-from sgpmic.learning.gaps import FactorModel, fill_from_nearest, fit_factors
-from sgpmic.learning.prediction.imputation import learn_imputer
+from sgpmic.learning.gaps import FactorModel, fill_from_nearest, fit_factors, learn_imputer
 
 
 def low_rank(n_rows: int = 300, noise: float = 0.1, seed: int = 0) -> np.ndarray:

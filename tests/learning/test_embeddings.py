@@ -16,8 +16,7 @@ from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
-from sgpmic.learning.embeddings import _join_pieces, _neighbor_graph, embed
-from sgpmic.learning.initialization import fuzzy_c_means
+from sgpmic.learning.initialization import _join_pieces, _neighbor_graph, embed, fuzzy_c_means
 from sgpmic.learning.settings import EMBEDDINGS
 
 Floats = NDArray[np.float64]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic.learning import embeddings
-from sgpmic.learning.embeddings import embed
-from sgpmic.learning.initialization import initial_memberships
+from sgpmic.learning import initialization
+from sgpmic.learning.initialization import embed, initial_memberships
 
 
 def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,7 +19,7 @@ def test_rows_outside_the_sample_lie_among_their_like(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
-        monkeypatch.setattr(embeddings, name, 300)
+        monkeypatch.setattr(initialization, name, 300)
     Y, labels = groups(2000)
     found = embed(Y, 2, method, random_state=np.random.RandomState(1))
     assert any("300 of the 2000 rows" in note for note in found.notes)
@@ -33,7 +32,7 @@ def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyP
     whole = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
     # A sample of all rows but one: the graph hardly changes, so neither do the positions.
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
-        monkeypatch.setattr(embeddings, name, 399)
+        monkeypatch.setattr(initialization, name, 399)
     sampled = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
     moved = np.linalg.norm(sampled - whole, axis=1) / whole.std()
     assert np.median(moved) < 0.05
@@ -42,7 +41,7 @@ def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyP
 
 def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
-        monkeypatch.setattr(embeddings, name, 50)
+        monkeypatch.setattr(initialization, name, 50)
     Y = np.repeat(groups(60)[0], 3, axis=0)
     found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
     np.testing.assert_array_equal(found[::3], found[1::3])

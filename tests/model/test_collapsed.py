@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import RBF, cross
-from sgpmic.model.collapsed import (
+from sgpmic.model.bound import (
     JITTER_TRIES,
     SMALLEST_JITTER,
     collapsed_term,

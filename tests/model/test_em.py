@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.em import IterationInfo, StartArrays, em_iteration, first_state, last_e_step
-from sgpmic.learning.state import EMLimits, EMOptions, State
+from sgpmic.learning.em import IterationInfo, State, em_iteration, first_state, last_e_step
+from sgpmic.learning.settings import EMOptions
 from support import dense, mixtures
 from support.random_problems import Sizes, our_problem, random_problem
 
@@ -21,13 +21,17 @@ ROUNDS = 4
 FLOOR = 0.05
 
 BASE = EMOptions(
+    m_steps=np.int32(6),
+    e_steps=np.int32(3),
+    e_tol=np.asarray(1e-6),
+    covariance_floor=np.asarray(FLOOR),
     shared=False,
     covariance_type="full",
     optimizer="scg",
     settle_mixture=True,
     has_prior=False,
+    variational=False,
 )
-LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(FLOOR))
 
 
 def options(**changes: Any) -> EMOptions:
@@ -56,11 +60,12 @@ def begin(kind: str, chosen: EMOptions, strength: float, seed: int) -> tuple[den
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
     ours = our_problem(problem, BLOCK)
-    start = StartArrays(
-        3.0 * ours.X + 1.0, ours.mappings.Z, ours.S, ours.mappings.kernels, ours.mappings.beta,
-        np.full(SIZES.M, strength * SIZES.N / SIZES.M), np.asarray(0.0),
+    counts = np.full(SIZES.M, strength * SIZES.N / SIZES.M)
+    kernels, Z, beta = ours.mappings
+    state = first_state(
+        ours.rows, chosen, X=3.0 * ours.X + 1.0, Z=Z, S=ours.S, kernels=kernels, beta=beta,
+        pseudo_counts=counts, jitter=np.asarray(0.0),
     )  # fmt: skip
-    state = first_state(start, ours.rows, LIMITS, chosen)
     return problem, state
 
 
@@ -110,8 +115,8 @@ def assert_sound(state: State, info: IterationInfo, chosen: EMOptions) -> None:
         np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
         assert np.mean(X**2) == pytest.approx(1.0, rel=1e-12)
         assert values.min() >= FLOOR * (1 - 1e-12)
-    assert 1 <= int(info.e_steps) <= int(LIMITS.e_steps)
-    assert 1 <= int(info.m_steps) <= int(LIMITS.m_steps)
+    assert 1 <= int(info.e_steps) <= int(chosen.e_steps)
+    assert 1 <= int(info.m_steps) <= int(chosen.m_steps)
 
 
 def compilations() -> int:
@@ -128,7 +133,7 @@ def test_no_round_lowers_the_objective(case: str) -> None:
         rows = our_problem(problem, BLOCK).rows
         last = first = objective(problem, state)
         for _ in range(ROUNDS):
-            state, info = em_iteration(state, rows, LIMITS, chosen)
+            state, info = em_iteration(state, rows, chosen)
             reached = objective(problem, state)
             slack = 1e-8 * (1.0 + abs(reached))
             assert float(info.bound) == pytest.approx(reached, rel=1e-7)
@@ -146,7 +151,7 @@ def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
     raised = 1e-3
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows
-    new, info = em_iteration(state._replace(jitter=np.full(SIZES.M, raised)), rows, LIMITS, BASE)
+    new, info = em_iteration(state._replace(jitter=np.full(SIZES.M, raised)), rows, BASE)
     assert float(info.jitter) == raised
     np.testing.assert_array_equal(new.jitter, raised)
     here = dense_view(problem, new)

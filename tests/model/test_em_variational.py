@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,14 +11,14 @@ import pytest
 
 from sgpmic.kernels import unstack
 from sgpmic.learning.em import (
-    StartArrays,
+    State,
     em_iteration,
     first_state,
     last_e_step,
     log_prior_of,
     prior_of,
 )
-from sgpmic.learning.state import EMLimits, EMOptions, State
+from sgpmic.learning.settings import EMOptions
 from sgpmic.model.bound import add_latent
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points, sigma_points
@@ -28,17 +27,20 @@ from support.random_problems import Sizes, our_problem, random_problem
 
 SIZES = Sizes(N=17, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows, one of them padding
-LIMITS = EMLimits(np.int32(6), np.int32(3), np.asarray(1e-6), np.asarray(1e-4))
 
 
 def options(**changes: Any) -> EMOptions:
     base = {
+        "m_steps": np.int32(6),
+        "e_steps": np.int32(3),
+        "e_tol": np.asarray(1e-6),
+        "covariance_floor": np.asarray(1e-4),
         "shared": True,
         "covariance_type": "full",
         "optimizer": "scg",
         "settle_mixture": True,
         "has_prior": True,
-        "latent": "variational",
+        "variational": True,
     }
     return EMOptions(**(base | changes))
 
@@ -62,20 +64,21 @@ def begin(kind: str, chosen: EMOptions, seed: int) -> tuple[dense.Problem, State
     n_kernels = 1 if chosen.shared else SIZES.M
     problem = random_problem(SIZES, [kind] * n_kernels, np.random.default_rng(seed))
     ours = our_problem(problem, BLOCK)
-    start = StartArrays(
-        ours.X, ours.mappings.Z, ours.S, ours.mappings.kernels, ours.mappings.beta,
-        np.ones(SIZES.M), np.asarray(0.0),
+    kernels, Z, beta = ours.mappings
+    state = first_state(
+        ours.rows, chosen, X=ours.X, Z=Z, S=ours.S, kernels=kernels, beta=beta,
+        pseudo_counts=np.ones(SIZES.M), jitter=np.asarray(0.0),
     )  # fmt: skip
-    return problem, first_state(start, ours.rows, LIMITS, chosen), ours.rows
+    return problem, state, ours.rows
 
 
-@partial(jax.jit, static_argnames="chosen")
+@jax.jit
 def latent_part(state: State, rows: Rows, chosen: EMOptions) -> Any:
     """Return what the bound has beside its data term."""
     parameters = state.parameters
-    prior = prior_of(state.mixture, state.conjugate, rows, chosen)
+    prior = prior_of(state, rows, chosen)
     latent = add_latent(jnp.zeros(()), prior, parameters.X, state.S, x_std=parameters.x_std).bound
-    rest = log_prior_of(state.mixture, prior, state.conjugate, rows, chosen)
+    rest = log_prior_of(state, prior, rows, chosen)
     return latent + rest + entropy_of_points(parameters.log_x_std, rows.flat_weight)
 
 
@@ -105,7 +108,7 @@ def test_no_round_lowers_the_bound(case: str) -> None:
         problem, state, rows = begin(kind, chosen, seed)
         last = first = objective(problem, state, rows, chosen)
         for _ in range(4):
-            state, info = em_iteration(state, rows, LIMITS, chosen)
+            state, info = em_iteration(state, rows, chosen)
             reached = objective(problem, state, rows, chosen)
             slack = 1e-8 * (1.0 + abs(reached))
             assert float(info.bound) == pytest.approx(reached, rel=1e-7)
@@ -126,7 +129,7 @@ def test_spreads_of_padding_rows_stay_where_they_are() -> None:
     _, state, rows = begin(kind, chosen, 0)
     assert rows.n_padded > SIZES.N
     assert not np.any(state.parameters.log_x_std[SIZES.N :])
-    new, _ = em_iteration(state, rows, LIMITS, chosen)
+    new, _ = em_iteration(state, rows, chosen)
     before, after = (np.asarray(s.parameters.log_x_std) for s in (state, new))
     np.testing.assert_array_equal(after[SIZES.N :], before[SIZES.N :])
     assert np.all(after[: SIZES.N] != before[: SIZES.N])

@@ -14,10 +14,9 @@ from scipy.stats import norm
 
 from sgpmic.model import bound, e_step, evaluate
 from sgpmic.model.bound import factorize_all, mapping_weights, sums
-from sgpmic.model.gaps import with_cells
 from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import left_out, log_joints, make_posterior, mapping_moments
-from sgpmic.model.rows import make_rows, pad, pad_rows
+from sgpmic.model.rows import make_rows, pad, pad_rows, with_cells
 from support import dense
 from support.random_problems import Ours, Sizes, our_kernel, our_problem, random_problem
 

@@ -234,20 +234,20 @@ def test_pooled_scatter_is_the_tied_covariance() -> None:
 def test_standardize() -> None:
     rng = np.random.default_rng(8)
     X = 3.0 + rng.normal(size=(N, 3)) * [10.0, 1.0, 0.1]
-    found = np.asarray(standardize(jnp.asarray(X), jnp.ones(N)).X)
+    found = np.asarray(standardize(jnp.asarray(X), jnp.ones(N))[0])
     np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-13)
     assert np.mean(found**2) == pytest.approx(1.0, rel=1e-13)
     # One scale for all: the dimensions keep their proportions.
     np.testing.assert_allclose(
         found.std(axis=0) / found.std(axis=0)[0], X.std(axis=0) / X.std(axis=0)[0], rtol=1e-12
     )
-    np.testing.assert_allclose(standardize(jnp.asarray(found), jnp.ones(N)).X, found, atol=1e-13)
+    np.testing.assert_allclose(standardize(jnp.asarray(found), jnp.ones(N))[0], found, atol=1e-13)
 
 
 def test_standardize_ignores_padding() -> None:
     X = np.random.default_rng(9).normal(size=(N, Q))
     padded: Any = np.concatenate([X, np.full((4, Q), 1e3)])
     weight = np.concatenate([np.ones(N), np.zeros(4)])
-    found = standardize(jnp.asarray(padded), jnp.asarray(weight)).X
-    np.testing.assert_allclose(found[:N], standardize(jnp.asarray(X), jnp.ones(N)).X, rtol=1e-13)
+    found = standardize(jnp.asarray(padded), jnp.asarray(weight))[0]
+    np.testing.assert_allclose(found[:N], standardize(jnp.asarray(X), jnp.ones(N))[0], rtol=1e-13)
     assert not np.any(found[N:])

@@ -17,16 +17,15 @@ import pytest
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal, multivariate_t, t
 
-from sgpmic.model import mixture_posterior
+from sgpmic.model import mixture
 from sgpmic.model.bound import add_latent
-from sgpmic.model.mixture import COVARIANCE_TYPES, Conjugate, Mixture, log_densities
-from sgpmic.model.mixture_posterior import divergence
+from sgpmic.model.mixture import COVARIANCE_TYPES, Conjugate, Mixture, divergence, log_densities
 
 N, Q, M, PADDED = 23, 2, 3, 5
 OMEGA = np.array([[0.6, 0.2], [0.2, 0.4]])
 ALPHA = 0.7
-expected_prior = jax.jit(mixture_posterior.expected_prior, static_argnames="kind")
-update_posterior = jax.jit(mixture_posterior.update_posterior, static_argnames="kind")
+expected_prior = jax.jit(mixture.expected_prior, static_argnames="kind")
+update_posterior = jax.jit(mixture.update_posterior, static_argnames="kind")
 
 
 def conjugate(n_clusters: int = PADDED) -> Conjugate:

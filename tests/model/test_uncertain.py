@@ -44,7 +44,7 @@ def random_spread(size: float, seed: int = 1) -> np.ndarray:
 def all_sums(ours: Ours, sigma: Any) -> tuple[Any, Any, Any]:
     kernels, Z, _ = ours.mappings
     T = ours.rows.flat_weight[:, None]
-    phi, first = expected_sums(kernels, Z, ours.X, sigma, T, ours.rows)
+    phi, first = expected_sums(kernels, Z, ours.X, sigma, T, ours.rows.Y, None, 0)
     return phi, first, expected_diagonal(kernels, ours.X, sigma, T)
 
 

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic.kernels import Kernel
-from sgpmic.model.bound import Mappings, Parts, add_latent, data_term, mapping_weights
-from sgpmic.model.collapsed import Factors
+from sgpmic.model.bound import Factors, Mappings, Parts, add_latent, data_term, mapping_weights
 from sgpmic.model.mixture import LatentPrior, weighted_sum
 from sgpmic.model.rows import Rows
 

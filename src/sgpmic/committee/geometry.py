@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist, squareform
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.genie import Tree, mutual_reachability, spanning_tree
-from sgpmic.learning.points import rotated
+from sgpmic.learning.preprocessing import rotated
 
 #: Neighbors that validity indices and modes look at.
 N_NEIGHBORS = 10

@@ -9,9 +9,8 @@ import numpy as np
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.voting import Vote, take_vote
-from sgpmic.learning.categories import find_categories
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.learning.preprocessing import Scaler, find_categories
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 

@@ -11,7 +11,7 @@ Every one of these is an ascent of the same objective, the KL-corrected bound pl
 conjugate prior, so the objective can only rise from iteration to iteration.
 
 Latent points are point estimates, or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.mixture_posterior`).
+N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.mixture`).
 With one shared mapping S is then summed out while the optimizer moves X, so that clusters can
 merge; with a mapping for each cluster the data term depends on S, which is held fixed.
 
@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -36,43 +37,30 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic._types import Ints
 from sgpmic.compile_cache import compiled, keepable
-from sgpmic.kernels import Kernel
+from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs, scg
 from sgpmic.learning.progress import Progress, announce, print_progress
-from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.state import (
-    EMLimits,
-    EMOptions,
-    Parameters,
-    StartFit,
-    State,
-    mappings_of,
-)
-from sgpmic.model.bound import (
-    add_latent,
-    data_term,
-    factorize_all,
-    mapping_weights,
-    sums,
-)
+from sgpmic.learning.settings import EMOptions, FitSettings
+from sgpmic.model.bound import Mappings, add_latent, data_term, factorize_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_cells, responsibilities, summed_out
-from sgpmic.model.gaps import count_groups, with_cells
 from sgpmic.model.mixture import (
     Conjugate,
     LatentPrior,
     Mixture,
+    divergence,
+    expected_prior,
     factor_mixture,
     log_conjugate,
     log_densities,
     pooled_scatter,
     standardize,
     update_mixture,
+    update_posterior,
     weighted_sum,
 )
-from sgpmic.model.mixture_posterior import divergence, expected_prior, update_posterior
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
-from sgpmic.model.rows import Rows
+from sgpmic.model.rows import Rows, count_groups, with_cells
 from sgpmic.model.uncertain import entropy_of_points
 from sgpmic.process_group import ProcessGroup
 
@@ -87,25 +75,134 @@ MINIMIZERS: dict[str, Callable[..., OptimizerResult]] = {
 
 
 @keepable
+class Parameters(NamedTuple):
+    """What the optimizer moves."""
+
+    X: Array  # (N, Q)
+    Z: Array  # (U, Q)
+    log_kernels: Kernel  # logarithms of the stacked kernels' parameters
+    log_beta: Array
+    log_x_std: Array | None = None  # (N, Q) log σ of uncertain latent points
+
+    @property
+    def x_std(self) -> Array | None:
+        """The standard deviations of uncertain latent points."""
+        return None if self.log_x_std is None else jnp.exp(self.log_x_std)
+
+
+@keepable
+class State(NamedTuple):
+    """Everything an EM iteration starts from and leaves behind."""
+
+    parameters: Parameters
+    S: Array  # (N, M)
+    mixture: Mixture
+    conjugate: Conjugate
+    #: (G,) The relative jitter of every mapping's K_uu. Where it has to be raised it stays raised:
+    #: a bound with now more and now less jitter would be two functions, and could fall.
+    jitter: Array
+    #: 1 for each of the kernels' parameters, 0 for a bias or white part that is left out.
+    present: Kernel
+    cells: Array | None = None  # (N, P) posterior means of missing cells, 0 for observed ones
+
+    @property
+    def mappings(self) -> Mappings:
+        """The Gaussian processes in their natural parameters."""
+        return mappings_of(self.parameters, self.present)
+
+
+def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
+    """Return the Gaussian processes in their natural parameters."""
+    return Mappings(
+        jax.tree.map(lambda log, there: there * jnp.exp(log), parameters.log_kernels, present),
+        parameters.Z,
+        jnp.exp(parameters.log_beta),
+    )
+
+
+def state_template(settings: FitSettings, *, cells: bool) -> State:
+    """Return a state of empty arrays, for its tree structure; with ``cells`` of missing cells."""
+    nothing: Any = np.zeros(0)
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    kernels = stack([kernel] * settings.n_mappings)
+    log_x_std = nothing if settings.options.variational else None
+    return State(
+        Parameters(nothing, nothing, kernels, nothing, log_x_std),
+        nothing,
+        Mixture(nothing, nothing, nothing),
+        Conjugate(nothing, nothing),
+        nothing,
+        kernels,
+        nothing if cells else None,
+    )
+
+
+def by_row(state: State) -> dict[str, Any]:
+    """Return the arrays of a state that have an entry for each row."""
+    arrays = {"X": state.parameters.X, "S": state.S}
+    if state.parameters.log_x_std is not None:
+        arrays["log_x_std"] = state.parameters.log_x_std
+    if state.cells is not None:
+        arrays["cells"] = state.cells
+    return arrays
+
+
+def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
+    """Return a state with other arrays for what :func:`by_row` names."""
+    parameters = state.parameters._replace(X=arrays["X"], log_x_std=arrays.get("log_x_std"))
+    return state._replace(parameters=parameters, S=arrays["S"], cells=arrays.get("cells"))
+
+
+@dataclass
+class StartFit:
+    """The fit from one start, finished or not."""
+
+    state: State
+    bound: float = float("nan")
+    converged: bool = False
+    history: list[dict[str, float]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    broke_off: bool = False  # an iteration gave non-finite numbers; the one before is kept
+    ended: bool = False  # no more iterations are to be made
+    interrupted: bool = False  # learning was interrupted: the last finished iteration is kept
+
+
+class Snapshot(NamedTuple):
+    """All fits at the end of an iteration: enough to resume, to the very same result."""
+
+    seeds: list[int]  # of all planned starts: a fit without a fixed seed can resume too
+    fits: list[StartFit]  # from the starts so far; the last may not have ended
+
+
+class CheckpointWriter(Protocol):
+    """Where snapshots go and come from."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot in place of the one before."""
+
+    def load(self, template: State, n_starts: int) -> Snapshot | None:
+        """Return the snapshot that was kept of so many starts, None if there is none."""
+
+
+@keepable
 class IterationInfo(NamedTuple):
-    """What happened in an iteration."""
+    """What happened in an iteration; ``history_`` has all but the last two."""
 
     bound_after_e: Array  # objective after the E-steps (and the mixture's closed forms)
     bound: Array  # objective at the end of the iteration
-    prior: Array  # the part of it that is the conjugate prior
+    log_prior: Array  # the part of it that is the conjugate prior
     e_steps: Array
     m_steps: Array  # accepted steps of the optimizer
     evaluations: Array
     largest_change: Array  # of a responsibility, over the iteration
-    cluster_sizes: Array  # (M,)
     jitter: Array  # the largest relative jitter
+    cluster_sizes: Array  # (M,)
     finite: Array  # whether every number of the new state is
 
 
 def run_em(
     fit: StartFit,
     rows: Rows,
-    limits: EMLimits,
     settings: FitSettings,
     group: ProcessGroup,
     *,
@@ -126,7 +223,7 @@ def run_em(
         number = len(fit.history) + 1
         if number == 1 and start == 0:
             announce("first round (compiling may take a while)")
-        state, info = em_iteration(fit.state, rows, limits, settings.options)
+        state, info = em_iteration(fit.state, rows, settings.options)
         bound = float(info.bound) + log_volume
         if not (np.isfinite(bound) and bool(info.finite)):
             fit.broke_off = fit.ended = True
@@ -136,7 +233,12 @@ def run_em(
         change = abs(bound - fit.bound) / max(group.n_rows, abs(bound - log_volume))
         seconds = time.perf_counter() - began
         fit.state, fit.bound = state, bound
-        fit.history.append(_record(info, number, start, log_volume) | {"seconds": seconds})
+        names = info._fields[:-2]
+        record = {name: np.asarray(getattr(info, name)).item() for name in names}
+        record["bound_after_e"] += log_volume
+        fit.history.append(
+            {"start": start, "round": number, **record, "bound": bound, "seconds": seconds}
+        )
         progress = Progress(
             start=start,
             n_starts=n_starts,
@@ -162,101 +264,75 @@ def _labels(state: State, group: ProcessGroup) -> Ints:
     return group.own_rows(state.S).argmax(axis=1)
 
 
-def _record(info: IterationInfo, number: int, start: int, log_volume: float) -> dict[str, float]:
-    """Return an iteration's entries in ``history_``."""
-    return {
-        "start": start,
-        "round": number,
-        "bound_after_e": float(info.bound_after_e) + log_volume,
-        "bound": float(info.bound) + log_volume,
-        "log_prior": float(info.prior),
-        "e_steps": int(info.e_steps),
-        "m_steps": int(info.m_steps),
-        "evaluations": int(info.evaluations),
-        "largest_change": float(info.largest_change),
-        "jitter": float(info.jitter),
-    }
-
-
 @compiled
-def em_iteration(
-    state: State, rows: Rows, limits: EMLimits, options: EMOptions
-) -> tuple[State, IterationInfo]:
+def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, IterationInfo]:
     """Make one iteration of EM: E-steps, then an M-step."""
     begun = _update_cells(_in_place(state, rows), rows, options)
     rows = with_cells(rows, begun.cells)
-    settled, count = run_e_steps(begun, rows, limits, options)
-    step = _m_step(settled, rows, limits, options)
-    new = _in_place(step.state, rows)
+    settled, count = run_e_steps(begun, rows, options)
+    new, bounds, result = _m_step(settled, rows, options)
+    new = _in_place(new, rows)
     info = IterationInfo(
-        bound_after_e=step.bound_before,
-        bound=step.bound,
-        prior=step.log_prior,
+        *bounds,
         e_steps=count,
-        m_steps=step.result.accepted,
-        evaluations=step.result.evaluations,
+        m_steps=result.accepted,
+        evaluations=result.evaluations,
         largest_change=jnp.max(jnp.abs(new.S - state.S)),
-        cluster_sizes=jnp.sum(new.S, axis=0),
         jitter=jnp.max(new.jitter),
+        cluster_sizes=jnp.sum(new.S, axis=0),
         finite=is_finite(new),
     )
     return new, info
 
 
-class _Settling(NamedTuple):
-    made: Array
-    change: Array
-    S: Array
-    mixture: Mixture
-    jitter: Array
-
-
-def run_e_steps(
-    state: State, rows: Rows, limits: EMLimits, options: EMOptions
-) -> tuple[State, Array]:
+def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Array]:
     """Make the E-steps of an iteration; return the state and their number."""
-    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
 
-    def unsettled(carry: _Settling) -> Array:
-        return (carry.made < limits.e_steps) & (carry.change > limits.e_tol)
+    # How many were made, the last one's largest change of S, and what they change.
+    def unsettled(carry: tuple[Any, ...]) -> Array:
+        made, change, *_ = carry
+        return (made < options.e_steps) & (change > options.e_tol)
 
-    def once(carry: _Settling) -> _Settling:
-        prior = prior_of(carry.mixture, state.conjugate, rows, options)
-        shared, jitter = options.shared, carry.jitter
-        S, jitter = e_step(
-            mappings, prior, X, carry.S, rows, shared=shared, jitter=jitter, x_std=x_std
-        )
-        mixture = carry.mixture
+    def once(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        made, _, before, mixture, jitter = carry
+        new = _e_step(state._replace(S=before, mixture=mixture, jitter=jitter), rows, options)
         if options.settle_mixture:
-            mixture = closed_forms(mixture, X, S, state.conjugate, limits, options, x_std)
-        return _Settling(carry.made + 1, jnp.max(jnp.abs(S - carry.S)), S, mixture, jitter)
+            mixture = closed_forms(new, options)
+        return made + 1, jnp.max(jnp.abs(new.S - before)), new.S, mixture, new.jitter
 
-    start = _Settling(
-        jnp.zeros((), jnp.int32),
-        jnp.asarray(jnp.inf, X.dtype),
+    none, infinite = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, state.S.dtype)
+    start = (none, infinite, state.S, state.mixture, state.jitter)
+    made, _, S, mixture, jitter = lax.while_loop(unsettled, once, start)
+    return state._replace(S=S, mixture=mixture, jitter=jitter), made
+
+
+def _e_step(state: State, rows: Rows, options: EMOptions) -> State:
+    """Return the state after one E-step."""
+    S, jitter = e_step(
+        state.mappings,
+        prior_of(state, rows, options),
+        state.parameters.X,
         state.S,
-        state.mixture,
-        state.jitter,
+        rows,
+        shared=options.shared,
+        jitter=state.jitter,
+        x_std=state.parameters.x_std,
     )
-    end: _Settling = lax.while_loop(unsettled, once, start)
-    return state._replace(S=end.S, mixture=end.mixture, jitter=end.jitter), end.made
+    return state._replace(S=S, jitter=jitter)
 
 
-class _MStep(NamedTuple):
-    state: State
-    bound_before: Array
-    bound: Array
-    log_prior: Array
-    result: OptimizerResult
+def _m_step(
+    state: State, rows: Rows, options: EMOptions
+) -> tuple[State, tuple[Array, Array, Array], OptimizerResult]:
+    """Make an M-step.
 
-
-def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _MStep:
-    """Make an M-step."""
-    S, conjugate, mixture = state.S, state.conjugate, state.mixture
-    X, Z, log_kernels, log_beta, log_x_std = state.parameters
+    Returns the new state; the objective before and after, and the log prior that it has then; and
+    what the optimizer found.
+    """
     if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
-        mixture = closed_forms(mixture, X, S, conjugate, limits, options, state.parameters.x_std)
-    prior = prior_of(mixture, conjugate, rows, options)
+        state = state._replace(mixture=closed_forms(state, options))
+    X, Z, log_kernels, log_beta, log_x_std = state.parameters
+    S, prior = state.S, prior_of(state, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
     # The optimizer is compiled for one vector, which takes a fraction of the time that an array for
     # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
@@ -271,7 +347,7 @@ def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _
     def parameters_at(point: Any) -> Parameters:
         (X, log_x_std), small = unpack(point)
         if options.fixes_scale:
-            X = standardize(X, rows.flat_weight).X
+            X = standardize(X, rows.flat_weight)[0]
         return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 
     def loss(point: Any) -> Array:
@@ -286,68 +362,52 @@ def _m_step(state: State, rows: Rows, limits: EMLimits, options: EMOptions) -> _
     result = minimize(
         jax.value_and_grad(loss),
         start,
-        max_steps=limits.m_steps,
+        max_steps=options.m_steps,
         dimension=n_points * (1 if log_x_std is None else 2) + small.size,
     )
     parameters = parameters_at(result.point)
     X, x_std = parameters.X, parameters.x_std
     if options.sums_out:  # what the optimizer has put in for S
         S = responsibilities(log_densities(prior, X, x_std) + prior.log_weights, rows)
-    new_mixture = closed_forms(mixture, X, S, conjugate, limits, options, x_std)
+    new = state._replace(parameters=parameters, S=S)
+    new = new._replace(mixture=closed_forms(new, options))
 
     # The optimizer saw the data term and the latent densities: the rest is added here.
     before = add_latent(jnp.zeros(()), prior, X, S, rows, x_std)
-    old_log_prior = log_prior_of(mixture, prior, conjugate, rows, options)
-    if options.sums_out:
-        rest, seen = old_log_prior, before.bound
-    else:
-        rest, seen = before.weights + before.entropy + old_log_prior, before.latent_prior
-    new_prior = prior_of(new_mixture, conjugate, rows, options)
-    after = add_latent(-result.value - seen, new_prior, X, S, rows, x_std)
-    log_prior = log_prior_of(new_mixture, new_prior, conjugate, rows, options)
-    return _MStep(
-        state._replace(parameters=parameters, S=S, mixture=new_mixture),
-        rest - result.start_value,
-        after.bound + log_prior,
-        log_prior,
-        result,
-    )
+    rest, seen = log_prior_of(state, prior, rows, options), before.bound
+    if not options.sums_out:
+        rest, seen = before.weights + before.entropy + rest, before.latent_prior
+    prior = prior_of(new, rows, options)
+    after = add_latent(-result.value - seen, prior, X, S, rows, x_std)
+    log_prior = log_prior_of(new, prior, rows, options)
+    return new, (rest - result.start_value, after.bound + log_prior, log_prior), result
 
 
-def prior_of(mixture: Mixture, conjugate: Conjugate, rows: Rows, options: EMOptions) -> LatentPrior:
+def prior_of(state: State, rows: Rows, options: EMOptions) -> LatentPrior:
     """Return the factorized mixture, or expectations under the posteriors of its parameters."""
     if not options.variational:
-        return factor_mixture(mixture)
-    return expected_prior(mixture, conjugate, jnp.sum(rows.weight), kind=options.covariance_type)
+        return factor_mixture(state.mixture)
+    n_rows, kind = jnp.sum(rows.weight), options.covariance_type
+    return expected_prior(state.mixture, state.conjugate, n_rows, kind=kind)
 
 
-def log_prior_of(
-    mixture: Mixture, prior: LatentPrior, conjugate: Conjugate, rows: Rows, options: EMOptions
-) -> Array:
+def log_prior_of(state: State, prior: LatentPrior, rows: Rows, options: EMOptions) -> Array:
     """Return the log density of the conjugate prior, or minus the divergence from it."""
     if options.variational:
-        n_rows = jnp.sum(rows.weight)
-        return -divergence(mixture, conjugate, n_rows, kind=options.covariance_type)
+        n_rows, kind = jnp.sum(rows.weight), options.covariance_type
+        return -divergence(state.mixture, state.conjugate, n_rows, kind=kind)
     if not options.has_prior:
-        return jnp.zeros((), mixture.means.dtype)
-    return log_conjugate(mixture, conjugate, prior)
+        return jnp.zeros((), state.mixture.means.dtype)
+    return log_conjugate(state.mixture, state.conjugate, prior)
 
 
-def closed_forms(
-    mixture: Mixture,
-    X: Array,
-    S: Array,
-    conjugate: Conjugate,
-    limits: EMLimits,
-    options: EMOptions,
-    x_std: Array | None = None,
-) -> Mixture:
+def closed_forms(state: State, options: EMOptions) -> Mixture:
     """Return the optimal mixture, or posterior of its parameters, for X and S."""
+    X, x_std, kind = state.parameters.X, state.parameters.x_std, options.covariance_type
     if x_std is not None:
-        return update_posterior(X, x_std, S, conjugate, kind=options.covariance_type)
-    return update_mixture(
-        mixture, X, S, conjugate, kind=options.covariance_type, floor=limits.covariance_floor
-    )
+        return update_posterior(X, x_std, state.S, state.conjugate, kind=kind)
+    floor = options.covariance_floor
+    return update_mixture(state.mixture, X, state.S, state.conjugate, kind=kind, floor=floor)
 
 
 def latent_term(
@@ -379,41 +439,37 @@ def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
 
 
 def _in_place(state: State, rows: Rows) -> State:
-    """Return the state with X and S beside their rows and the rest on every device."""
-    if rows.mesh is None:
+    """Return the state with what has an entry for each row beside them, the rest everywhere."""
+    mesh = rows.mesh
+    if mesh is None:
         return state
-    beside_rows = NamedSharding(rows.mesh, PartitionSpec(ROWS))
-    everywhere = NamedSharding(rows.mesh, PartitionSpec())
-    placed: State = jax.tree.map(partial(lax.with_sharding_constraint, shardings=everywhere), state)
-    beside = partial(lax.with_sharding_constraint, shardings=beside_rows)
-    X, log_x_std = state.parameters.X, state.parameters.log_x_std
-    parameters = placed.parameters._replace(
-        X=beside(X), log_x_std=None if log_x_std is None else beside(log_x_std)
-    )
-    cells = None if state.cells is None else beside(state.cells)
-    return placed._replace(parameters=parameters, S=beside(state.S), cells=cells)
 
+    def placed(tree: Any, *axes: str) -> Any:
+        sharding = NamedSharding(mesh, PartitionSpec(*axes))
+        return jax.tree.map(partial(lax.with_sharding_constraint, shardings=sharding), tree)
 
-class StartArrays(NamedTuple):
-    """What :func:`first_state` starts from, laid out and padded."""
-
-    X: Array  # (N, Q)
-    Z: Array  # (U, Q)
-    S: Array  # (N, M)
-    kernels: Kernel  # stacked
-    beta: Array
-    pseudo_counts: Array  # (M,), 0 for padding
-    jitter: Array
-    cells: Array | None = None  # (N, P) first values of missing cells
+    return with_rows(placed(state), placed(by_row(state), ROWS))
 
 
 @compiled
-def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOptions) -> State:
+def first_state(
+    rows: Rows,
+    options: EMOptions,
+    *,
+    X: Array,
+    Z: Array,
+    S: Array,
+    kernels: Kernel,
+    beta: Array,
+    pseudo_counts: Array,
+    jitter: Array,
+    cells: Array | None = None,
+) -> State:
     """Return the state that EM starts from; X is standardized, and Z with it.
 
-    Not where unit covariances fix the scale of X.
+    Not where unit covariances fix the scale of X. Kernels are stacked; ``cells`` (N, P) are first
+    values of missing cells; clusters that are padding have no pseudo-counts.
     """
-    X, Z, S, kernels, beta, pseudo_counts, jitter, cells = start
     weight = rows.flat_weight
     if options.covariance_type != "unit":
         X, mean, scale = standardize(X, weight)
@@ -422,25 +478,23 @@ def first_state(start: StartArrays, rows: Rows, limits: EMLimits, options: EMOpt
     eye = jnp.eye(Q, dtype=X.dtype)
     # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
-    omega = pooled_scatter(X, first_choice) + limits.covariance_floor * eye
-    conjugate = Conjugate(pseudo_counts, omega)
+    omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
     flat = Mixture(
         jnp.full(M, 1.0 / M, X.dtype),
         jnp.zeros((M, Q), X.dtype),
         jnp.broadcast_to(eye, (M, Q, Q)),
     )
-    log_x_std = x_std = None
+    log_x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
         log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
-        x_std = jnp.exp(log_x_std)
-    mixture = closed_forms(flat, X, S, conjugate, limits, options, x_std)
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
     # A weakly typed scalar would make the second iteration a program of its own.
     parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
-    jitters = jnp.full(n_mappings, jitter, X.dtype)
-    return _in_place(State(parameters, S, mixture, conjugate, jitters, present, cells), rows)
+    jitters, conjugate = jnp.full(n_mappings, jitter, X.dtype), Conjugate(pseudo_counts, omega)
+    state = State(parameters, S, flat, conjugate, jitters, present, cells)
+    return _in_place(state._replace(mixture=closed_forms(state, options)), rows)
 
 
 @keepable
@@ -458,13 +512,11 @@ class LastEStep(NamedTuple):
 @compiled
 def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     """Make one more E-step, for the responsibilities and the posterior that users see."""
-    mappings, X, x_std = state.mappings, state.parameters.X, state.parameters.x_std
     rows = with_cells(rows, state.cells)
-    prior = prior_of(state.mixture, state.conjugate, rows, options)
-    shared, jitter = options.shared, state.jitter
-    S, jitter = e_step(mappings, prior, X, state.S, rows, shared=shared, jitter=jitter, x_std=x_std)
-    T = mapping_weights(S, rows, shared=shared)
-    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
+    state = _e_step(state, rows, options)
+    mappings, S, X, x_std = state.mappings, state.S, state.parameters.X, state.parameters.x_std
+    T = mapping_weights(S, rows, shared=options.shared)
+    factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), state.jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])

@@ -1,52 +1,37 @@
-"""The state that EM starts from: new, of an earlier result, or of a checkpoint.
+"""The arrays that a start begins with: an embedding, memberships and inducing points.
 
-A new one has an embedding (:mod:`sgpmic.learning.embeddings`), memberships and inducing points. Of
-very many rows a sample is embedded and clustered, and every other row gets weighted means over its
-nearest rows in the sample. What each process does to its own rows is the same however many
-processes there are.
+They are made of the table as the committee sees it (:class:`View`). Of very many rows a sample is
+embedded and clustered, and every other row gets weighted means over its nearest rows in the sample.
+What each process does to its own rows is the same however many processes there are.
+
+Embeddings are not by scikit-learn's Isomap and SpectralEmbedding: equal rows have edges of length
+zero, which sparse graphs treat as missing, and a graph that falls apart is joined by other links
+there.
 """
 
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix, diags, identity
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
+from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
 from sgpmic._types import Floats, Ints
-from sgpmic.kernels import stack
-from sgpmic.learning.categories import View
-from sgpmic.learning.em import StartArrays, first_state
-from sgpmic.learning.embeddings import PLACED_BETWEEN, SAMPLED_ROWS, embed
-from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.points import (
-    distinct_rows,
-    given_array,
-    inverse_weights,
-    k_means,
-    origin_and_unit,
-)
-from sgpmic.learning.prediction.predictor import Predictor, pad_mixture, scale_kernels
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
+from sgpmic.committee.reference_noise import MixedTable
+from sgpmic.learning.neighbors import interpolate, inverse_weights
+from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import PlannedStart
-from sgpmic.learning.state import (
-    CheckpointWriter,
-    EMLimits,
-    StartFit,
-    State,
-    by_row,
-    state_template,
-    with_rows,
-)
-from sgpmic.model.mixture import Conjugate
-from sgpmic.model.rows import Rows, pad
 from sgpmic.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from sgpmic.learning.starts import PlannedStart
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
@@ -57,6 +42,66 @@ _N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
 _SAMPLE_ROWS = 10_000
 #: Size of the shifts that tell repeated inducing points apart, relative to the deviation of X.
 _JITTER = 1e-3
+# Columns that a method cannot supply are filled with noise of this size, relative to the columns
+# it did supply: large enough to break symmetry, too small to look like structure.
+_FILL_SCALE = 1e-2
+# Below this size a dense eigen-decomposition is faster than an iterative one.
+_DENSE_LIMIT = 400
+# Of more rows than the first number, the neighbor graph sees a sample, the second: its distances
+# are a square table. All tables of the paper are smaller.
+MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
+# A row outside the sample is placed between this many of its nearest rows in it.
+PLACED_BETWEEN = 6
+#: The share of a table's columns that have to be categories for it to be seen by its factors.
+_MANY = 0.25
+#: There are at least this many factors.
+_LEAST_FACTORS = 2
+
+
+class View(NamedTuple):
+    """A table as the committee and the start see it.
+
+    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so rows form an island for every
+    combination of levels, and to a neighbor graph the levels of a single category look like perfect
+    clusters. A cluster should be what several columns have in common. So a table with many
+    categories is seen by its principal factors (those of factor analysis of mixed data, where the
+    encoder has weighted the indicators), as many as parallel analysis finds, and members of the
+    committee whose clusters are the levels of one category do not vote.
+    """
+
+    rows: Floats  # (n_own, r) this process's
+    scaler: Scaler
+    has_categories: bool = False
+    mixed: MixedTable | None = None  # a sample of all processes, with its categories
+
+
+def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
+    """Return the table by its factors if many of its columns are categories, else as it is.
+
+    ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
+    cells.
+    """
+    numbers = rows_to_look_at(group.n_rows)
+    categories = find_categories(group.agree(group.rows_at(Y, numbers)))
+    others = Y.shape[1] - sum(category.n_features for category in categories)
+    if not categories:
+        return View(Y_imputed, scaler)
+    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    # Where every column of the user's table begins and ends among the features.
+    inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
+    begins = [j for j in range(Y.shape[1]) if j not in inner]
+    mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
+    # Features that are all of two values, such as bits, are not columns of a user's table.
+    bits = len(categories) == Y.shape[1]
+    few = len(categories) < _MANY * (len(categories) + others)
+    if few or bits or Y.shape[1] <= _LEAST_FACTORS:
+        return View(Y_imputed, scaler, mixed=mixed)
+    center = sample.mean(axis=0)
+    _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
+    count = max(choose_dimensions(sample, mixed.columns).chosen, _LEAST_FACTORS)
+    scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
+    unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
+    return View(scores, unscaled, has_categories=True, mixed=mixed)
 
 
 class StartValues(NamedTuple):
@@ -81,8 +126,6 @@ def start_values(
     committee's, None without one.
     """
     Y, n_clusters = view.rows, settings.n_clusters
-    # One factor for all features changes no start but by rounding.
-    scale = view.scaler.scale if view.scaler.kind == "each" else None
     rng = np.random.RandomState(start.seed)
     memberships = start.memberships
     if isinstance(memberships, str) and memberships == "votes":
@@ -91,7 +134,9 @@ def start_values(
     sampled = group.n_rows > MOST_START_ROWS
     if sampled:
         numbers = np.sort(rng.choice(group.n_rows, SAMPLED_ROWS, replace=False))
-    sample = _scaled(group.rows_at(Y, numbers), scale)
+    sample = group.rows_at(Y, numbers)
+    if view.scaler.kind == "each":  # one factor for all features changes rounding only
+        sample = sample / view.scaler.scale
     embedding = embed(
         sample,
         settings.n_components,
@@ -129,15 +174,284 @@ def start_values(
     return StartValues(X_own, Z, S_own, (note, *embedding.notes))
 
 
-def _scaled(Y: Floats, scale: Floats | None) -> Floats:
-    return Y if scale is None else Y / scale
-
-
 def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:
     """Return a method's name as it is, and of an array the rows of the sample."""
     if isinstance(given, str) or len(given) != group.n_own:  # what is wrong with it is said later
         return given
     return group.rows_at(np.asarray(given, np.float64), numbers)
+
+
+class Embedding(NamedTuple):
+    """Latent coordinates (N, Q), and sentences about anything out of the ordinary."""
+
+    coordinates: Floats
+    notes: tuple[str, ...]
+
+
+def embed(
+    Y: Floats,
+    n_components: int,
+    method: str | ArrayLike = "isomap",
+    *,
+    n_neighbors: int = 12,
+    pieces: str = "join",
+    random_state: np.random.RandomState,
+) -> Embedding:
+    """Embed the rows of the data (N, D) in ``n_components`` dimensions.
+
+    ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores of unit variance each), ``"spectral"``
+    (Laplacian eigenmaps of unit variance each), ``"random"`` (standard normal), or an array (N, Q),
+    which is checked. Where the neighbor graph falls apart, ``pieces`` says whether to join the
+    pieces by the shortest links between them, or to embed the largest piece and put every other
+    row at the origin.
+
+    Equal rows get equal coordinates from every method but ``"random"`` and given arrays, except in
+    columns that were filled with noise. The largest entry of every axis is positive.
+    """
+    n_rows = len(Y)
+    if not isinstance(method, str):
+        shape = (n_rows, n_components)
+        return Embedding(given_array("positions", method, shape, "rows, latent dimensions"), ())
+    if method == "random":
+        return Embedding(random_state.standard_normal((n_rows, n_components)), ())
+
+    # Working on shifted and scaled data keeps squares from overflowing or losing digits to a
+    # large offset. Subtracting a row first makes constant columns exactly zero; they have no say
+    # in the scale either, so that data in other units give the same to the last bit.
+    varies = Y.max(axis=0) > Y.min(axis=0)
+    scale = float(np.abs(Y[:, varies]).max(initial=0.0)) or 1.0
+    data = Y / scale
+    data = rotated(data - data[0])
+    if not data.any():
+        noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
+        return Embedding(
+            noise, ("All rows of the data are identical; the positions are small random noise.",)
+        )
+
+    notes: list[str] = []
+    if method in ("pca", "ppca"):
+        found = _principal_scores(data, n_components)
+    else:
+        sample = data
+        if n_rows > MOST_GRAPH_ROWS:
+            notes.append(
+                f"The neighbor graph was made of {SAMPLED_ROWS} of the {n_rows} rows, drawn at "
+                "random; the others were placed between their nearest rows among them."
+            )
+            sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
+        found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
+        if sample is not data:
+            found = interpolate(sample, found, data, PLACED_BETWEEN)
+    found = _fix_signs(found)
+    if method in ("ppca", "spectral"):
+        found = found / found.std(axis=0)
+        scale = 1.0
+    filled = _fill_columns(found, n_components, random_state, notes)
+    return Embedding(filled * scale, tuple(notes))
+
+
+def _principal_scores(data: Floats, n_components: int) -> Floats:
+    """Return the leading principal component scores, at most as many as the rank."""
+    centered = data - data.mean(axis=0)
+    n_rows, n_features = centered.shape
+    # The triangular factor has the same right singular vectors and is far smaller.
+    factor = np.linalg.qr(centered, mode="r") if n_rows > n_features else centered
+    _, sizes, axes = np.linalg.svd(factor, full_matrices=False)
+    tolerance = 10.0 * max(n_rows, n_features) * np.finfo(np.float64).eps
+    rank = int(np.sum(sizes > tolerance * sizes[0]))
+    return centered @ axes[: min(n_components, rank)].T
+
+
+def _graph_embedding(
+    data: Floats,
+    n_components: int,
+    method: str,
+    n_neighbors: int,
+    pieces: str,
+    notes: list[str],
+) -> Floats:
+    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates."""
+    points, copy_of, counts = distinct_rows(data)
+    n_points = points.shape[0]
+    if n_neighbors > n_points - 1:
+        notes.append(
+            f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
+            f"{n_neighbors} to {n_points - 1}."
+        )
+    graph = _neighbor_graph(points, min(n_neighbors, n_points - 1))
+    n_pieces, piece_of = connected_components(graph, directed=False)
+
+    kept = np.arange(n_points)
+    if n_pieces > 1 and pieces == "largest":
+        rows_in_piece = np.bincount(piece_of, weights=counts)
+        kept = np.flatnonzero(piece_of == np.argmax(rows_in_piece))
+        graph = graph[kept][:, kept]
+        n_outside = int(counts.sum() - counts[kept].sum())
+        notes.append(
+            f"The neighbor graph fell into {n_pieces} pieces; only the largest was embedded and "
+            f"the rows outside it ({n_outside}) were put at the origin."
+        )
+    elif n_pieces > 1:
+        graph = _join_pieces(points, graph, n_pieces, piece_of)
+        notes.append(
+            f"The neighbor graph fell into {n_pieces} pieces; they were joined by their "
+            "shortest links."
+        )
+
+    if method == "isomap":
+        geodesics = shortest_path(graph, method="D", directed=True)
+        found = _classical_scaling(geodesics, counts[kept], n_components)
+    else:
+        found = _laplacian_eigenmaps(graph, n_components)
+
+    coordinates = np.zeros((n_points, found.shape[1]))
+    coordinates[kept] = found
+    return coordinates[copy_of]
+
+
+def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
+    """Return the graph that joins two points if either is among the other's neighbors."""
+    from sklearn.neighbors import NearestNeighbors
+
+    n_points = points.shape[0]
+    # Without an argument a point is not counted as its own neighbor.
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points)
+    nearest = search.kneighbors(return_distance=False)
+    start = np.repeat(np.arange(n_points), n_neighbors)
+    return _symmetric_graph(points, start, nearest.ravel())
+
+
+def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
+    """Return the undirected graph of the given pairs with Euclidean edge lengths."""
+    n_points = points.shape[0]
+    pairs = np.unique(np.minimum(start, end) * n_points + np.maximum(start, end))
+    low, high = np.divmod(pairs, n_points)
+    # Lengths come from the differences themselves: the fast distance formula of a neighbor
+    # search cancels to zero for close points. The floor keeps points whose squared distance
+    # underflows from losing their edge.
+    lengths = np.maximum(np.linalg.norm(points[low] - points[high], axis=1), 1e-150)
+    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    return csr_matrix(
+        (np.concatenate([lengths, lengths]), (rows, columns)), shape=(n_points, n_points)
+    )
+
+
+def _join_pieces(
+    points: Floats, graph: csr_matrix, n_pieces: int, piece_of: NDArray[np.int32]
+) -> csr_matrix:
+    """Connect the pieces of a graph by the minimum spanning tree of their shortest links."""
+    order = np.argsort(piece_of, kind="stable")
+    begins = np.searchsorted(piece_of[order], np.arange(n_pieces))
+    members = np.split(order, begins[1:])
+    links = cdist(points[order], points[order])
+    for axis in (0, 1):
+        links = np.minimum.reduceat(links, begins, axis=axis)
+    links = np.maximum(np.minimum(links, links.T), 1e-150)
+    np.fill_diagonal(links, 0.0)
+
+    joined = []
+    # Sparse: of a dense table SciPy takes everything below 1e-8 for no link at all.
+    tree = minimum_spanning_tree(csr_matrix(links)).tocoo()
+    for first, second in zip(tree.row, tree.col, strict=True):
+        here, there = members[first], members[second]
+        closest = int(np.argmin(cdist(points[here], points[there])))
+        joined.append((here[closest // len(there)], there[closest % len(there)]))
+    start, end = np.array(joined, dtype=np.int64).T
+    old = graph.tocoo()
+    return _symmetric_graph(
+        points,
+        np.concatenate([old.row.astype(np.int64), start]),
+        np.concatenate([old.col.astype(np.int64), end]),
+    )
+
+
+def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
+    """Return coordinates by classical multidimensional scaling, of largest variance first.
+
+    As of a table in which every point is repeated ``counts`` (n,) times. Fewer come back than
+    wanted where fewer eigenvalues are positive.
+    """
+    n_points = distances.shape[0]
+    squared = distances**2
+    # Shortest paths found from either end differ in their last digits.
+    squared = 0.5 * (squared + squared.T)
+    weights = counts / counts.sum()
+    means = squared @ weights
+    products = -0.5 * (squared - means[:, None] - means[None, :] + weights @ means)
+    root = np.sqrt(counts.astype(np.float64))
+    products *= root[:, None]
+    products *= root[None, :]
+
+    n_wanted = min(n_components, n_points)
+    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
+        # All pairs, because LAPACK's search for a few can come back empty-handed when many
+        # eigenvalues are equal, as they are for equidistant points.
+        values, vectors = np.linalg.eigh(products)
+    else:
+        values, vectors = eigsh(products, k=n_wanted, which="LA", v0=_start_vector(n_points))
+    largest_first = np.argsort(values)[::-1][:n_wanted]
+    values, vectors = values[largest_first], vectors[:, largest_first]
+    positive = values > 10.0 * n_points * np.finfo(np.float64).eps * max(values[0], 0.0)
+    return vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
+
+
+def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
+    """Return the smoothest non-constant functions on a connected graph.
+
+    Every edge has weight one. Weights that fall with length would need a width, and would all
+    but cut the links that join separate pieces.
+    """
+    n_points = graph.shape[0]
+    weights = graph.copy()
+    weights.data[:] = 1.0
+    root_degree = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
+    shrink = diags(1.0 / root_degree)
+    laplacian = identity(n_points) - shrink @ weights @ shrink
+
+    n_wanted = min(n_components + 1, n_points)
+    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
+        values, vectors = np.linalg.eigh(laplacian.toarray())
+    else:
+        # The wanted eigenvalues crowd at zero, where plain Lanczos is slow; solving with a
+        # slightly shifted matrix spreads them out.
+        values, vectors = eigsh(
+            laplacian.tocsc(), k=n_wanted, sigma=-1e-3, which="LM", v0=_start_vector(n_points)
+        )
+    # The first function is the constant one: the graph is connected.
+    smoothest_first = np.argsort(values)[1:n_wanted]
+    return vectors[:, smoothest_first] / root_degree[:, None]
+
+
+def _start_vector(size: int) -> Floats:
+    """Return a fixed start for the iterative solver, so that results do not vary between runs."""
+    start: Floats = np.random.RandomState(0).uniform(0.5, 1.5, size)
+    start[::2] *= -1.0
+    return start
+
+
+def _fix_signs(coordinates: Floats) -> Floats:
+    """Flip axes so that the entry of largest size in every column is positive."""
+    sizes = np.abs(coordinates)
+    # Rounding must not decide between entries of equal size, so the first of them counts.
+    leading = np.argmax(sizes >= (1.0 - 1e-8) * sizes.max(axis=0), axis=0)
+    signs = np.sign(coordinates[leading, np.arange(coordinates.shape[1])])
+    return coordinates * np.where(signs == 0.0, 1.0, signs)
+
+
+def _fill_columns(
+    found: Floats, n_components: int, random_state: np.random.RandomState, notes: list[str]
+) -> Floats:
+    """Append columns of small noise until there are enough, and say so."""
+    n_rows, n_found = found.shape
+    n_missing = n_components - n_found
+    if n_missing == 0:
+        return found
+    notes.append(
+        f"The data give only {n_found} of the {n_components} latent dimensions; the rest was "
+        "filled with small random noise."
+    )
+    noise = random_state.standard_normal((n_rows, n_missing))
+    return np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])
 
 
 def initial_memberships(
@@ -227,6 +541,8 @@ def _mixture_memberships(
         return None
     origin, unit = origin_and_unit(points)
     scaled = (points - origin) / unit
+    from sklearn.mixture import GaussianMixture  # which takes its time, and only fits need
+
     mixture = GaussianMixture(
         n_clusters,
         # Enough to keep every covariance invertible, too little to blur the clusters.
@@ -285,107 +601,36 @@ def _largest_deviation(points: Floats) -> float:
     return max(unit * float(((points - origin) / unit).std(axis=0).max()), smallest)
 
 
-def initial_state(
-    values: StartValues,
-    settings: FitSettings,
-    scaler: Scaler,
-    limits: EMLimits,
-    rows: Rows,
-    cells: Any,
-    group: ProcessGroup,
-) -> State:
-    """Return the state of a new fit, laid out as ``rows`` are; ``cells`` fill their gaps."""
-    factor = scaler.kernel_factor
-    if not isinstance(settings.start.kernel_scale, str):
-        factor = float(settings.start.kernel_scale) * scaler.mean_variance
-    kernel = settings.kernel.for_dimensions(settings.n_components)
-    arrays = StartArrays(
-        group.lay_out(values.X, rows),
-        # As NumPy arrays, small ones may go to any device.
-        pad(values.Z, values.Z.shape),
-        lay_out_memberships(values.S, settings, rows, group),
-        stack(scale_kernels([kernel] * settings.n_mappings, factor)),
-        # The paper's start, β = (½ √mean(var(Y)))⁻².
-        pad(4.0 / scaler.mean_variance, ()),
-        _pseudo_counts(settings, group),
-        pad(settings.em.jitter, ()),
-        cells,
-    )
-    return first_state(arrays, rows, limits, settings.options)
+def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
+    """Return a copy of an array that a user gave, after checking its shape and values."""
+    array = np.array(given, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(
+            f"The given {what} must have shape {shape} ({axes}), got shape {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"The given {what} contain NaN or infinite values.")
+    return array
 
 
-def continued_state(
-    previous: State, settings: FitSettings, rows: Rows, cells: Any, group: ProcessGroup
-) -> State:
-    """Return the state of an earlier result, laid out as ``rows`` are."""
-    n_clusters, n_mappings = settings.padded_clusters(group.n_rows), settings.n_mappings
-    padded = previous._replace(S=pad(np.asarray(previous.S), (len(previous.S), n_clusters)))
-    return _lay_out_state(padded, rows, group)._replace(
-        mixture=pad_mixture(previous.mixture, n_clusters),
-        conjugate=Conjugate(_pseudo_counts(settings, group), previous.conjugate.scale),
-        jitter=pad(np.full(n_mappings, settings.em.jitter), (n_mappings,)),
-        cells=cells,
-    )
+def origin_and_unit(points: Floats) -> tuple[Floats, float]:
+    """Return a shift and a factor under which squares neither overflow nor cancel."""
+    origin: Floats = points[0]
+    return origin, float(np.abs(points - origin).max()) or 1.0
 
 
-def resume(
-    checkpoint: CheckpointWriter | None,
-    starts: list[PlannedStart],
-    settings: FitSettings,
-    rows: Rows,
-    group: ProcessGroup,
-) -> tuple[list[PlannedStart], list[StartFit]]:
-    """Return the starts, with the seeds that a checkpoint has, and its fits laid out."""
-    if checkpoint is None:
-        return starts, []
-    template = state_template(
-        settings.kernel.for_dimensions(settings.n_components),
-        settings.n_mappings,
-        variational=settings.options.variational,
-        cells=rows.missing is not None,
-    )
-    snapshot = checkpoint.load(template, len(starts))
-    if snapshot is None:
-        return starts, []
-    for fit in snapshot.fits:
-        fit.state = _lay_out_state(fit.state, rows, group)
-    seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
-    return seeded, snapshot.fits
+def k_means(
+    points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
+) -> tuple[Ints, Floats]:
+    """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
+    # Which take their time, and only fits need.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-
-def lay_out_memberships(S: Any, settings: FitSettings, rows: Rows, group: ProcessGroup) -> Any:
-    """Return an array of this process's rows and clusters laid out, with clusters padded."""
-    shape = (len(S), settings.padded_clusters(group.n_rows))
-    return group.lay_out(pad(np.asarray(S), shape), rows)
-
-
-def _lay_out_state(state: State, rows: Rows, group: ProcessGroup) -> State:
-    arrays = by_row(state).items()
-    return with_rows(state, {k: group.lay_out(np.asarray(array), rows) for k, array in arrays})
-
-
-def _pseudo_counts(settings: FitSettings, group: ProcessGroup) -> Any:
-    n_clusters = settings.padded_clusters(group.n_rows)
-    return pad(settings.pseudo_counts(group.n_rows), (n_clusters,))
-
-
-def can_continue(
-    state: State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
-) -> bool:
-    """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
-
-    ``predictor`` is of that earlier fit, ``settings`` of the one to come.
-    """
-    (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
-    kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
-    asked = settings.n_components
-    return (
-        Y.shape == (n_rows, len(predictor.units.offset))
-        and (asked == n_components or not isinstance(asked, Integral))
-        and settings.n_clusters in ("auto", n_clusters)
-        and len(state.parameters.Z) == min(settings.n_inducing, group.n_rows)
-        and len(kernels) == settings.n_mappings
-        and type(kernels[0]) is type(kernel)
-        and kernels[0].ard == kernel.ard
-        and (state.parameters.log_x_std is not None) == settings.options.variational
-    )
+    n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
+    origin, unit = origin_and_unit(points)
+    model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit((points - origin) / unit)
+    return model.labels_, origin + unit * model.cluster_centers_

@@ -16,7 +16,6 @@ from jax import Array, lax
 from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
-from sgpmic.learning.points import inverse_weights
 from sgpmic.model.rows import pad_rows, round_up
 
 #: A sample is searched in groups of rows that are this many apart.
@@ -44,17 +43,9 @@ def nearest(
     """Return the numbers of the nearest rows of a sample (B, k) and their squared distances.
 
     Single precision finds groups of rows that have the nearest among them, double precision
-    decides. For compiled programs.
-
-    Parameters
-    ----------
-    sample : array of shape (R, P)
-        Padded (:func:`padded_count`); ``count`` of them are rows.
-    rows : array of shape (B, P)
-    own : array of shape (B,)
-        The numbers of rows that are in the sample themselves, and do not count; -1 for others.
-    n_neighbors : int
-        Squared distances are infinite where the sample has fewer rows.
+    decides. For compiled programs. The sample (R, P) is padded (:func:`padded_count`); ``count`` of
+    them are rows, and distances are infinite where that is less than ``n_neighbors``. ``own`` (B,)
+    are the numbers of rows that are in the sample themselves, and do not count; -1 for others.
     """
     R, P = sample.shape
     single = jnp.clip(sample, -_FARTHEST, _FARTHEST).astype(jnp.float32)
@@ -98,11 +89,18 @@ def smallest(values: Array, k: int) -> Array:
     return places // k * _PARTS + jnp.take_along_axis(chosen, places % k, axis=1)
 
 
-def inverse_weights_on_device(distances: Array) -> Array:
-    """Return :func:`sgpmic.learning.points.inverse_weights`, for compiled programs."""
-    least = jnp.min(distances, axis=1, keepdims=True)
-    closeness = jnp.where(distances > 0.0, least / distances, 1.0)
-    return closeness / jnp.sum(closeness, axis=1, keepdims=True)
+def inverse_weights(distances: Any) -> Any:
+    """Return weights that go with the inverse distance, every row adding up to one.
+
+    A row at distance zero has all of the weight; several of them share it equally. Of arrays of
+    NumPy, and of JAX in compiled programs.
+    """
+    xp: Any = np if isinstance(distances, np.ndarray) else jnp
+    # Ratios to the nearest lie in [0, 1], and 0/0 counts as one.
+    least = distances.min(axis=1, keepdims=True)
+    apart = distances > 0.0
+    closeness = xp.where(apart, least / xp.where(apart, distances, 1.0), 1.0)
+    return closeness / closeness.sum(axis=1, keepdims=True)
 
 
 def interpolate(
@@ -116,19 +114,9 @@ def interpolate(
 ) -> Floats:
     """Return means over each row's nearest rows in a sample, weighted by inverse squared distance.
 
-    A row that is in the sample gets what is known of it; equal rows, the mean of theirs.
-
-    Parameters
-    ----------
-    sample : ndarray of shape (n_sample, n_features)
-        Centered and scaled.
-    known : ndarray of shape (n_sample, n_values)
-        What is known of the sample.
-    rows : ndarray of shape (n_rows, n_features)
-        In their own units.
-    n_neighbors : int
-    offset, scale : float or ndarray of shape (n_features,)
-        What centers and scales them.
+    A row that is in the sample gets what is ``known`` (n_sample, n_values) of it; equal rows, the
+    mean of theirs. The sample (n_sample, n_features) is centered and scaled, rows are in their own
+    units: ``offset`` and ``scale``, numbers or one for each feature, center and scale them.
     """
     # scikit-learn's search has no program to compile.
     method = _by_search if default_device().platform == "cpu" else _on_device
@@ -160,8 +148,7 @@ def _on_device(
     R = padded_count(len(sample))
     padded = jax.device_put((pad_rows(sample, R), len(sample), pad_rows(known, R)))
     program = partial(_interpolate_block, padded, (np.float64(offset), np.float64(scale)), k)
-    found: Floats = in_blocks(program, block_rows(rows.shape[1]), rows)
-    return found
+    return in_blocks(program, block_rows(rows.shape[1]), rows)
 
 
 @compiled
@@ -169,7 +156,7 @@ def _interpolate_block(sample: Any, scaling: Any, n_neighbors: int, rows: Array)
     values, count, known = sample
     rows = (rows - scaling[0]) / scaling[1]
     numbers, squares = nearest(values, count, rows, jnp.full(len(rows), -1), n_neighbors)
-    return jnp.sum(inverse_weights_on_device(squares)[:, :, None] * known[numbers], axis=1)
+    return jnp.sum(inverse_weights(squares)[:, :, None] * known[numbers], axis=1)
 
 
 def block_rows(n_features: int) -> int:

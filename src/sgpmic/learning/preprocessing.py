@@ -1,4 +1,12 @@
-"""Linear transforms of the features: :class:`Scaler`, and :class:`Reduction` of sparse matrices.
+"""What is done to a table before anything is learned: order, categories, scaling, reduction.
+
+Order. A sum rounds differently in another order, and a seed draws other rows. Where clusters
+overlap that is enough for another partition. So a fit that a committee votes on takes the table in
+a canonical order, and gives its results back in the user's: features by their mean after min-max
+scaling (of equal means, by their products with the rows' keys); rows by a key, the sum of their
+scaled features weighted with the roots of these means. Features stay in their order where the
+indicators of a category stand side by side, which says that they are one. Neither order depends on
+the units, and noise in the last digits changes it in few places.
 
 Scaling. Features of different units (a length, a weight, a price) have to be standardized each,
 or the one with the largest numbers decides alone. Features of one unit (pixels, word counts, the
@@ -22,9 +30,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from sgpmic._types import Bools, Floats
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.process_group import ProcessGroup
 
 #: How features are scaled.
@@ -42,6 +51,111 @@ _SMALLEST_DATA, LARGEST_DATA = 1e-100, 1e100
 _CONSTANT = 1e-12
 # Rows that are measured at a time.
 _PART = 65_536
+# Larger tables are taken in their own order: a second one in memory would be too much.
+_MOST_CELLS = 2**24
+# Levels of a category, at most.
+_MOST_LEVELS = 100
+
+
+class Order(NamedTuple):
+    """The order that a fit takes rows and features in."""
+
+    rows: Any = slice(None)  # the row of the table that comes at each place
+    features: Any = slice(None)
+    row_places: Any = slice(None)  # the place of every row: the inverse
+    feature_places: Any = slice(None)
+
+    def apply(self, Y: Floats) -> Floats:
+        """Return a table in this order."""
+        return Y if self is AS_GIVEN else np.ascontiguousarray(Y[self.rows][:, self.features])
+
+    def undo(self, Y: Floats) -> Floats:
+        """Return a table in the order that it came in."""
+        return Y[self.row_places][:, self.feature_places]
+
+
+#: The order of the table itself.
+AS_GIVEN = Order()
+
+
+def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
+    """Return the canonical order of a table.
+
+    A table that is shared by processes, or very large, is taken as it is.
+    """
+    if group.n_processes > 1 or Y.size > _MOST_CELLS:
+        return AS_GIVEN
+    lowest, highest = np.fmin.reduce(Y, axis=0), np.fmax.reduce(Y, axis=0)
+    ranges = highest - lowest
+    scaled = (Y - lowest) / np.where(ranges > 0, ranges, 1.0)
+    totals = _sums(scaled, axis=0)
+    # Roots, because sums of whole numbers are often equal; sums of roots are not.
+    keys = _sums(scaled * np.sqrt(totals), axis=1)
+    features = np.arange(Y.shape[1])
+    if not any(category.n_features > 1 for category in find_categories(Y)):
+        features = np.lexsort((_sums(scaled * keys[:, None], axis=0), totals))
+    # Rows of equal keys by their features.
+    rows = np.lexsort((*Y.T[features[::-1]], keys))
+    return Order(rows, features, np.argsort(rows), np.argsort(features))
+
+
+def _sums(values: Floats, axis: int) -> Floats:
+    """Return sums, without gaps, that round the same whatever the order."""
+    # NumPy adds up in the order of the memory.
+    in_order = np.sort(np.ascontiguousarray(values), axis=axis)
+    return np.nansum(in_order, axis=axis)
+
+
+class Category(NamedTuple):
+    """A category: where its indicators begin, how many there are, and every row's level."""
+
+    first: int
+    n_features: int
+    levels: Ints
+
+
+def find_categories(Y: Floats) -> list[Category]:
+    """Return the categories of a table (N, P), NaN for missing cells.
+
+    A feature with two values is one by itself, unless it and those that follow it are indicators
+    of which every row has just one.
+    """
+    highs = [_is_high(column) for column in Y.T]
+    found = []
+    j = 0
+    while j < len(highs):
+        width = _run(highs, j)
+        if width:
+            block = np.stack([each for each in highs[j : j + width] if each is not None])
+            levels = block.argmax(axis=0) if width > 1 else np.maximum(block[0], 0)
+            found.append(Category(j, width, np.asarray(levels, np.int64)))
+        j += max(width, 1)
+    return found
+
+
+def _is_high(column: Floats) -> NDArray[np.int8] | None:
+    """Return 1 for the higher of two values, 0 for the lower, −1 for gaps; None for others."""
+    values = np.unique(column[~np.isnan(column)])
+    if len(values) != 2:
+        return None
+    return np.where(np.isnan(column), -1, column == values[1]).astype(np.int8)
+
+
+def _run(highs: list[NDArray[np.int8] | None], first: int) -> int:
+    """Return how many features from ``first`` on are one category; 0 for none."""
+    here = highs[first]
+    if here is None:
+        return 0
+    total = np.zeros(len(here), np.int64)
+    for width, column in enumerate(highs[first : first + _MOST_LEVELS], start=1):
+        if column is None or ((column < 0) != (here < 0)).any():
+            break
+        total += column > 0
+        if (total > 1).any():
+            break
+        if width > 1 and (total[here >= 0] == 1).all():
+            return width
+    return 1
 
 
 class Scaler(NamedTuple):
@@ -74,11 +188,6 @@ class Scaler(NamedTuple):
         if observed.all():
             return np.full(len(Y), self.log_volume)
         return -np.where(observed, np.log(self.scale), 0.0).sum(axis=1)
-
-    @property
-    def kernel_factor(self) -> float:
-        """Converts a kernel's variances from the units of the data, for one common scale."""
-        return float(self.scale[0]) ** -2
 
 
 def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
@@ -224,3 +333,40 @@ def _without_gaps(X: Any) -> csr_array:
             "integrated out: fill them, or leave these rows out."
         )
     return rows
+
+
+def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
+    """Return the distinct rows in order of appearance, every row's index there, and the counts.
+
+    Order of appearance matters because ties between neighbors are broken by position.
+    """
+    _, first, inverse, counts = np.unique(
+        points, axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(first)
+    return points[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
+
+
+def rotated(Y: Floats) -> Floats:
+    """Return rows in an orthonormal basis of what they span, where that has fewer dimensions.
+
+    Distances and products of rows stay what they are, and equal rows stay equal.
+    """
+    if Y.shape[1] <= len(Y):
+        return Y
+    distinct, numbers, _ = distinct_rows(Y)
+    triangular = np.asarray(np.linalg.qr(distinct.T, mode="r"))
+    return triangular.T[numbers]
+
+
+def view_axes(points: Floats) -> Floats:
+    """Return the axes that pictures of points are drawn in, as columns: a rotation.
+
+    Of up to two dimensions the axes as they are; of more, the principal ones, each pointing to
+    where its largest coordinate is.
+    """
+    if points.shape[1] <= 2:
+        return np.eye(points.shape[1])
+    axes: Floats = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
+    signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
+    return axes * np.where(signs == 0, 1.0, signs)

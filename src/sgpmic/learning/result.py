@@ -22,11 +22,10 @@ from sgpmic.exceptions import (
     NoStructureWarning,
     StartWarning,
 )
-from sgpmic.learning.canonical_order import Order
-from sgpmic.learning.em import last_e_step
+from sgpmic.learning.em import LastEStep, State, by_row, last_e_step, with_rows
 from sgpmic.learning.gaps import features_seen
-from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.prediction.reference import (
+from sgpmic.learning.prediction.predictor import (
+    Predictor,
     Reference,
     SortedKeys,
     answer_alike,
@@ -34,11 +33,10 @@ from sgpmic.learning.prediction.reference import (
     sample_numbers,
     sorted_fingerprints,
 )
-from sgpmic.learning.preprocessing import Scaler, has_gaps
+from sgpmic.learning.preprocessing import Order, Scaler, has_gaps
 from sgpmic.learning.progress import announce
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import Selection
-from sgpmic.learning.state import State
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
@@ -90,18 +88,19 @@ def finish(
     announce("last E-step")
     Y, places, features = order.undo(Y), order.row_places, order.feature_places
     scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
-    state, options = selection.fit.state, settings.options
-    M, P = settings.n_clusters, Y.shape[1]
-    last = last_e_step(state, rows, options)
+    state, M = selection.fit.state, settings.n_clusters
+    last = last_e_step(state, rows, settings.options)
 
     # NumPy arrays, which outlive any device and any precision context, without padding.
     def of_rows(array: Any) -> Any:
-        return None if array is None else np.array(group.own_rows(array)[places])
+        return np.array(group.own_rows(array)[places])
 
-    X, log_x_std = of_rows(state.parameters.X), of_rows(state.parameters.log_x_std)
-    x_std = None if log_x_std is None else np.exp(log_x_std)
+    arrays = {k: of_rows(array) for k, array in by_row(state).items() if k != "cells"}
+    state, x_std = with_rows(state, arrays), None
+    if "log_x_std" in arrays:
+        x_std = np.exp(arrays["log_x_std"])
     keys = sorted_fingerprints(Y)
-    X_alike, S = answer_alike(keys, X, of_rows(last.S)[:, :M])
+    X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
     numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
@@ -124,18 +123,12 @@ def finish(
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
 
-    state = state._replace(
-        parameters=state.parameters._replace(X=X, log_x_std=log_x_std),
-        S=of_rows(state.S),
-        cells=None,
-    )
-    posterior = jax.tree.map(np.asarray, last.posterior)
+    shared = len(last.A_inverse) == 1
+    state, posterior, A_inverse = _sorted_clusters(state, last, by_size, shared=shared)
+    seen = features_seen(Y, group)
     posterior = posterior._replace(
-        mean_weights=posterior.mean_weights[:, :, :P][:, :, features],
-        groups=None if posterior.groups is None else posterior.groups[:, :P][:, features],
-    )
-    state, posterior, A_inverse = _sorted_clusters(
-        state, posterior, last.A_inverse, by_size, shared=options.shared
+        mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
+        groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
     )
     selection.partitions = [partition[places] for partition in selection.partitions]
     predictor = Predictor(
@@ -148,16 +141,19 @@ def finish(
         float(last.jitter),
         1.0 if rows.prior_weight is None else float(rows.prior_weight),
         known(x_std),
-        features_seen(Y, group),
+        seen,
     )
     S, sizes = S[:, by_size], sizes[by_size]
     return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
 
 
 def _sorted_clusters(
-    state: State, posterior: Posterior, A_inverse: Any, by_size: Ints, *, shared: bool
+    state: State, last: LastEStep, by_size: Ints, *, shared: bool
 ) -> tuple[State, Posterior, Any]:
-    """Return them with the clusters in this order, without padded ones, as NumPy arrays."""
+    """Return a state, the posterior and A⁻¹ with the clusters in this order, as NumPy arrays.
+
+    Without padded ones; a mapping that clusters share has no order.
+    """
 
     def of_clusters(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
@@ -165,24 +161,23 @@ def _sorted_clusters(
     def of_mappings(tree: Any) -> Any:
         return jax.tree.map(np.asarray, tree) if shared else of_clusters(tree)
 
+    parameters, conjugate = state.parameters, state.conjugate
     state = state._replace(
-        parameters=state.parameters._replace(log_kernels=of_mappings(state.parameters.log_kernels)),
+        parameters=parameters._replace(log_kernels=of_mappings(parameters.log_kernels)),
         S=state.S[:, by_size],
         mixture=of_clusters(state.mixture),
-        conjugate=state.conjugate._replace(
-            pseudo_counts=of_clusters(state.conjugate.pseudo_counts)
-        ),
+        conjugate=conjugate._replace(pseudo_counts=of_clusters(conjugate.pseudo_counts)),
         jitter=of_mappings(state.jitter),
         present=of_mappings(state.present),
     )
-    mappings = posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels))
+    posterior = jax.tree.map(np.asarray, last.posterior)
     posterior = posterior._replace(
-        mappings=mappings,
+        mappings=posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels)),
         mean_weights=of_mappings(posterior.mean_weights),
         precision_loss=of_mappings(posterior.precision_loss),
         mixture=of_clusters(posterior.mixture),
     )
-    return state, posterior, of_mappings(A_inverse)
+    return state, posterior, of_mappings(last.A_inverse)
 
 
 def _softened(

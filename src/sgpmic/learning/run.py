@@ -7,10 +7,7 @@ need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -19,33 +16,30 @@ from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.on_tables import vote_on
 from sgpmic.committee.voting import Vote
-from sgpmic.learning.canonical_order import (
-    AS_GIVEN,
-    ReorderedCheckpoint,
-    canonical_order,
-)
-from sgpmic.learning.categories import View, committee_view
-from sgpmic.learning.em import run_em
+from sgpmic.learning.em import CheckpointWriter, StartFit, State, run_em
 from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
-from sgpmic.learning.initialization import (
-    continued_state,
-    initial_state,
-    lay_out_memberships,
-    resume,
-    start_values,
-)
+from sgpmic.learning.initialization import View, committee_view, start_values
 from sgpmic.learning.preprocessing import (
+    AS_GIVEN,
     Scaler,
     all_rows_equal,
+    canonical_order,
     fit_scaler,
-    has_gaps,
     total_log_volume,
 )
 from sgpmic.learning.progress import announce
 from sgpmic.learning.result import Result, finish
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import PlannedStart, has_all_clusters, plan_starts, select_fit
-from sgpmic.learning.state import CheckpointWriter, Snapshot, StartFit, State
+from sgpmic.learning.starts import (
+    continued_state,
+    has_all_clusters,
+    initial_state,
+    lay_out_memberships,
+    plan_starts,
+    resume,
+    save,
+    select_fit,
+)
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
@@ -60,26 +54,14 @@ def run(
     checkpoint: CheckpointWriter | None = None,
     previous: State | None = None,
 ) -> Result:
-    """Learn a model of the rows ``Y``.
+    """Learn a model of the rows ``Y`` (n_own, n_features) of this process, in their own units.
 
-    Parameters
-    ----------
-    settings : FitSettings
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process, in their own units.
-    group : ProcessGroup
-        All processes.
-    random_state : RandomState
-    checkpoint : CheckpointWriter or None
-        Keeps learning after every iteration; resumes what it has kept already.
-    previous : State or None
-        Of an earlier result, to start from.
+    A checkpoint keeps learning after every iteration, and resumes what it has kept already;
+    ``previous`` is the state of an earlier result to start from.
     """
     # Order and scale the table; impute it for what needs complete rows.
     order = canonical_order(Y, group) if _may_reorder(settings, previous) else AS_GIVEN
     Y = order.apply(Y)
-    if checkpoint is not None and order is not AS_GIVEN:
-        checkpoint = ReorderedCheckpoint(checkpoint, order, group, Y.shape[1])
     scaler = fit_scaler(Y, group, settings.scale)
     Y_imputed = impute_rows(Y, group, scaler)
 
@@ -88,7 +70,7 @@ def run(
     if settings.committee is not None:
         view = committee_view(Y, Y_imputed, scaler, group)
     structure = _examine(settings, view, group)
-    settings = _with_numbers(settings, structure, scaler, Y_imputed, group)
+    settings = _with_chosen(settings, structure, scaler, Y_imputed, group)
     vote = _vote(settings, Y, view, group)
     votes = None if vote is None else vote.shares
 
@@ -96,40 +78,40 @@ def run(
     rows = _lay_out(settings, Y, group, scaler, votes)
     cells = first_cells(Y_imputed, scaler, rows, group)
     log_volume = total_log_volume(Y, group, scaler)
-    limits = settings.limits
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
-        limits = limits._replace(m_steps=limits.m_steps * 0)
+        settings = replace(settings, em=replace(settings.em, m_steps=0))
 
     # Make starts, and iterate EM from each of them.
     starts = plan_starts(settings, random_state, continues=previous is not None)
-    starts, fits = resume(checkpoint, starts, settings, rows, group)
+    starts, fits = resume(checkpoint, starts, settings, order, rows, group)
     if previous is not None:
         fits = [StartFit(continued_state(previous, settings, rows, cells, group))]
+
+    def keep() -> None:
+        if checkpoint is not None:
+            save(checkpoint, starts, fits, order, group)
+
     n_planned = sum(not start.is_retry for start in starts)
-    for number, start in enumerate(starts):
-        if start.is_retry and any(has_all_clusters(f, settings, group) for f in fits[:number]):
-            break
-        with _keeping_rounds(fits, can_resume=checkpoint is not None or group.n_processes > 1):
+    try:
+        for number, start in enumerate(starts):
+            if start.is_retry and any(has_all_clusters(f, settings, group) for f in fits[:number]):
+                break
             if number == len(fits):
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
                 values = start_values(view, group, start, settings, votes)
-                state = initial_state(values, settings, scaler, limits, rows, cells, group)
+                state = initial_state(values, settings, scaler, rows, cells, group)
                 fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
-            run_em(
-                fits[number],
-                rows,
-                limits,
-                settings,
-                group,
-                start=number,
-                n_starts=max(n_planned, number + 1),
-                log_volume=log_volume,
-                save=partial(_save, checkpoint, starts, fits),
-            )
-        if fits[0].interrupted:
-            break
+            where = {"start": number, "n_starts": max(n_planned, number + 1)}
+            run_em(fits[number], rows, settings, group, **where, log_volume=log_volume, save=keep)
+    except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has
+        # Not where it can resume from a checkpoint, or where other processes wait for this one.
+        can_resume = checkpoint is not None or group.n_processes > 1
+        if can_resume or not any(fit.history for fit in fits):
+            raise
+        for fit in fits:
+            fit.interrupted = True
 
     # Choose one of the fits, and finish it.
     selection = select_fit(starts, fits, settings, group)
@@ -167,7 +149,7 @@ def _examine(settings: FitSettings, view: View, group: ProcessGroup) -> Structur
     )
 
 
-def _with_numbers(
+def _with_chosen(
     settings: FitSettings,
     structure: Structure,
     scaler: Scaler,
@@ -197,32 +179,9 @@ def _lay_out(
 ) -> Rows:
     """Return the scaled rows of all processes as the model reads them."""
     rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    if has_gaps(Y, group):
-        rows = with_gaps(rows, Y, group)
+    rows = with_gaps(rows, Y, group)
     if votes is None or settings.committee is None:
         return rows
     prior = lay_out_memberships(votes, settings, rows, group)
     weight = np.float64(settings.committee.strength)
     return replace(rows, assignment_prior=prior, prior_weight=weight)
-
-
-@contextmanager
-def _keeping_rounds(fits: list[StartFit], *, can_resume: bool) -> Iterator[None]:
-    """Mark the fits where learning is interrupted (Ctrl-C) after the first round of any.
-
-    Not where it can resume from a checkpoint, or where other processes wait for this one.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        if can_resume or not any(fit.history for fit in fits):
-            raise
-        for fit in fits:
-            fit.interrupted = True
-
-
-def _save(
-    checkpoint: CheckpointWriter | None, starts: list[PlannedStart], fits: list[StartFit]
-) -> None:
-    if checkpoint is not None:
-        checkpoint.save(Snapshot([start.seed for start in starts], fits))

@@ -12,10 +12,11 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
-from typing import Annotated, Any, Protocol, Self, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -23,9 +24,9 @@ from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
-from sgpmic.learning.gaps import refuse_empty_rows
+from sgpmic.learning.preprocessing import SCALES
 from sgpmic.learning.progress import Callback
-from sgpmic.learning.state import EMLimits, EMOptions
+from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
@@ -38,121 +39,112 @@ PIECES = ("join", "largest")
 #: How the fit to keep is chosen among several starts.
 SELECTIONS = ("consensus", "bound")
 OPTIMIZERS = ("lbfgs", "scg")
+#: Latent points as point estimates, or with posteriors of their own.
+LATENTS = ("point", "variational")
+#: One Gaussian process for all clusters, or one for each.
+MAPPINGS = ("shared", "per_cluster")
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
 MOST_STARTS = 10_000
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
 CONCENTRATION = 1.0
 
 
-class Constraint(Protocol):
-    """A constraint on a parameter; scikit-learn's are private, and name no remedy."""
-
-    def check(self, name: str, value: Any) -> None:
-        """Raise an error for a value that violates it."""
+#: What is wrong with a parameter's value, to be read after its name; None if nothing is.
+#: (scikit-learn's constraints are private, and name no remedy.)
+Constraint = Callable[[Any], str | None]
 
 
-@dataclass(frozen=True)
-class OneOf:
+def check(name: str, value: Any, constraint: Constraint) -> None:
+    """Raise an error for a value that violates a constraint."""
+    problem = constraint(value)
+    if problem is not None:
+        raise InvalidParameterError(name, problem)
+
+
+def one_of(*choices: str, or_array: bool = False) -> Constraint:
     """One of some strings, or an array where that is allowed."""
+    known = ", ".join(map(repr, choices))
 
-    choices: tuple[str, ...]
-    or_array: bool = False
-
-    def check(self, name: str, value: Any) -> None:
-        known = ", ".join(map(repr, self.choices))
+    def problem(value: Any) -> str | None:
         if isinstance(value, str):
-            if value not in self.choices:
-                raise InvalidParameterError(name, f"={value!r} is not known; use one of {known}.")
-        elif not self.or_array or value is None:
-            raise InvalidParameterError(name, f" must be one of {known}, got {value!r}.")
+            return None if value in choices else f"={value!r} is not known; use one of {known}."
+        return (
+            None if or_array and value is not None else f" must be one of {known}, got {value!r}."
+        )
+
+    return problem
 
 
-@dataclass(frozen=True)
-class WholeNumber:
+def _is_number(value: Any, kind: type = Real) -> bool:
+    return isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+
+
+def whole_number(
+    least: int, *, or_none: bool = False, word: str | None = None, most: float = math.inf
+) -> Constraint:
     """A whole number from ``least`` to ``most``, or None or a word where that is allowed."""
 
-    least: int
-    or_none: bool = False
-    word: str | None = None
-    most: float = math.inf
+    def problem(value: Any) -> str | None:
+        if (value is None and or_none) or (word is not None and value == word):
+            return None
+        if not _is_number(value, Integral):
+            choice = "" if word is None else f" or {word!r}"
+            return f" must be a whole number{choice}, got {value!r}."
+        if value < least:
+            return f" must be at least {least}, got {value}."
+        return None if int(value) <= most else f" must be at most {most}, got {value}."
 
-    def check(self, name: str, value: Any) -> None:
-        if (value is None and self.or_none) or (self.word is not None and value == self.word):
-            return
-        choice = "" if self.word is None else f" or {self.word!r}"
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Integral):
-            raise InvalidParameterError(name, f" must be a whole number{choice}, got {value!r}.")
-        if value < self.least:
-            raise InvalidParameterError(name, f" must be at least {self.least}, got {value}.")
-        if int(value) > self.most:
-            raise InvalidParameterError(name, f" must be at most {self.most}, got {value}.")
+    return problem
 
 
-@dataclass(frozen=True)
-class Number:
+def number(least: float, *, above: bool = False, word: str | None = None) -> Constraint:
     """A finite number of at least ``least``, or above it; or a word that stands for one."""
 
-    least: float
-    above: bool = False
-    word: str | None = None
-
-    def check(self, name: str, value: Any) -> None:
-        if isinstance(value, str) and self.word is not None:
-            if value != self.word:
-                problem = f" must be a number or {self.word!r}, got {value!r}."
-                raise InvalidParameterError(name, problem)
-            return
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-            raise InvalidParameterError(name, f" must be a number, got {value!r}.")
-        number = float(value)
-        too_small = number <= self.least if self.above else number < self.least
-        if too_small or not np.isfinite(number):
-            relation = "greater than" if self.above else "at least"
-            problem = f" must be {relation} {self.least:g} and finite, got {value}."
-            raise InvalidParameterError(name, problem)
-
-
-class CountOrShare:
-    """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
-
-    def check(self, name: str, value: Any) -> None:
-        problem = (
-            " must be a whole number of at least 1, a share of variance between 0 and 1 (such as "
-            f"0.95), or 'auto', got {value!r}."
+    def problem(value: Any) -> str | None:
+        if isinstance(value, str) and word is not None:
+            return None if value == word else f" must be a number or {word!r}, got {value!r}."
+        if not _is_number(value):
+            return f" must be a number, got {value!r}."
+        enough = float(value) > least if above else float(value) >= least
+        if enough and np.isfinite(float(value)):
+            return None
+        return (
+            f" must be {'greater than' if above else 'at least'} {least:g} and finite, got {value}."
         )
-        if isinstance(value, str) and value == "auto":
-            return
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-            raise InvalidParameterError(name, problem)
-        if value < 1 if isinstance(value, Integral) else not 0.0 < float(value) < 1.0:
-            raise InvalidParameterError(name, problem)
+
+    return problem
 
 
-@dataclass(frozen=True)
-class Requirement:
-    """A predicate, and what it asks for in words."""
+def count_or_share(value: Any) -> str | None:
+    """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
+    is_count = _is_number(value, Integral) and value >= 1
+    is_share = _is_number(value) and not isinstance(value, Integral) and 0.0 < float(value) < 1.0
+    if is_count or is_share or (isinstance(value, str) and value == "auto"):
+        return None
+    return (
+        " must be a whole number of at least 1, a share of variance between 0 and 1 (such as "
+        f"0.95), or 'auto', got {value!r}."
+    )
 
-    is_met: Callable[[Any], bool]
-    what: str
 
-    def check(self, name: str, value: Any) -> None:
-        if not self.is_met(value):
-            raise InvalidParameterError(name, f" must be {self.what}, got {value!r}.")
+def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
+    """What a predicate asks for, in words."""
+    return lambda value: None if is_met(value) else f" must be {what}, got {value!r}."
 
 
-FLAG = Requirement(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
-PATH_OR_NONE = Requirement(
+FLAG = such_that(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
+PATH_OR_NONE = such_that(
     lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
 )
-CALLBACKS = Requirement(
+CALLBACKS = such_that(
     lambda value: isinstance(value, (list, tuple)) and all(map(callable, value)),
     "a list of functions that take a Progress object",
 )
 
 
-def instance_of(kind: type, *, or_none: bool = False) -> Requirement:
-    """Return the requirement to be one of our objects, or None where that is allowed."""
-    return Requirement(
+def instance_of(kind: type, *, or_none: bool = False) -> Constraint:
+    """One of our objects, or None where that is allowed."""
+    return such_that(
         lambda value: isinstance(value, kind) or (or_none and value is None),
         f"a sgpmic.{kind.__name__}, such as {kind.__name__}(){' or None' if or_none else ''}",
     )
@@ -162,30 +154,24 @@ def instance_of(kind: type, *, or_none: bool = False) -> Requirement:
 DEPRECATED = "deprecated"
 
 
-@dataclass(frozen=True)
-class Deprecated:
-    """Anything, without effect, but with a warning that says why."""
-
-    reason: str
-
-    def check(self, name: str, value: Any) -> None:
-        if value != DEPRECATED:
-            warnings.warn(
-                f"{name} has no effect any more and will be removed: {self.reason}.",
-                FutureWarning,
-                stacklevel=4,  # past the settings' __post_init__ and __init__
-            )
-
-
 class Settings:
     """What all settings have in common: they check themselves and list their values.
 
-    The annotation of a field has its constraint.
+    The annotation of a field has its constraint, or why the field has no effect any more.
     """
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            hint.__metadata__[0].check(name, getattr(self, name))
+            value = getattr(self, name)
+            (constraint,) = getattr(hint, "__metadata__", (lambda _: None,))
+            if callable(constraint):
+                check(name, value, constraint)
+            elif value != DEPRECATED:
+                warnings.warn(
+                    f"{name} has no effect any more and will be removed: {constraint}.",
+                    FutureWarning,
+                    stacklevel=3,  # past __init__
+                )
 
     def __call__(self, **changes: Any) -> Self:
         """Return a copy with some values changed; scikit-learn asks defaults to be callable."""
@@ -247,16 +233,16 @@ default='votes'
         Whether another call of ``fit`` starts from the last solution (same number of rows).
     """
 
-    embedding: Annotated[str | ArrayLike, OneOf(EMBEDDINGS, or_array=True)] = "isomap"
-    memberships: Annotated[str | ArrayLike, OneOf(("votes", *MEMBERSHIPS), or_array=True)] = "votes"
-    n_init: Annotated[int, WholeNumber(1, most=MOST_STARTS)] = 1
-    n_neighbors: Annotated[int, WholeNumber(1)] = 12
-    pieces: Annotated[str, OneOf(PIECES)] = "join"
+    embedding: Annotated[str | ArrayLike, one_of(*EMBEDDINGS, or_array=True)] = "isomap"
+    memberships: Annotated[str | ArrayLike, one_of("votes", *MEMBERSHIPS, or_array=True)] = "votes"
+    n_init: Annotated[int, whole_number(1, most=MOST_STARTS)] = 1
+    n_neighbors: Annotated[int, whole_number(1)] = 12
+    pieces: Annotated[str, one_of(*PIECES)] = "join"
     unit_variance: Annotated[bool, FLAG] = False
-    inducing: Annotated[str, OneOf(INDUCING)] = "random"
-    kernel_scale: Annotated[float | str, Number(0.0, above=True, word="data")] = 0.01
-    n_retries: Annotated[int, WholeNumber(0, most=MOST_STARTS)] = 1
-    selection: Annotated[str, OneOf(SELECTIONS)] = "consensus"
+    inducing: Annotated[str, one_of(*INDUCING)] = "random"
+    kernel_scale: Annotated[float | str, number(0.0, above=True, word="data")] = 0.01
+    n_retries: Annotated[int, whole_number(0, most=MOST_STARTS)] = 1
+    selection: Annotated[str, one_of(*SELECTIONS)] = "consensus"
     warm_start: Annotated[bool, FLAG] = False
 
 
@@ -268,7 +254,7 @@ class Committee(Settings):
     vote on every row's cluster, weighted by the neighbor graph that they cut
     (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of every row's cluster.
     With a committee, rows and features may come in any order: results are the same
-    (:mod:`sgpmic.learning.canonical_order`).
+    (:mod:`sgpmic.learning.preprocessing`).
 
     Parameters
     ----------
@@ -282,11 +268,9 @@ class Committee(Settings):
         its nearest rows among them.
     """
 
-    strength: Annotated[float, Number(1.0)] = 10.0
-    own_fits: Annotated[bool | str, Deprecated("short fits of the model no longer vote")] = (
-        DEPRECATED
-    )
-    max_rows: Annotated[int, WholeNumber(10)] = 3000
+    strength: Annotated[float, number(1.0)] = 10.0
+    own_fits: Annotated[bool | str, "short fits of the model no longer vote"] = DEPRECATED
+    max_rows: Annotated[int, whole_number(10)] = 3000
 
 
 @dataclass(frozen=True)
@@ -321,14 +305,14 @@ class EM(Settings):
         that start.
     """
 
-    optimizer: Annotated[str, OneOf(OPTIMIZERS)] = "lbfgs"
-    m_steps: Annotated[int, WholeNumber(0)] = 10
-    e_steps: Annotated[int, WholeNumber(1)] = 20
-    e_tol: Annotated[float, Number(0.0)] = 1e-3
+    optimizer: Annotated[str, one_of(*OPTIMIZERS)] = "lbfgs"
+    m_steps: Annotated[int, whole_number(0)] = 10
+    e_steps: Annotated[int, whole_number(1)] = 20
+    e_tol: Annotated[float, number(0.0)] = 1e-3
     settle_mixture: Annotated[bool, FLAG] = True
-    prior_strength: Annotated[float, Number(0.0)] = 0.3
-    covariance_floor: Annotated[float, Number(0.0, above=True)] = 1e-4
-    jitter: Annotated[float, Number(0.0)] = 1e-8
+    prior_strength: Annotated[float, number(0.0)] = 0.3
+    covariance_floor: Annotated[float, number(0.0, above=True)] = 1e-4
+    jitter: Annotated[float, number(0.0)] = 1e-8
     callbacks: Annotated[Sequence[Callback], CALLBACKS] = ()
 
 
@@ -354,80 +338,74 @@ class Computation(Settings):
         Iterations between two checkpoints.
     """
 
-    device: Annotated[str, OneOf(DEVICES)] = "auto"
-    block_size: Annotated[int | None, WholeNumber(1, or_none=True)] = None
-    batch_size: Annotated[int | str | None, Deprecated("every iteration passes over all rows")] = (
-        DEPRECATED
-    )
+    device: Annotated[str, one_of(*DEVICES)] = "auto"
+    block_size: Annotated[int | None, whole_number(1, or_none=True)] = None
+    batch_size: Annotated[int | str | None, "every iteration passes over all rows"] = DEPRECATED
     checkpoint: Annotated[str | os.PathLike[str] | None, PATH_OR_NONE] = None
-    checkpoint_every: Annotated[int, WholeNumber(1)] = 1
+    checkpoint_every: Annotated[int, whole_number(1)] = 1
+
+
+def _static() -> Any:
+    """Return a field that programs are compiled for."""
+    return field(metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class EMOptions:
+    """Options of an EM iteration: numbers, and what each combination of is a program of its own.
+
+    :class:`EM` says more.
+    """
+
+    m_steps: Any
+    e_steps: Any
+    e_tol: Any
+    covariance_floor: Any
+    shared: bool = _static()  # one mapping for all clusters instead of one for each
+    covariance_type: str = _static()
+    optimizer: str = _static()
+    settle_mixture: bool = _static()
+    has_prior: bool = _static()  # without a conjugate prior its terms are not even compiled
+    #: Whether latent points and the mixture's parameters have posteriors.
+    variational: bool = _static()
+
+    @property
+    def fixes_scale(self) -> bool:
+        """Whether X is standardized; unit covariances fix the scale of X by themselves.
+
+        So do the priors of the mixture's parameters, where those have posteriors.
+        """
+        return self.covariance_type != "unit" and not self.variational
+
+    @property
+    def sums_out(self) -> bool:
+        """Whether S is summed out while the optimizer moves X."""
+        return self.variational and self.shared
 
 
 @dataclass(frozen=True)
-class FitSettings:
+class FitSettings(Settings):
     """Everything that decides a fit; the estimator's parameters of the same names say more."""
 
-    n_clusters: Any  # a number; 'auto' until it is chosen
-    n_components: Any  # a number; 'auto' or a share of variance until it is chosen
+    n_clusters: Annotated[Any, whole_number(1, word="auto")]  # a number when it is chosen
+    n_components: Annotated[Any, count_or_share]  # a number when it is chosen
     kernel: Kernel
-    mapping: str
-    covariance_type: str
-    latent: str
-    n_inducing: int
-    scale: str
-    committee: Committee | None
-    max_iter: int
-    tol: float
-    start: Start
-    em: EM
-    computation: Computation
+    mapping: Annotated[str, one_of(*MAPPINGS)]
+    covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
+    latent: Annotated[str, one_of(*LATENTS)]
+    n_inducing: Annotated[int, whole_number(1)]
+    scale: Annotated[str, one_of(*SCALES)]
+    committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
+    max_iter: Annotated[int, whole_number(1)]
+    tol: Annotated[float, number(0.0, word="auto")]  # a number when it is chosen
+    start: Annotated[Start, instance_of(Start)]
+    em: Annotated[EM, instance_of(EM)]
+    computation: Annotated[Computation, instance_of(Computation)]
     verbose: int
 
-    @property
-    def options(self) -> EMOptions:
-        """Static options of an EM iteration."""
-        return EMOptions(
-            shared=self.mapping == "shared",
-            covariance_type=self.covariance_type,
-            optimizer=self.em.optimizer,
-            settle_mixture=bool(self.em.settle_mixture),
-            has_prior=self.em.prior_strength > 0,
-            latent=self.latent,
-        )
-
-    @property
-    def limits(self) -> EMLimits:
-        """Traced numbers of an EM iteration."""
-        em = self.em
-        numbers = (np.int32(em.m_steps), np.int32(em.e_steps), em.e_tol, em.covariance_floor)
-        arrays: list[Any] = [np.asarray(number) for number in numbers]
-        return EMLimits(*arrays)
-
-    @property
-    def n_mappings(self) -> int:
-        """How many mappings there are."""
-        return 1 if self.mapping == "shared" else self.n_clusters
-
-    def pseudo_counts(self, n_rows: int) -> Floats:
-        """Return the strength of the conjugate prior of every cluster.
-
-        Where the mixture's parameters have posteriors, the prior is weak: clusters may merge.
-        """
-        if self.latent == "variational":
-            return np.full(self.n_clusters, CONCENTRATION)
-        return np.full(self.n_clusters, n_rows / self.n_clusters * float(self.em.prior_strength))
-
-    def padded_clusters(self, n_rows: int) -> int:
-        """Return the number of clusters that programs are compiled for.
-
-        A cluster with a mapping of its own costs a pass over the rows: there is no padding then.
-        """
-        if self.mapping != "shared":
-            return self.n_clusters
-        return padded_clusters(self.n_clusters, n_rows)
-
-    def check_together(self) -> None:
-        """Raise for settings that cannot be used with each other."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
                 "checkpoint and warm_start both say where learning starts from: use one of them."
@@ -442,10 +420,62 @@ class FitSettings:
                 )
             )
 
+    @property
+    def options(self) -> EMOptions:
+        """Options of an EM iteration."""
+        em = self.em
+        return EMOptions(
+            m_steps=np.asarray(em.m_steps, np.int32),
+            e_steps=np.asarray(em.e_steps, np.int32),
+            e_tol=np.asarray(em.e_tol),
+            covariance_floor=np.asarray(em.covariance_floor),
+            shared=self.mapping == "shared",
+            covariance_type=self.covariance_type,
+            optimizer=em.optimizer,
+            settle_mixture=bool(em.settle_mixture),
+            has_prior=bool(em.prior_strength > 0),
+            variational=self.latent == "variational",
+        )
+
+    @property
+    def n_mappings(self) -> int:
+        """How many mappings there are."""
+        return 1 if self.mapping == "shared" else self.n_clusters
+
+    def pseudo_counts(self, n_rows: int) -> Any:
+        """Return the strength of the conjugate prior of every cluster, 0 for padding.
+
+        Where the mixture's parameters have posteriors, the prior is weak: clusters may merge.
+        """
+        strength = n_rows / self.n_clusters * float(self.em.prior_strength)
+        if self.latent == "variational":
+            strength = CONCENTRATION
+        counts = np.zeros(self.padded_clusters(n_rows))
+        counts[: self.n_clusters] = strength
+        return counts
+
+    def padded_clusters(self, n_rows: int) -> int:
+        """Return the number of clusters that programs are compiled for.
+
+        A cluster with a mapping of its own costs a pass over the rows: there is no padding then.
+        """
+        if self.mapping != "shared":
+            return self.n_clusters
+        return padded_clusters(self.n_clusters, n_rows)
+
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
         """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
-        n_empty = int(group.total(np.isnan(Y).all(axis=1).sum()))
-        refuse_empty_rows(Y, group.first, n_empty)
+        is_empty = np.isnan(Y).all(axis=1)
+        n_empty = int(group.total(is_empty.sum()))
+        if n_empty:
+            empty = np.flatnonzero(is_empty) + group.first
+            shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
+            names = f" (counted from 0: {shown})" if shown else ""
+            what = "1 row has" if n_empty == 1 else f"{n_empty} rows have"
+            raise ValueError(
+                f"{what} no value at all{names}: nothing can be said about such a row; leave it "
+                "out."
+            )
         if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "

@@ -1,4 +1,4 @@
-"""Which starts are tried, and which fit is kept.
+"""Which starts are tried, the states that EM has there, and which fit is kept.
 
 The first start is the one the user asked for (ISOMAP and the committee's votes by default);
 further ones go through other embeddings and clusterings.
@@ -12,8 +12,9 @@ empty cluster is preferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,23 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import Advice
+from sgpmic.kernels import stack
+from sgpmic.learning.em import (
+    CheckpointWriter,
+    Snapshot,
+    StartFit,
+    State,
+    by_row,
+    first_state,
+    state_template,
+    with_rows,
+)
+from sgpmic.learning.initialization import StartValues
+from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
+from sgpmic.learning.preprocessing import AS_GIVEN, Order, Scaler
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.state import StartFit
+from sgpmic.model.mixture import Conjugate
+from sgpmic.model.rows import Rows, pad
 from sgpmic.process_group import ProcessGroup
 
 #: The order in which kinds of starts are tried after the one asked for.
@@ -86,6 +102,145 @@ def plan_starts(
     ]
 
 
+def initial_state(
+    values: StartValues,
+    settings: FitSettings,
+    scaler: Scaler,
+    rows: Rows,
+    cells: Any,
+    group: ProcessGroup,
+) -> State:
+    """Return the state of a new fit, laid out as ``rows`` are; ``cells`` fill their gaps."""
+    factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
+    if not isinstance(settings.start.kernel_scale, str):
+        factor = float(settings.start.kernel_scale) * scaler.mean_variance
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    kernel = replace(
+        kernel,
+        variance=kernel.variance * factor,
+        bias=kernel.bias * factor,
+        white=kernel.white * factor,
+    )
+    # As NumPy arrays, small ones may go to any device.
+    return first_state(
+        rows,
+        settings.options,
+        X=group.lay_out(values.X, rows),
+        Z=np.asarray(values.Z),
+        S=lay_out_memberships(values.S, settings, rows, group),
+        kernels=stack([kernel] * settings.n_mappings),
+        # The paper's start, β = (½ √mean(var(Y)))⁻².
+        beta=np.asarray(4.0 / scaler.mean_variance),
+        pseudo_counts=settings.pseudo_counts(group.n_rows),
+        jitter=np.asarray(settings.em.jitter),
+        cells=cells,
+    )
+
+
+def continued_state(
+    previous: State, settings: FitSettings, rows: Rows, cells: Any, group: ProcessGroup
+) -> State:
+    """Return the state of an earlier result, laid out as ``rows`` are."""
+    n_clusters, n_mappings = settings.padded_clusters(group.n_rows), settings.n_mappings
+    laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
+    return laid_out._replace(
+        S=lay_out_memberships(previous.S, settings, rows, group),
+        mixture=pad_mixture(previous.mixture, n_clusters),
+        conjugate=Conjugate(settings.pseudo_counts(group.n_rows), previous.conjugate.scale),
+        jitter=pad(np.full(n_mappings, settings.em.jitter), (n_mappings,)),
+        cells=cells,
+    )
+
+
+def resume(
+    checkpoint: CheckpointWriter | None,
+    starts: list[PlannedStart],
+    settings: FitSettings,
+    order: Order,
+    rows: Rows,
+    group: ProcessGroup,
+) -> tuple[list[PlannedStart], list[StartFit]]:
+    """Return the starts, with the seeds that a checkpoint has, and its fits laid out."""
+    if checkpoint is None:
+        return starts, []
+    template = state_template(settings, cells=rows.missing is not None)
+    snapshot = checkpoint.load(template, len(starts))
+    if snapshot is None:
+        return starts, []
+
+    def in_order(name: str, own: Any) -> Any:
+        return group.lay_out(_moved(name, own, order.rows, order.features), rows)
+
+    for fit in snapshot.fits:
+        fit.state = _map_rows(in_order, fit.state)
+    seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
+    return seeded, snapshot.fits
+
+
+def save(
+    checkpoint: CheckpointWriter,
+    starts: list[PlannedStart],
+    fits: list[StartFit],
+    order: Order,
+    group: ProcessGroup,
+) -> None:
+    """Keep the fits, with rows and features in the order that they came in.
+
+    They can then be resumed by any number of processes.
+    """
+
+    def as_given(name: str, array: Any) -> Any:
+        padded = np.array(group.own_part(array))
+        own = padded[: group.n_own]
+        own[:] = _moved(name, own, order.row_places, order.feature_places)
+        return group.put(padded)
+
+    if order is not AS_GIVEN:
+        fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
+    checkpoint.save(Snapshot([start.seed for start in starts], fits))
+
+
+def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
+    """Return an array of this process's rows in another order."""
+    moved = own[rows]
+    if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
+        moved[:, : len(features)] = moved[:, features]
+    return moved
+
+
+def lay_out_memberships(S: Any, settings: FitSettings, rows: Rows, group: ProcessGroup) -> Any:
+    """Return an array of this process's rows and clusters laid out, with clusters padded."""
+    shape = (len(S), settings.padded_clusters(group.n_rows))
+    return group.lay_out(pad(np.asarray(S), shape), rows)
+
+
+def _map_rows(function: Callable[[str, Any], Any], state: State) -> State:
+    """Return a state with a function of what has an entry for each row, and of its name."""
+    return with_rows(state, {name: function(name, a) for name, a in by_row(state).items()})
+
+
+def can_continue(
+    state: State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
+) -> bool:
+    """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
+
+    ``predictor`` is of that earlier fit, ``settings`` of the one to come.
+    """
+    (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
+    kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
+    asked = settings.n_components
+    return (
+        Y.shape == (n_rows, len(predictor.scaler.offset))
+        and (asked == n_components or not isinstance(asked, Integral))
+        and settings.n_clusters in ("auto", n_clusters)
+        and len(state.parameters.Z) == min(settings.n_inducing, group.n_rows)
+        and len(kernels) == settings.n_mappings
+        and type(kernels[0]) is type(kernel)
+        and kernels[0].ard == kernel.ard
+        and (state.parameters.log_x_std is not None) == settings.options.variational
+    )
+
+
 @dataclass
 class Selection:
     """The fits from all starts, and which one is kept."""
@@ -108,13 +263,12 @@ class Selection:
         records = [record for fit in self.fits for record in fit.history]
         return {name: [record[name] for record in records] for name in records[0]}
 
-    def labels_by_size(self, number: int) -> Ints:
-        """Return a partition with its clusters numbered by size, as the estimator's labels are."""
-        ranks: Ints = np.argsort(np.argsort(-self.sizes[number], kind="stable"))
-        return ranks[self.partitions[number]]
-
     def listing(self) -> list[dict[str, Any]]:
-        """Return a description of every start."""
+        """Return a description of every start.
+
+        With clusters numbered by size, as the estimator's labels are.
+        """
+        ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
         return [
             start.describe()
             | {
@@ -124,7 +278,7 @@ class Selection:
                 "converged": fit.converged,
                 "kept": i == self.kept,
                 "notes": list(fit.notes),
-                "labels": self.labels_by_size(i),
+                "labels": ranks[i][self.partitions[i]],
             }
             for i, (start, fit) in enumerate(zip(self.starts, self.fits, strict=True))
         ]

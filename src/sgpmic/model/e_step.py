@@ -33,12 +33,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from sgpmic.kernels import cross
-from sgpmic.model.bound import Mappings, factorize_all, sums
-from sgpmic.model.collapsed import Factors
-from sgpmic.model.gaps import by_group, count_groups, features_by_group, over_groups
+from sgpmic.model.bound import Factors, Mappings, factorize_all, sums
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.row_pass.sums import fitted_values, of_rows, squares
-from sgpmic.model.rows import Rows
+from sgpmic.model.rows import Rows, by_group, count_groups, features_by_group, over_groups
 from sgpmic.model.uncertain import mean_over_points
 
 
@@ -100,7 +98,7 @@ def expected_cells(
 ) -> Array:
     """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
 
-    ``rows`` have the means as they were so far (:func:`sgpmic.model.gaps.with_cells`).
+    ``rows`` have the means as they were so far (:func:`sgpmic.model.rows.with_cells`).
     """
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
 

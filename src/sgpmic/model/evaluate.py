@@ -122,14 +122,17 @@ def evaluate(
         np.asarray(a, dtype=np.float64) for a in (Y, X, inducing, S, weights, means, covariances)
     )
     N, Q, M = Y.shape[0], X.shape[-1], S.shape[-1]
-    _check_shapes(
-        X=(X, (N, Q)),
-        inducing=(Z, (Z.shape[0], Q)),
-        S=(S, (N, M)),
-        weights=(pi, (M,)),
-        means=(means, (M, Q)),
-        covariances=(covariances, (M, Q, Q)),
-    )
+    expected: dict[str, tuple[Floats, tuple[int, ...]]] = {
+        "X": (X, (N, Q)),
+        "inducing": (Z, (Z.shape[0], Q)),
+        "S": (S, (N, M)),
+        "weights": (pi, (M,)),
+        "means": (means, (M, Q)),
+        "covariances": (covariances, (M, Q, Q)),
+    }
+    for name, (array, shape) in expected.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but {shape} was expected.")
     if len(kernels) not in (1, M):
         raise ValueError(
             f"{len(kernels)} kernels for {M} clusters: give one for each cluster, or one for all."
@@ -157,9 +160,3 @@ def evaluate(
         parts={name: float(value) for name, value in parts._asdict().items()},
         responsibilities=np.asarray(responsibilities(log_p, rows))[:N],
     )
-
-
-def _check_shapes(**arrays: tuple[np.ndarray, tuple[int, ...]]) -> None:
-    for name, (array, shape) in arrays.items():
-        if array.shape != shape:
-            raise ValueError(f"{name} has shape {array.shape}, but {shape} was expected.")

@@ -29,14 +29,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from sgpmic._runtime import loop_components
 from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.bound import Mappings
-from sgpmic.model.collapsed import Factors
-from sgpmic.model.components import loop_components
-from sgpmic.model.gaps import count_groups
+from sgpmic.model.bound import Factors, Mappings
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
-from sgpmic.model.rows import Rows
+from sgpmic.model.rows import Rows, count_groups
 
 #: A leverage is less than 1 but for rounding.
 MOST_LEVERAGE = 1.0 - 1e-6

@@ -1,7 +1,7 @@
 r"""Latent points that are known with uncertainty, q(x_n) = N(μ_n, diag σ_n²), in the data term.
 
 With the functions' values at the inducing points integrated out at their best, the bound of
-Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.collapsed` with sums that
+Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.bound` with sums that
 are expectations,
 
 .. math:: \Phi_m = \sum_n t_{nm} \langle k_n k_n^\top \rangle, \qquad
@@ -41,11 +41,10 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
+from sgpmic._runtime import map_components
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
-from sgpmic.model.components import map_components
 from sgpmic.model.row_pass.sums import added_up, on_own_rows, statistics
-from sgpmic.model.rows import Rows
 
 #: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
 #: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
@@ -80,18 +79,8 @@ def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
     return lax.scan(add, zero, points)[0]
 
 
-def expected_sums(
-    kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, rows: Rows
-) -> tuple[Array, Array]:
-    """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
-
-    X and ``x_std`` (N, Q) are the means μ and the standard deviations σ.
-    """
-    return _expected_sums(kernels, Z, X, x_std, T, rows.Y, rows.mesh, rows.gpu_memory)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _expected_sums(
+def expected_sums(
     kernels: Kernel,
     Z: Array,
     X: Array,
@@ -101,7 +90,9 @@ def _expected_sums(
     mesh: Mesh | None,
     gpu_memory: int,
 ) -> tuple[Array, Array]:
-    """Return the expected sums.
+    """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
+
+    X and ``x_std`` (N, Q) are the means μ and the standard deviations σ.
 
     Each device makes the passes for all points over its own rows, and then what it found is added
     up, once. Were it added up in every turn of the loop, devices could wait for each other for
@@ -127,7 +118,7 @@ def _expected_sums(
 
 
 def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    return _expected_sums(*arguments), arguments[:6]
+    return expected_sums(*arguments), arguments[:6]
 
 
 def _reverse(
@@ -158,7 +149,7 @@ def _reverse(
     return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[5])
 
 
-_expected_sums.defvjp(_forward, _reverse)
+expected_sums.defvjp(_forward, _reverse)
 
 
 def expected_diagonal(kernels: Kernel, X: Array, x_std: Array, T: Array) -> Array:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
 from sgpmic.colors import GREY, GREY_ON_DARK, style_of
-from sgpmic.learning.points import view_axes
+from sgpmic.learning.preprocessing import view_axes
 from sgpmic.plots.base import (
     MOST_INSIDE,
     Display,

@@ -28,8 +28,8 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
+from sgpmic.learning.em import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
-from sgpmic.learning.state import Snapshot, StartFit, State, by_row, with_rows
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
@@ -48,7 +48,7 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": 
 
 
 class Checkpoint:
-    """Keeps snapshots in a folder (:class:`sgpmic.learning.state.CheckpointWriter`).
+    """Keeps snapshots in a folder (:class:`sgpmic.learning.em.CheckpointWriter`).
 
     All processes can read and write it. It belongs to the data, the settings and the program whose
     fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the
@@ -255,13 +255,12 @@ _WITHOUT_EFFECT = (
 
 def open_checkpoint(
     computation: Computation, own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
-) -> Checkpoint | None:
-    """Return the checkpoint of a fit, however many processes there are; None without a folder.
+) -> Checkpoint:
+    """Return the checkpoint of a fit, however many processes there are.
 
     A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
-    if computation.checkpoint is None:
-        return None
+    assert computation.checkpoint is not None  # for the type checker: there is a folder
     belongs_to = {"data": data_fingerprint(own, group), **_settings_fingerprints(parameters)}
     return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
 

@@ -21,8 +21,7 @@ from sgpmic._types import Ints
 from sgpmic.committee.outcome import Support
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
-from sgpmic.learning.prediction.predictor import Predictor, _Densities
-from sgpmic.learning.prediction.reference import Reference
+from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
 from sgpmic.learning.preprocessing import Reduction, Scaler
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.model.bound import Mappings
@@ -44,9 +43,9 @@ _KIND = "SGPMIC"
 #: embedding and R in the reference, P features, Q latent dimensions, M clusters, U inducing points,
 #: G mappings, C groups of features and r axes of the normal distributions.
 _ARRAYS = {
-    "offset": ("units.offset", "P"),
-    "scale": ("units.scale", "P"),
-    "mean_variance": ("units.mean_variance", ""),
+    "offset": ("scaler.offset", "P"),
+    "scale": ("scaler.scale", "P"),
+    "mean_variance": ("scaler.mean_variance", ""),
     "embedding": ("X", "NQ"),
     "memberships": ("S", "NM"),
     "inducing": ("posterior.mappings.Z", "UQ"),
@@ -61,7 +60,7 @@ _ARRAYS = {
     "reference.rows": ("reference.rows", "RP"),
     "reference.points": ("reference.points", "RQ"),
     "reference.votes": ("reference.votes", "RM"),
-    "strength": ("strength", ""),
+    "strength": ("prior_weight", ""),
     "reference.keys": ("reference.keys", "N"),
     "reference.order": ("reference.order", "N"),
     "features_seen": ("seen", "P"),
@@ -102,7 +101,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "estimator": _KIND,
         "parameters": parameters,
         "kernel": kernel_to_json(model.predictor.kernels[0]),
-        "scaling": model.predictor.units.kind,
+        "scaling": model.predictor.scaler.kind,
         "starts": starts,
         "support": model.records["support"] and asdict(model.records["support"]),
         "attributes": model.attributes,
@@ -152,8 +151,8 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
 
 def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
     arrays = {name: attrgetter(place)(predictor) for name, (place, _) in _ARRAYS.items()}
-    if predictor.spread is not None:
-        arrays["embedding_std"] = predictor.spread
+    if predictor.x_std is not None:
+        arrays["embedding_std"] = predictor.x_std
     if predictor.posterior.groups is not None:
         arrays["groups"] = predictor.posterior.groups
     for name, value in predictor.posterior.mappings.kernels.parameters().items():

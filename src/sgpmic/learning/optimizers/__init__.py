@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,8 @@ class OptimizerResult(NamedTuple):
         zero = jnp.zeros((), common_dtype(start))
         none = jnp.zeros((), jnp.int32)
         no = jnp.zeros((), bool)
-        return cls(start, zero, zeros_like(start), zero, none, none, none, no)
+        gradient = jax.tree.map(jnp.zeros_like, start)
+        return cls(start, zero, gradient, zero, none, none, none, no)
 
     @property
     def here(self) -> Evaluation:
@@ -81,25 +83,10 @@ class Settings(NamedTuple):
     dimension: jax.Array
 
 
-class State(Protocol):
-    """What the loop reads of an optimizer's state, a NamedTuple with more in it."""
-
-    result: OptimizerResult
-    direction: PyTree
-    length: jax.Array  # the next evaluation is at result.point + length * direction
-    stopped: jax.Array  # whether there is nothing more to do
-
-
-class Optimizer(NamedTuple):
-    """An algorithm: the first state, the one after an evaluation, and the result of the last."""
-
-    init: Callable[[PyTree], Any]
-    step: Callable[[Any, Evaluation, Settings], Any]
-    finish: Callable[[Any], OptimizerResult]
-
-
 def minimize(
-    optimizer: Optimizer,
+    init: Callable[[PyTree], Any],
+    step: Callable[[Any, Evaluation, Settings], Any],
+    finish: Callable[[Any], OptimizerResult],
     value_and_grad: ValueAndGrad,
     start: PyTree,
     *,
@@ -114,8 +101,11 @@ def minimize(
 
     Parameters
     ----------
-    optimizer : Optimizer
-        The algorithm; ``scg.minimize`` and ``lbfgs.minimize`` have theirs already.
+    init, step, finish : callables
+        The algorithm: the first state, the one after an evaluation, and the result of the last.
+        ``scg.minimize`` and ``lbfgs.minimize`` have theirs already. A state has a ``result``, the
+        ``direction`` and ``length`` of the step from there to the next evaluation, and whether it
+        has ``stopped``.
     value_and_grad : callable
         Maps a point to the scalar objective and its gradient, a tree like the point.
     start : pytree of floating-point arrays
@@ -138,17 +128,17 @@ def minimize(
         dimension = sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(start))
     settings = Settings(jnp.asarray(gradient_tolerance, dtype), jnp.asarray(dimension, jnp.int32))
 
-    def unfinished(state: State) -> jax.Array:
+    def unfinished(state: Any) -> jax.Array:
         result = state.result
         return (result.evaluations == 0) | (~state.stopped & (result.steps < limit))
 
-    def advance(state: State) -> State:
+    def advance(state: Any) -> Any:
         point = add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), like(gradient, point))
-        return optimizer.step(state, found, settings)
+        return step(state, found, settings)
 
-    return optimizer.finish(lax.while_loop(unfinished, advance, optimizer.init(start)))
+    return finish(lax.while_loop(unfinished, advance, init(start)))
 
 
 # The vector algebra of pytrees.
@@ -162,21 +152,6 @@ def common_dtype(tree: PyTree) -> jnp.dtype:
 def like(tree: PyTree, pattern: PyTree) -> PyTree:
     """Return `tree` with the leaf types of `pattern`, strongly typed."""
     return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
-
-
-def zeros_like(tree: PyTree) -> PyTree:
-    """Return zeros in the shape of `tree`."""
-    return jax.tree.map(jnp.zeros_like, tree)
-
-
-def negative(tree: PyTree) -> PyTree:
-    """Return ``-tree``."""
-    return jax.tree.map(jnp.negative, tree)
-
-
-def subtract(left: PyTree, right: PyTree) -> PyTree:
-    """Return ``left - right``."""
-    return jax.tree.map(jnp.subtract, left, right)
 
 
 def add_scaled(left: PyTree, factor: jax.Array, right: PyTree) -> PyTree:
@@ -205,18 +180,14 @@ def squared_norm(tree: PyTree) -> jax.Array:
 def max_norm(tree: PyTree) -> jax.Array:
     """Return the largest absolute value of any element, zero for a tree without elements."""
     dtype = common_dtype(tree)
-    result = jnp.zeros((), dtype)
-    for leaf in jax.tree.leaves(tree):
-        result = jnp.maximum(result, jnp.max(jnp.abs(leaf), initial=0).astype(dtype))
-    return result
+    largest = (jnp.max(jnp.abs(leaf), initial=0).astype(dtype) for leaf in jax.tree.leaves(tree))
+    return reduce(jnp.maximum, largest, jnp.zeros((), dtype))
 
 
 def is_finite(tree: PyTree) -> jax.Array:
     """Return whether every element is finite."""
-    result = jnp.ones((), bool)
-    for leaf in jax.tree.leaves(tree):
-        result = result & jnp.all(jnp.isfinite(leaf))
-    return result
+    finite = (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))
+    return reduce(jnp.logical_and, finite, jnp.ones((), bool))
 
 
 def or_one(number: jax.Array) -> jax.Array:

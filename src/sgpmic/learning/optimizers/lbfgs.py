@@ -8,21 +8,14 @@ far end of the bracket, one from which it still goes steeply down becomes the ne
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from sgpmic.learning import optimizers as base
-from sgpmic.learning.optimizers import (
-    Evaluation,
-    Optimizer,
-    OptimizerResult,
-    PyTree,
-    Settings,
-    or_one,
-)
+from sgpmic.learning.optimizers import Evaluation, OptimizerResult, PyTree, Settings, or_one
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -76,37 +69,18 @@ class State(NamedTuple):
     stopped: jax.Array
 
 
-class _Search(NamedTuple):
-    """How the line search stands after an evaluation."""
-
-    bracket: _Bracket
-    near_gradient: PyTree
-    trials: jax.Array
-    next_length: jax.Array
-    accept: jax.Array  # the near end becomes the new point
-    failed: jax.Array  # there is no better point in this direction
-
-
-class _Turn(NamedTuple):
-    """The direction from here on, be it a new one or the old, and the length to try next."""
-
-    direction: PyTree
-    slope: jax.Array
-    length: jax.Array
-    history: _History
-
-
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
     zero = result.value
+    nowhere = jax.tree.map(jnp.zeros_like, start)
     return State(
         result=result,
-        direction=base.zeros_like(start),
+        direction=nowhere,
         slope=zero,
         length=zero,
         bracket=_open_bracket(zero, zero),
-        near_gradient=base.zeros_like(start),
+        near_gradient=nowhere,
         trials=result.steps,
         history=_empty_history(start, MEMORY, zero.dtype),
         stopped=result.converged,
@@ -118,39 +92,36 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     before = state.result
     first = before.evaluations == 0
     finite = jnp.isfinite(found.value) & base.is_finite(found.gradient)
-    search = _search(state, found, finite, ~first)
-    stalled = search.failed & (state.history.weights[-1] == 0)
+    bracket, near_gradient, next_length, accept, failed = _search(state, found, finite, ~first)
+    stalled = failed & (state.history.weights[-1] == 0)
 
     # The accepted point is the near end of the bracket, be it this trial or an earlier one.
     near = Evaluation(
-        base.add_scaled(before.point, search.bracket.near, state.direction),
-        search.bracket.near_value,
-        search.near_gradient,
+        base.add_scaled(before.point, bracket.near, state.direction),
+        bracket.near_value,
+        near_gradient,
     )
-    here = base.select(search.accept, near, base.select(first, found, before.here))
-    result = before.after(here, first=first, trial=~first, accept=search.accept)
-    history = _remember(
-        state.history,
-        search.accept,
-        base.subtract(near.point, before.point),
-        base.subtract(near.gradient, before.gradient),
-    )
-    history = history._replace(weights=jnp.where(search.failed, 0, history.weights))
-    is_new = first | search.accept | search.failed
-    turn = _turn(state, history, result.gradient, is_new, search.next_length)
+    here = base.select(accept, near, base.select(first, found, before.here))
+    result = before.after(here, first=first, trial=~first, accept=accept)
+    step_taken = jax.tree.map(jnp.subtract, near.point, before.point)
+    change = jax.tree.map(jnp.subtract, near.gradient, before.gradient)
+    history = _remember(state.history, accept, step_taken, change)
+    history = history._replace(weights=jnp.where(failed, 0, history.weights))
+    is_new = first | accept | failed
+    direction, slope, length, history = _turn(state, history, result.gradient, is_new, next_length)
 
-    moved = first | search.accept
+    moved = first | accept
     flat = base.max_norm(result.gradient) <= settings.gradient_tolerance
     converged = finite & moved & flat
     return State(
         result=result._replace(converged=converged),
-        direction=turn.direction,
-        slope=turn.slope,
-        length=turn.length,
-        bracket=base.select(is_new, _open_bracket(result.value, turn.slope), search.bracket),
-        near_gradient=search.near_gradient,
-        trials=jnp.where(is_new, 0, search.trials),
-        history=turn.history,
+        direction=direction,
+        slope=slope,
+        length=length,
+        bracket=base.select(is_new, _open_bracket(result.value, slope), bracket),
+        near_gradient=near_gradient,
+        trials=jnp.where(is_new, 0, state.trials + 1),
+        history=history,
         stopped=converged | stalled | (first & ~finite),
     )
 
@@ -168,8 +139,14 @@ def finish(state: State) -> OptimizerResult:
     )
 
 
-def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array) -> _Search:
-    """Return how the line search stands after an evaluation."""
+def _search(
+    state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
+) -> tuple[_Bracket, PyTree, jax.Array, jax.Array, jax.Array]:
+    """Return how the line search stands after an evaluation.
+
+    The bracket and the gradient at its near end; the next length to try; whether the near end
+    becomes the new point; and whether there is no better point in this direction.
+    """
     before = state.result
     slope = base.vdot(found.gradient, state.direction)
     squares = base.squared_norm(before.gradient), base.squared_norm(found.gradient)
@@ -179,8 +156,14 @@ def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
     low_enough = decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
     lower = finite & better & low_enough
     flatter = slope >= _SLOPE_REDUCTION * state.slope
-    bracket = _narrow(state.bracket, lower, finite, state.length, found.value, slope)
-    trials = state.trials + 1
+    nearer = state.bracket._replace(near=state.length, near_value=found.value, near_slope=slope)
+    closed = state.bracket._replace(
+        far=state.length,
+        # An infinite value marks an end that is of no use for interpolation.
+        far_value=jnp.where(finite, found.value, jnp.full_like(found.value, jnp.inf)),
+        far_slope=jnp.where(finite, slope, 0),
+    )
+    bracket = base.select(lower, nearer, closed)
 
     # The search ends at a trial that satisfies both conditions, or at the near end where the
     # bracket has vanished or patience is at an end.
@@ -188,22 +171,20 @@ def _search(state: State, found: Evaluation, finite: jax.Array, trial: jax.Array
     epsilon = base.epsilon_of(found.value)
     smallest_move = epsilon * base.typical_size(before.point, state.direction)
     not_vanished = (next_length - bracket.near) * base.max_norm(state.direction) > smallest_move
-    exhausted = trial & (~not_vanished | (trials >= _LONGEST_SEARCH) | ~jnp.isfinite(next_length))
+    impatient = state.trials + 1 >= _LONGEST_SEARCH
+    exhausted = trial & (~not_vanished | impatient | ~jnp.isfinite(next_length))
     accept = trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
-    return _Search(
-        bracket,
-        near_gradient=base.select(trial & lower, found.gradient, state.near_gradient),
-        trials=trials,
-        next_length=next_length,
-        accept=accept,
-        failed=exhausted & ~accept,
-    )
+    near_gradient = base.select(trial & lower, found.gradient, state.near_gradient)
+    return bracket, near_gradient, next_length, accept, exhausted & ~accept
 
 
 def _turn(
     state: State, history: _History, gradient: PyTree, is_new: jax.Array, next_length: jax.Array
-) -> _Turn:
-    """Return the next direction; after one not downhill, or led nowhere, steepest descent."""
+) -> tuple[PyTree, jax.Array, jax.Array, _History]:
+    """Return the next direction, its slope, the length to try, and the history.
+
+    After a direction that is not downhill, or led nowhere, it is that of steepest descent.
+    """
     steepness = jnp.sqrt(base.squared_norm(gradient))
     epsilon = base.epsilon_of(steepness)
     quasi_newton = _direction(history, gradient)
@@ -213,11 +194,11 @@ def _turn(
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
     steepest = history.weights[-1] == 0
-    proposal = base.select(steepest, base.negative(gradient), quasi_newton)
+    proposal = base.select(steepest, jax.tree.map(jnp.negative, gradient), quasi_newton)
     proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
     # A gradient says nothing about the distance: the first step has at most length one.
     cautious = jnp.minimum(1, 1 / or_one(steepness))
-    return _Turn(
+    return (
         base.select(is_new, proposal, state.direction),
         jnp.where(is_new, proposal_slope, state.slope),
         jnp.where(is_new, jnp.where(steepest, cautious, 1), next_length).astype(steepness.dtype),
@@ -229,26 +210,6 @@ def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
     """Return the bracket at the beginning of a line search, without a far end."""
     zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
-
-
-def _narrow(
-    bracket: _Bracket,
-    lower: jax.Array,
-    finite: jax.Array,
-    length: jax.Array,
-    value: jax.Array,
-    slope: jax.Array,
-) -> _Bracket:
-    """Return the bracket with one end moved to the trial."""
-    infinity = jnp.full_like(value, jnp.inf)
-    nearer = bracket._replace(near=length, near_value=value, near_slope=slope)
-    closed = bracket._replace(
-        far=length,
-        # An infinite value marks an end that is of no use for interpolation.
-        far_value=jnp.where(finite, value, infinity),
-        far_slope=jnp.where(finite, slope, 0),
-    )
-    return base.select(lower, nearer, closed)
 
 
 def _interpolate(bracket: _Bracket) -> jax.Array:
@@ -303,22 +264,18 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
     """
 
-    def backward(
-        vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array]
-    ) -> tuple[PyTree, jax.Array]:
+    def backward(vector: PyTree, pair: Any) -> tuple[PyTree, jax.Array]:
         step, change, weight = pair
         alpha = weight * base.vdot(step, vector)
         return base.add_scaled(vector, -alpha, change), alpha
 
-    def forward(
-        vector: PyTree, pair: tuple[PyTree, PyTree, jax.Array, jax.Array]
-    ) -> tuple[PyTree, None]:
+    def forward(vector: PyTree, pair: Any) -> tuple[PyTree, None]:
         step, change, weight, alpha = pair
         beta = weight * base.vdot(change, vector)
         return base.add_scaled(vector, alpha - beta, step), None
 
     pairs = (history.steps, history.changes, history.weights)
-    vector, alphas = lax.scan(backward, base.negative(gradient), pairs, reverse=True)
+    vector, alphas = lax.scan(backward, jax.tree.map(jnp.negative, gradient), pairs, reverse=True)
 
     newest_change = jax.tree.map(lambda slots: slots[-1], history.changes)
     newest_weight = history.weights[-1]
@@ -331,4 +288,4 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
 
 
 #: :func:`sgpmic.learning.optimizers.minimize` by limited-memory BFGS.
-minimize = partial(base.minimize, Optimizer(init, step, finish))
+minimize = partial(base.minimize, init, step, finish)

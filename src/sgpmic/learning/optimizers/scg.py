@@ -26,14 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from sgpmic.learning import optimizers as base
-from sgpmic.learning.optimizers import (
-    Evaluation,
-    Optimizer,
-    OptimizerResult,
-    PyTree,
-    Settings,
-    or_one,
-)
+from sgpmic.learning.optimizers import Evaluation, OptimizerResult, PyTree, Settings, or_one
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -77,16 +70,6 @@ class _Measured(NamedTuple):
     finite: jax.Array  # value and gradient
 
 
-class _Turn(NamedTuple):
-    """The direction from here on, be it a new one or the old."""
-
-    is_new: jax.Array
-    direction: PyTree
-    slope: jax.Array
-    squared_length: jax.Array
-    since_restart: jax.Array
-
-
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
@@ -95,7 +78,7 @@ def init(start: PyTree) -> State:
         result=result,
         probing=no,
         gradient_square=zero,
-        direction=base.zeros_like(start),
+        direction=jax.tree.map(jnp.zeros_like, start),
         slope=zero,
         squared_length=zero,
         reach=zero,
@@ -122,7 +105,9 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     result = before.after(here, first=first, trial=trial, accept=accept)
     gradient_square = jnp.where(moved, measured.square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
-    size = _size(result.point, settings.dimension)
+    # A length that counts as large for a step from here.
+    size = jnp.sqrt(base.squared_norm(result.point))
+    size = size + jnp.sqrt(jnp.maximum(settings.dimension, 1).astype(size.dtype))
 
     # Where the step had to be shortened until it vanished, the direction is of no use: fall
     # back on steepest descent, and stop where it was steepest descent already.
@@ -130,7 +115,10 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     vanished = trial & ~accept & (length <= epsilon * state.reach)
     stalled = vanished & (state.since_restart == 0)
     restart = first | (vanished & ~stalled)
-    turn = _turn(state, measured, result.gradient, steepness, restart, accept, settings)
+    is_new, direction, since_restart = _turn(
+        state, measured, result.gradient, steepness, restart, accept, settings
+    )
+    slope, squared_length = base.vdot(result.gradient, direction), base.squared_norm(direction)
 
     fresh_damping = steepness / (_FIRST_STEP * size)
     damping = jnp.where(restart, fresh_damping, damping)
@@ -138,24 +126,25 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
 
     # What comes next: a new direction needs its curvature, any other a (shorter) trial.
-    convex_damping, length = _propose(
-        curvature, damping, turn.slope, or_one(turn.squared_length), size
-    )
-    reach = jnp.where(turn.is_new, _reach(result.point, turn.direction), state.reach)
+    convex_damping, length = _propose(curvature, damping, slope, or_one(squared_length), size)
+    # The multiple of the direction that changes the point by about its own size. The largest
+    # element sets it, so that no coordinate moves further, however many there are.
+    reach = base.typical_size(result.point, direction) / or_one(base.max_norm(direction))
+    reach = jnp.where(is_new, reach, state.reach)
     flat = base.max_norm(result.gradient) <= settings.gradient_tolerance
     converged = measured.finite & moved & flat
     return State(
         result=result._replace(converged=converged),
-        probing=turn.is_new,
+        probing=is_new,
         gradient_square=gradient_square,
-        direction=turn.direction,
-        slope=turn.slope,
-        squared_length=turn.squared_length,
+        direction=direction,
+        slope=slope,
+        squared_length=squared_length,
         reach=reach,
-        length=jnp.where(turn.is_new, _probe(found.value) * reach, length),
+        length=jnp.where(is_new, _probe(found.value) * reach, length),
         curvature=curvature,
-        damping=jnp.where(turn.is_new, damping, convex_damping),
-        since_restart=turn.since_restart,
+        damping=jnp.where(is_new, damping, convex_damping),
+        since_restart=since_restart,
         stopped=converged | stalled | (first & ~measured.finite),
     )
 
@@ -168,7 +157,7 @@ def _measure(state: State, found: Evaluation) -> _Measured:
     gradient_is_finite = jnp.isfinite(square)
     # δ over p'p. The difference of the gradients first: the difference of two slopes has fewer
     # digits. Where there is no curvature to be had, the damping alone has to limit the step.
-    change = base.subtract(found.gradient, state.result.gradient)
+    change = jax.tree.map(jnp.subtract, found.gradient, state.result.gradient)
     curvature = base.vdot(state.direction, change) / (
         or_one(state.length) * or_one(state.squared_length)
     )
@@ -208,8 +197,11 @@ def _turn(
     restart: jax.Array,
     accept: jax.Array,
     settings: Settings,
-) -> _Turn:
-    """Return the next direction βp - g after an accepted step, -g at a restart, or p itself."""
+) -> tuple[jax.Array, PyTree, jax.Array]:
+    """Return whether the direction is new, it, and how many since the last steepest descent.
+
+    It is βp - g after an accepted step, -g at a restart, or p itself.
+    """
     epsilon = base.epsilon_of(steepness)
     conjugate = (measured.square - measured.overlap) / or_one(-state.slope)  # β
     slope = conjugate * measured.slope - measured.square
@@ -223,17 +215,10 @@ def _turn(
     restart = restart | (accept & ~usable)
     is_new = restart | accept
     # One formula for both new directions: steepest descent is β = 0.
-    turned = base.add_scaled(
-        base.negative(gradient), jnp.where(restart, 0, conjugate), state.direction
-    )
+    share = jnp.where(restart, 0, conjugate)
+    turned = base.add_scaled(jax.tree.map(jnp.negative, gradient), share, state.direction)
     direction = base.select(is_new, turned, state.direction)
-    return _Turn(
-        is_new,
-        direction,
-        slope=base.vdot(gradient, direction),
-        squared_length=base.squared_norm(direction),
-        since_restart=jnp.where(restart, 0, state.since_restart + accept),
-    )
+    return is_new, direction, jnp.where(restart, 0, state.since_restart + accept)
 
 
 def _propose(
@@ -251,21 +236,6 @@ def _propose(
     return damping, length
 
 
-def _size(point: PyTree, dimension: jax.Array) -> jax.Array:
-    """Return a length that counts as large for a step from `point`."""
-    length = jnp.sqrt(base.squared_norm(point))
-    return length + jnp.sqrt(jnp.maximum(dimension, 1).astype(length.dtype))
-
-
-def _reach(point: PyTree, direction: PyTree) -> jax.Array:
-    """Return the multiple of `direction` that changes `point` by about its own size.
-
-    The largest element of the direction sets it, so that no coordinate moves further, however
-    many there are.
-    """
-    return base.typical_size(point, direction) / or_one(base.max_norm(direction))
-
-
 def _probe(value: jax.Array) -> float:
     """Return how far to go for the curvature, relative to the reach.
 
@@ -280,4 +250,4 @@ def _probe(value: jax.Array) -> float:
 
 
 #: :func:`sgpmic.learning.optimizers.minimize` by scaled conjugate gradients.
-minimize = partial(base.minimize, Optimizer(init, step, lambda state: state.result))
+minimize = partial(base.minimize, init, step, lambda state: state.result)

@@ -1,12 +1,18 @@
 """A learned model in the units of the data: where rows lie, how likely they are, what could be.
 
-This is what an estimator keeps and a model file holds. It knows arrays only.
+:class:`Predictor` is what an estimator keeps and a model file holds. It knows arrays only.
+
+:class:`Reference` is what it remembers of the training rows. A row that was trained on is
+recognized by a fingerprint of its values and gets its fitted coordinates and memberships. Any other
+row starts from the latent points of its nearest neighbors among (a sample of) the training rows,
+found with the expectations of missing cells (:mod:`sgpmic.learning.gaps`) where there are gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +23,7 @@ from numpy.typing import NDArray
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.gaps import fit_factors
+from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
 from sgpmic.learning.neighbors import padded_count
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
@@ -28,8 +34,6 @@ from sgpmic.learning.prediction.cluster_normals import (
     lower_limit,
     mixed,
 )
-from sgpmic.learning.prediction.imputation import Imputation, Imputer, learn_imputer
-from sgpmic.learning.prediction.reference import Reference
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
@@ -51,6 +55,173 @@ _PART = 1 << 22
 _DRAWN_BETWEEN = 5
 #: A mixture is padded to so many clusters at least.
 _LEAST_CLUSTERS = 8
+#: More training rows than this are sampled: starts for new rows need not be perfect.
+MOST_REFERENCE_ROWS = 20_000
+
+#: Training rows that rows with gaps are compared with, at most.
+_MOST_SIMILAR = 1024
+#: How soon they count more than the row's own latent point, as more of it is unknown: memberships
+#: of rows with hidden cells are then closest to those of the complete rows.
+_SOFTNESS = 3.0
+
+#: Squares of distances must not overflow.
+_FARTHEST_COMPARED = 1e120
+#: Rows that are looked up at a time: what is computed of them stays in the cache.
+_KEYS_PART = 8192
+
+
+def fingerprints(Y: Floats) -> NDArray[np.uint64]:
+    """Return 64 bits that identify every row's values."""
+    keys = np.empty(len(Y), np.uint64)
+    for first in range(0, len(Y), _KEYS_PART):
+        key = keys[first : first + _KEYS_PART]
+        key[:] = Y.shape[1]
+        rows = _canonical(Y[first : first + _KEYS_PART])
+        for bits in np.ascontiguousarray(rows.T).view(np.uint64):
+            # An odd factor carries bits upwards, the shift carries them down again.
+            key ^= bits
+            key *= np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+        key *= np.uint64(0xBF58476D1CE4E5B9)
+        key ^= key >> np.uint64(32)
+    return keys
+
+
+def _digests(Y: Floats) -> NDArray[np.uint64]:
+    """Return the fingerprints in model files from before version 1.0."""
+    digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in _canonical(Y))
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def _canonical(Y: Floats) -> Floats:
+    """Return rows in which equal values have equal bits."""
+    # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+    # All missing cells are one NaN.
+    return np.ascontiguousarray(np.where(np.isnan(Y), np.nan, Y), dtype=np.float64) + 0.0
+
+
+@dataclass
+class Reference:
+    """Training rows (or a sample of them) with their latent points, and all fingerprints."""
+
+    rows: Floats  # (R, P)
+    points: Floats  # (R, Q)
+    votes: Floats  # (R, M) what a committee said of their clusters; all equal without one
+    keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
+    order: Ints  # (N,) the training row each belongs to
+    scale: Floats  # (P,) what features are divided by to be compared
+
+    @cached_property
+    def _factors(self) -> FactorModel:
+        return fit_factors(self.rows / self.scale)
+
+    @cached_property
+    def _center(self) -> Floats:
+        return np.median(self._completed(self.rows), axis=0)
+
+    @cached_property
+    def _identify(self) -> Callable[[Floats], NDArray[np.uint64]]:
+        """What made the keys; rows of the reference are among those that have one."""
+        mine = fingerprints(self.rows[:1])[0]
+        place = min(int(np.searchsorted(self.keys, mine)), len(self.keys) - 1)
+        return fingerprints if self.keys[place] == mine else _digests
+
+    def _completed(self, Y: Floats) -> Floats:
+        scaled = Y / self.scale
+        return self._factors.complete(scaled) if np.isnan(scaled).any() else scaled
+
+    def complete(self, Y: Floats) -> Floats:
+        """Return rows as they are compared: scaled, with expectations of missing cells."""
+        with np.errstate(over="ignore"):
+            return np.clip(
+                self._completed(Y) - self._center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED
+            )
+
+    @cached_property
+    def _compared(self) -> tuple[Floats, Ints, float]:
+        """Rows that others are compared with, their numbers, and the variance of the table."""
+        rows = self.complete(self.rows)
+        numbers = np.arange(len(rows))
+        if len(rows) > _MOST_SIMILAR:
+            numbers = np.linspace(0, len(rows) - 1, _MOST_SIMILAR).astype(np.int64)
+        padding = np.full(_MOST_SIMILAR - len(numbers), -2)
+        variance = float(rows.var(axis=0).sum()) or 1.0
+        return pad_rows(rows[numbers], _MOST_SIMILAR), np.append(numbers, padding), variance
+
+    def soften(
+        self, S: Floats, theirs: Floats, completed: Floats, observed: Bools, own: Ints
+    ) -> Floats:
+        """Return memberships of rows with gaps, as uncertain as the missing cells leave them.
+
+        The latent point that suits a row best says little where many others would do as well. S
+        (n, M) are memberships there, ``theirs`` (R, M) those of the training rows remembered here;
+        ``completed`` (n, P) are the rows with expectations of missing cells, ``observed`` are the
+        cells that they have, ``own`` (n,) says which of the training rows they are, or -1.
+        """
+        rows, numbers, variance = self._compared
+        similar = (rows, theirs[numbers], numbers, variance)
+        mean, unknown = projection.average_similar(similar, completed, observed, own)
+        doubt = 1.0 - (1.0 - unknown[:, None]) ** _SOFTNESS
+        return S + doubt * (mean - S)
+
+    def lookup(self, Y: Floats) -> Ints:
+        """Return the index of the training row that each row is, −1 for rows not seen."""
+        keys = self._identify(Y)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[places] == keys, self.order[places], -1)
+
+
+#: Fingerprints of rows, sorted, and the row that each belongs to.
+SortedKeys = tuple[NDArray[np.uint64], Ints]
+
+
+def sorted_fingerprints(Y: Floats) -> SortedKeys:
+    """Return the fingerprints of rows in their order; those of equal rows as the rows come."""
+    keys = fingerprints(Y)
+    order = np.argsort(keys, kind="stable").astype(np.int64)
+    return keys[order], order
+
+
+def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
+    """Return what is said of rows with these fingerprints, the mean for those that are equal.
+
+    Rows that are equal get one answer, in ``fit`` and later.
+    """
+    keys, order = rows
+    is_new = np.append(True, keys[1:] != keys[:-1])
+    if is_new.all():
+        return list(by_row)
+    firsts = np.flatnonzero(is_new)
+    counts = np.diff(firsts, append=len(keys))
+    several = np.repeat(counts > 1, counts)
+    found = []
+    for values in by_row:
+        sums = np.add.reduceat(values[order], firsts)
+        means = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+        answer = values.copy()
+        answer[order[several]] = np.repeat(means, counts, axis=0)[several]
+        found.append(answer)
+    return found
+
+
+def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
+    """Return the numbers of the rows to remember: all, or a sample of very many."""
+    if n_rows <= MOST_REFERENCE_ROWS:
+        return np.arange(n_rows)
+    return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
+
+
+def make_reference(
+    Y: Floats,
+    known: SortedKeys,
+    X: Floats,
+    votes: Floats,
+    scale: Floats,
+    random_state: np.random.RandomState,
+) -> Reference:
+    """Remember training rows, their fingerprints, latent points and a committee's votes."""
+    chosen = sample_numbers(len(Y), random_state)
+    return Reference(Y[chosen], X[chosen], votes[chosen], *known, scale)
 
 
 class Assessment(NamedTuple):
@@ -89,20 +260,16 @@ class _Densities(NamedTuple):
 class Predictor:
     """What a learned model answers with."""
 
-    units: Scaler
+    scaler: Scaler
     posterior: Posterior
     X: Floats  # (N, Q) latent points of the training rows
     S: Floats  # (N, M) their responsibilities
     reference: Reference
     A_inverse: Floats  # (G, U, U), or (G, C, U, U) of C groups of features
-    jitter: float = 0.0  # the largest relative jitter that a kernel matrix needed
-    strength: float = 1.0  # of the reference's votes
-    spread: Floats | None = None  # (N, Q) standard deviations of uncertain latent points
-    seen: Any = None  # (P,) whether any training row had the feature; None for all
-
-    def __post_init__(self) -> None:
-        if self.seen is None:
-            self.seen = np.ones(len(self.units.offset), dtype=bool)
+    jitter: float  # the largest relative jitter that a kernel matrix needed
+    prior_weight: float  # of the reference's votes
+    x_std: Floats | None  # (N, Q) standard deviations of uncertain latent points
+    seen: Bools  # (P,) whether any training row had the feature
 
     def known_features(self, Y: Floats) -> Floats:
         """Return rows without the features that no training row had."""
@@ -119,13 +286,13 @@ class Predictor:
 
     def _restored(self, Y: Floats) -> Floats:
         """Return rows in the units of the data, NaN where nothing is known of a feature."""
-        return self.known_features(self.units.inverse_transform(Y))
+        return self.known_features(self.scaler.inverse_transform(Y))
 
     @cached_property
     def _model(self) -> projection.Model:
         """The posterior in a shape that it shares with other models, compiled programs too."""
-        strength = np.asarray(self.strength, np.float64)
-        return projection.Model(pad_posterior(self.posterior), strength, self.A_inverse)
+        weight = np.asarray(self.prior_weight, np.float64)
+        return projection.Model(pad_posterior(self.posterior), weight, self.A_inverse)
 
     @cached_property
     def _sample(self) -> projection.Sample:
@@ -147,7 +314,7 @@ class Predictor:
     def _scaled(self, Y: Floats) -> Floats:
         """Return scaled rows, NaN for missing cells, so near that squares do not overflow."""
         with np.errstate(over="ignore"):
-            return np.clip(self.units.transform(Y), -_FARTHEST, _FARTHEST)
+            return np.clip(self.scaler.transform(Y), -_FARTHEST, _FARTHEST)
 
     def _cells(self, Y: Floats) -> projection.Cells:
         """Return rows as the padded posterior sees them."""
@@ -163,14 +330,16 @@ class Predictor:
         self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
     ) -> tuple[projection.Course, Floats]:
         """Return where rows lie, and memberships; rows ``own`` of the reference without it."""
-        whole = self.reference.complete(Y)
+        completed = self.reference.complete(Y)
         numbers = np.full(len(Y), -1) if own is None else own
-        search = projection.Search(pad(whole, (len(Y), self._sample.rows.shape[1])), numbers)
-        found, S = projection.project(self._model, self._sample, search, self._cells(Y), fitted)
+        padded = pad(completed, (len(Y), self._sample.rows.shape[1]))
+        found, S = projection.project(
+            self._model, self._sample, padded, numbers, self._cells(Y), fitted
+        )
         S = S[:, : self.S.shape[1]]
         observed = ~np.isnan(Y)
         if not observed.all():
-            S = self.reference.soften(S, self._reference_S, whole, observed, numbers)
+            S = self.reference.soften(S, self._reference_S, completed, observed, numbers)
         return found, S
 
     def _in_parts(self, Y: Floats) -> Iterator[tuple[Ints, Floats]]:
@@ -206,7 +375,10 @@ class Predictor:
         for part, rows in self._in_parts(Y):
             found, memberships = self._project(rows)
             # Also of training rows: their fitted points maximize the bound, not this density.
-            log_density[part] = self._log_density_at(rows, found)
+            mapping = projection.laplace(self.posterior, found)
+            normals = self._densities.normals.log_density(self._scaled(rows))
+            density = mixed(mapping, normals, self._densities.mapping_share)
+            log_density[part] = density + self.scaler.log_volumes(rows)
             own = new[part]
             X[part[own]], S[part[own]] = found.X[own], memberships[own]
         return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
@@ -218,16 +390,6 @@ class Predictor:
         found = self.assess(Y)._asdict().items()
         return Assessment(**{k: blanked(v, empty, blanks.get(k, np.nan)) for k, v in found})
 
-    def log_density(self, Y: Floats) -> Floats:
-        """Return log p(y) of rows in the units of the data, latent points integrated out."""
-        return self.assess(Y).log_density
-
-    def _log_density_at(self, Y: Floats, found: projection.Course) -> Floats:
-        mapping = projection.laplace(self.posterior, found)
-        normals = self._densities.normals.log_density(self._scaled(Y))
-        density = mixed(mapping, normals, self._densities.mapping_share)
-        return density + self.units.log_volumes(Y)
-
     @cached_property
     def _densities(self) -> _Densities:
         """What the mapping and the clusters' normal distributions are worth beside each other.
@@ -235,26 +397,19 @@ class Predictor:
         Of training rows, each left out of both: with it in, it looks too ordinary.
         """
         rows, S = self.reference.rows, self._reference_S
-        reduced = self.units.transform(rows)
+        reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = np.arange(len(rows))
         if len(rows) > _MOST_ASSESSED:
             chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
             chosen.sort()
-        mapping = self._left_out_by_mapping(chosen)
+        # For the same parameters: only what a row itself has told the mapping is taken out.
+        found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
+        mapping = projection.laplace(self.posterior, found)
         normals = left_out_log_density(reduced[chosen], S[chosen], factors)
         share = best_share(mapping, normals)
-        left_out = mixed(mapping, normals, share) + self.units.log_volumes(rows[chosen])
+        left_out = mixed(mapping, normals, share) + self.scaler.log_volumes(rows[chosen])
         return _Densities(fit_normals(reduced, S, factors), share, left_out)
-
-    def _left_out_by_mapping(self, numbers: Ints) -> Floats:
-        """Return log p(y) of the reference's rows by the mapping of all the others, scaled.
-
-        For the same parameters: only what the row itself has told the mapping is taken out.
-        """
-        rows = self.reference.rows[numbers]
-        found, _ = self._project(rows, numbers, self._fitted(numbers))
-        return projection.laplace(self.posterior, found)
 
     def _fitted(self, numbers: Ints) -> projection.Fitted:
         """Return how rows of the reference were fitted."""
@@ -285,8 +440,8 @@ class Predictor:
 
     def _mapped(self, X: Floats, fitted: projection.Fitted | None = None) -> Floats:
         """Return what the mappings say at latent points, scaled."""
-        mean, _, shares = projection.moments_at(self._model, X, fitted)
-        mean = mean[:, :, : len(self.units.offset)]
+        mean, shares = projection.means_at(self._model, X, fitted)
+        mean = mean[:, :, : len(self.scaler.offset)]
         if mean.shape[1] == 1:
             return mean[:, 0]
         return np.einsum("nm,nmp->np", shares, mean)
@@ -299,10 +454,10 @@ class Predictor:
         rows = np.flatnonzero(missing.any(axis=1))
         if not len(rows):
             return Imputation(values, std)
-        reduced = self.units.transform(Y[rows])
+        reduced = self.scaler.transform(Y[rows])
         mean, deviation = self._imputer.expected(reduced, self._mapped(self.place(Y[rows])[0]))
         values[rows] = np.where(missing[rows], self._restored(mean), Y[rows])
-        deviation = self.known_features(deviation * self.units.scale)
+        deviation = self.known_features(deviation * self.scaler.scale)
         std[rows] = np.where(missing[rows], deviation, 0.0)
         return Imputation(values, std)
 
@@ -312,10 +467,10 @@ class Predictor:
 
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             fitted = self._fitted(numbers)
-            found, _ = self._project(self.units.inverse_transform(shown), numbers, fitted)
+            found, _ = self._project(self.scaler.inverse_transform(shown), numbers, fitted)
             return self._mapped(found.X, fitted)
 
-        return learn_imputer(self.units.transform(rows), left_out_means)
+        return learn_imputer(self.scaler.transform(rows), left_out_means)
 
     @with_numerics
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
@@ -329,9 +484,9 @@ class Predictor:
         counts = rng.multinomial(n_samples, mixture.weights / np.sum(mixture.weights))
         labels = np.repeat(np.arange(len(counts)), counts)
         X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
-        mean, _, _ = projection.moments_at(self._model, X)
+        mean, _ = projection.means_at(self._model, X)
         mapping = np.zeros_like(labels) if mean.shape[1] == 1 else labels
-        noise = rng.standard_normal((n_samples, len(self.units.offset)))
+        noise = rng.standard_normal((n_samples, len(self.scaler.offset)))
         drawn = mean[np.arange(n_samples), mapping, : noise.shape[1]]
         drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
         return self._restored(drawn), labels
@@ -393,16 +548,3 @@ def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:
     return Mixture(
         pad(mixture.weights, (n_clusters,)), pad(mixture.means, (n_clusters, Q)), covariances
     )
-
-
-def scale_kernels(kernels: list[Kernel], factor: float) -> list[Kernel]:
-    """Return kernels whose values are ``factor`` times as large."""
-    return [
-        replace(
-            k,
-            variance=k.variance * factor,
-            bias=k.bias * factor,
-            white=k.white * factor,
-        )
-        for k in kernels
-    ]

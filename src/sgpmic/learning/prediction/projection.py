@@ -27,16 +27,10 @@ import numpy as np
 from jax import Array, lax
 
 from sgpmic._runtime import default_device
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
-from sgpmic.learning.neighbors import (
-    block_rows,
-    in_blocks,
-    inverse_weights_on_device,
-    nearest,
-    smallest,
-)
-from sgpmic.model.mixture import LatentPrior, factor_mixture, log_densities
+from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, nearest, smallest
+from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
 
 #: How many neighbors' latent points are considered as starts, and how many votes are averaged.
@@ -60,7 +54,7 @@ class Model(NamedTuple):
     """What answers are made of, padded."""
 
     posterior: Posterior
-    strength: Any  # of votes
+    prior_weight: Any  # of the votes
     A_inverse: Any  # to leave rows out
 
 
@@ -78,13 +72,6 @@ class Sample(NamedTuple):
     points: Any  # (R, Q) their latent points
     votes: Any  # (R, M) what is said of their clusters
     count: Any  # how many there are without padding
-
-
-class Search(NamedTuple):
-    """What rows (B, P) look for in a sample: their neighbors, without themselves."""
-
-    whole: Any  # (B, P) the rows, with expectations of missing cells
-    own: Any  # (B,) their numbers in the sample, or -1
 
 
 class Fitted(NamedTuple):
@@ -112,31 +99,25 @@ class Course(NamedTuple):
 
 @compiled
 def _start_block(
-    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None
+    model: Model, sample: Sample, completed: Array, own: Array, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Array]:
     """Return rows at the most likely of their nearest rows' latent points, and votes (B, M)."""
-    numbers, squares = nearest(sample.rows, sample.count, *search, NEIGHBORS)
-    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
-    without = _without(model, fitted)
-
-    def value(x: Array) -> Array:
-        return _log_joint(posterior, prior, x, Y, without)
-
+    numbers, squares = nearest(sample.rows, sample.count, completed, own, NEIGHBORS)
+    log_joints_at = _log_joints_of(model, Y, fitted)
     candidates = jnp.swapaxes(sample.points[numbers], 0, 1)  # (k, B, Q)
-    values = lax.map(value, candidates)
+    values = lax.map(lambda X: jax.nn.logsumexp(log_joints_at(X), axis=1), candidates)
     values = jnp.where(jnp.isfinite(squares.T), values, -jnp.inf)
     best = jnp.argmax(values, axis=0)
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
-    weights = inverse_weights_on_device(jnp.sqrt(squares))
+    weights = inverse_weights(jnp.sqrt(squares))
     votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
     return _begin(X, votes.shape[1]), votes
 
 
-def _log_joint(
-    posterior: Posterior, prior: LatentPrior, X: Array, Y: Cells, without: LeftOut | None
-) -> Array:
-    """Return log p(y, x) of every row."""
-    return jax.nn.logsumexp(log_joints(posterior, prior, X, *Y, without), axis=1)
+def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
+    """Return log p(y, x, m) as a function of X."""
+    prior, without = factor_mixture(model.posterior.mixture), _without(model, fitted)
+    return lambda X: log_joints(model.posterior, prior, X, *Y, without)
 
 
 def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
@@ -195,11 +176,7 @@ def _newton_block(
     model: Model, n_steps: Array, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Array]:
     """Take some steps with every row of a block; return memberships (B, M) as well."""
-    posterior, prior = model.posterior, factor_mixture(model.posterior.mixture)
-    without = _without(model, fitted)
-
-    def log_joints_at(X: Array) -> Array:
-        return log_joints(posterior, prior, X, *Y, without)
+    log_joints_at = _log_joints_of(model, Y, fitted)
 
     def go_on(carry: tuple[Array, Course]) -> Array:
         return (carry[0] < n_steps) & ~jnp.all(carry[1].settled)
@@ -218,7 +195,7 @@ def _newton_block(
 
     _, course = lax.while_loop(go_on, one_step, (jnp.zeros((), jnp.int32), course))
     # The E-step of a row with votes; equal votes of strength 1 are none.
-    memberships = jax.nn.softmax(jnp.log(votes) + course.log_joints / model.strength, axis=1)
+    memberships = jax.nn.softmax(jnp.log(votes) + course.log_joints / model.prior_weight, axis=1)
     return course, memberships
 
 
@@ -252,35 +229,21 @@ def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
 
 
 @compiled
-def _moments_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array, Array]:
-    """Return mean and variance of every mapping at X, and the shares p(m | x) of the clusters."""
+def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array]:
+    """Return the mean of every mapping at X, and the shares p(m | x) of the clusters."""
     prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
-    mean, variance = mapping_moments(model.posterior, X, _without(model, fitted))
-    return jnp.swapaxes(mean, 0, 1), jnp.swapaxes(variance, 0, 1), shares
-
-
-class Similar(NamedTuple):
-    """Training rows (K, P), without gaps, that rows with gaps may be like."""
-
-    rows: Any
-    S: Any  # (K, M) their memberships
-    numbers: Any  # (K,) of the reference's rows, or -2 for padding
-    variance: Any  # of the table, the sum over its features
+    mean, _ = mapping_moments(model.posterior, X, _without(model, fitted))
+    return jnp.swapaxes(mean, 0, 1), shares
 
 
 @compiled
 def _similar_block(
-    similar: Similar, whole: Array, observed: Array, own: Array
+    similar: Any, completed: Array, observed: Array, own: Array
 ) -> tuple[Array, Array]:
-    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
-
-    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
-    others.
-    """
     rows, S, numbers, variance = similar
-    squares = observed @ (rows**2).T - 2.0 * (observed * whole) @ rows.T
-    squares += jnp.sum(observed * whole**2, axis=1, keepdims=True)
+    squares = observed @ (rows**2).T - 2.0 * (observed * completed) @ rows.T
+    squares += jnp.sum(observed * completed**2, axis=1, keepdims=True)
     # Rounding must not decide between rows that have the same cells.
     squares = jnp.maximum(squares, 1e-9 * variance)
     squares = jnp.where((numbers == own[:, None]) | (numbers == -2), jnp.inf, squares)
@@ -288,28 +251,29 @@ def _similar_block(
     radius = jnp.max(jnp.where(jnp.isfinite(near), near, 0.0), axis=1, keepdims=True)
     weights = jnp.exp(-2.0 * squares / radius)
     weights /= jnp.sum(weights, axis=1, keepdims=True)
-    spread = weights @ rows**2 - (weights @ rows) ** 2
-    unknown = jnp.sum((1.0 - observed) * spread, axis=1) / variance
+    differences = weights @ rows**2 - (weights @ rows) ** 2
+    unknown = jnp.sum((1.0 - observed) * differences, axis=1) / variance
     return weights @ S, jnp.clip(unknown, 0.0, 1.0)
 
 
 def project(
-    model: Model, sample: Sample, search: Search, Y: Cells, fitted: Fitted | None = None
+    model: Model, sample: Sample, completed: Floats, own: Ints, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Floats]:
     """Find the latent points and memberships of rows.
 
-    With ``fitted`` each is left out of the model, as if it had not been fitted.
+    ``completed`` are the rows with expectations of missing cells, ``own`` their numbers in the
+    sample, or -1: none is its own neighbor. With ``fitted`` each is left out of the model, as if it
+    had not been fitted.
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
-
     first, *later = _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]
 
-    def first_steps(search: Search, Y: Cells, fitted: Fitted | None) -> tuple[Any, Array]:
-        course, votes = _start_block(model, sample, search, Y, fitted)
+    def first_steps(completed: Any, own: Any, Y: Cells, fitted: Any) -> tuple[Any, Array]:
+        course, votes = _start_block(model, sample, completed, own, Y, fitted)
         return _newton_block(model, np.int32(first), course, votes, Y, fitted), votes
 
-    found, votes = in_blocks(first_steps, block, search, Y, fitted)
+    found, votes = in_blocks(first_steps, block, completed, own, Y, fitted)
     rows = np.flatnonzero(~found[0].settled)
     for n_steps in later:
         if not len(rows):
@@ -322,32 +286,21 @@ def project(
     return found
 
 
-def average_similar(
-    similar: Similar, whole: Floats, observed: Floats, own: Ints
-) -> tuple[Floats, Floats]:
+def average_similar(similar: Any, completed: Floats, observed: Bools, own: Ints) -> Any:
     """Return the mean memberships of similar rows, and the share of the variance that is unknown.
 
-    ``own`` are the numbers of rows in the reference, or -1.
+    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
+    others. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
+    numbers (K,), -2 for padding, and the table's variance; ``own`` are the rows' numbers, or -1.
     """
-    block = block_rows(whole.shape[1])
-    found: tuple[Floats, Floats] = in_blocks(
-        partial(_similar_block, similar), block, whole, observed, own
-    )
-    return found
+    program, block = partial(_similar_block, similar), block_rows(completed.shape[1])
+    return in_blocks(program, block, completed, observed.astype(np.float64), own)
 
 
-def moments_at(
-    model: Model, X: Floats, fitted: Fitted | None = None
-) -> tuple[Floats, Floats, Floats]:
-    """Return mean (N, G, P), variance (N, G) and p(m | x) (N, M) at latent points.
-
-    Where features are observed in groups of rows, the variance is (N, G, P).
-    """
+def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Floats, Floats]:
+    """Return the mappings' means (N, G, P) and p(m | x) (N, M) at latent points."""
     block = block_rows(model.posterior.mean_weights.shape[2])
-    found: tuple[Floats, Floats, Floats] = in_blocks(
-        partial(_moments_block, model), block, X, fitted
-    )
-    return found
+    return in_blocks(partial(_means_block, model), block, X, fitted)
 
 
 def laplace(posterior: Posterior, course: Course) -> Floats:

@@ -12,8 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
+from sgpmic._runtime import loop_components, scan_components
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.components import loop_components, scan_components
 from sgpmic.model.row_pass.parts import Part
 
 

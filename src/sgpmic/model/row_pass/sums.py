@@ -35,8 +35,8 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
+from sgpmic._runtime import map_components
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.components import map_components
 from sgpmic.model.row_pass import gpu, processor
 from sgpmic.model.row_pass.parts import Part, first_part, in_parts
 
@@ -217,7 +217,7 @@ def squares(
         no_weights = jnp.ones((len(X), len(weights)), X.dtype)
         body, parts = _split(X, no_weights, Y, len(Z), gpu_memory)
         if len(parts.x) == 1:
-            return body.squares(kernels, Z, first_part(parts), weights)  # type: ignore[no-any-return]
+            return body.squares(kernels, Z, first_part(parts), weights)
         values = lax.map(lambda part: body.squares(kernels, Z, part, weights), parts)
         return values.reshape(len(X), -1)
 

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import posixpath
+import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from importlib import import_module
 from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sgpmic.tables.base import Piece, TableReader, check_unique, row_place
+from sgpmic.tables.base import (
+    Piece,
+    TableReader,
+    check_count,
+    check_memory,
+    check_unique,
+    row_place,
+)
 from sgpmic.tables.errors import TableError, damaged, decoding
 from sgpmic.tables.frames import as_frame
 
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
 _FILE_MAGIC = b"ARROW1"
+# Larger tables of which a smaller share of the cells has a value are mistakes.
+_MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
 
 
 class ArrowReader(TableReader):
@@ -146,7 +159,10 @@ class FrameReader(ArrowReader):
 
 
 def _as_reader(path: str, kind: str, frame: Any) -> FrameReader:
-    found = as_frame(frame)
+    try:
+        found = as_frame(frame)
+    except TableError as error:
+        raise TableError(f"{path}, {error}") from None
     if not found.names:
         raise TableError(f"{path} has no columns; export the table again")
     return FrameReader(path, kind, pa.table(list(found.columns), names=list(found.names)))
@@ -167,6 +183,7 @@ def open_json(path: str) -> FrameReader:
             "records, or as CSV"
         )
     names = dict.fromkeys(name for record in records for name in record)
+    _check_size(path, len(records), len(names), sum(map(len, records)))
     columns = {name: [record.get(name) for record in records] for name in names}
     return _as_reader(path, kind, columns)
 
@@ -174,6 +191,9 @@ def open_json(path: str) -> FrameReader:
 def open_workbook(path: str) -> FrameReader:
     """Open the first sheet of an Excel workbook, by pandas or polars where they are installed."""
     kind = "an Excel workbook"
+    with decoding(path, kind):
+        size = _sheet_size(path)
+    _check_size(path, *size)
     for library in ("pandas", "polars"):
         try:
             frame = import_module(library).read_excel(path)
@@ -185,3 +205,58 @@ def open_workbook(path: str) -> FrameReader:
     raise TableError(
         f"{path} is {kind}; install pandas and openpyxl to read it, or save the sheet as CSV"
     )
+
+
+def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
+    """Raise where a table whose file has only the cells with a value would fill the memory."""
+    check_count(path, n_columns)
+    n_cells = n_rows * n_columns
+    if n_cells > _MOST_EMPTY and n_filled < _FEWEST_FILLED * n_cells:
+        raise TableError(
+            f"{path} has {n_rows} rows and {n_columns} columns, but only {n_filled} of these "
+            f"{n_cells} cells have a value; remove columns or cells that do not belong to the table"
+        )
+    # Of every cell there is a pointer at first, and then a number or a place of a text.
+    check_memory(path, 16 * n_cells)
+
+
+def _sheet_size(path: str) -> tuple[int, int, int]:
+    """Return the last row and column of a workbook's first sheet, and its number of values.
+
+    Cells without a value, which may have a color, do not count. The sheet itself may say something
+    else about its size.
+    """
+    last_row = last_column = n_values = row = column = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal last_row, last_column, n_values, row, column
+        tag = tag.rpartition(":")[2]
+        if tag == "row":
+            row, column = int(attributes.get("r", row + 1)), 0
+        elif tag == "c":
+            column += 1
+            if "r" in attributes:
+                letters = attributes["r"].rstrip("0123456789")
+                row = int(attributes["r"][len(letters) :])
+                column = reduce(lambda n, letter: 26 * n + int(letter, 36) - 9, letters, 0)
+        elif tag in ("v", "is"):
+            last_row, last_column = max(last_row, row), max(last_column, column)
+            n_values += 1
+
+    with zipfile.ZipFile(path) as archive:
+        sheets = _tags(archive, "xl/workbook.xml", "sheet")
+        parts = _tags(archive, "xl/_rels/workbook.xml.rels", "Relationship") if sheets else []
+        files = {part["Id"]: part["Target"] for part in parts if part["Type"].endswith("worksheet")}
+        found = [files[sheet["id"]] for sheet in sheets if sheet["id"] in files]
+        if found:
+            parser = expat.ParserCreate()
+            parser.StartElementHandler = start
+            with archive.open(posixpath.join("/xl", found[0])[1:]) as file:
+                parser.ParseFile(file)
+    return last_row, last_column, n_values
+
+
+def _tags(archive: zipfile.ZipFile, member: str, tag: str) -> list[dict[str, str]]:
+    """Return the attributes of all elements of a name, without namespaces."""
+    elements = ElementTree.fromstring(archive.read(member)).findall(f".//{{*}}{tag}")
+    return [{k.rpartition("}")[2]: v for k, v in element.items()} for element in elements]

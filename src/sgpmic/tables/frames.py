@@ -6,14 +6,14 @@ pandas and polars are not imported: their tables are recognized by what they can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sgpmic.tables.base import numbered_names
-from sgpmic.tables.errors import TableError, list_names
+from sgpmic.tables.errors import TableError, list_names, quote
 
 
 class Frame(NamedTuple):
@@ -36,7 +36,7 @@ def as_frame(X: Any) -> Frame:
         frame = _of_mapping(X)
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time: a column of mixed objects then spoils no other.
-        columns = [_of_values(X.iloc[:, j]) for j in range(X.shape[1])]
+        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(X.columns)]
         named = all(isinstance(name, str) for name in X.columns)
         frame = Frame(tuple(map(str, X.columns)), tuple(columns), len(X), named)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
@@ -52,6 +52,7 @@ def as_frame(X: Any) -> Frame:
         raise TableError(
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
+    _check_characters(frame.names, "the name of column {}")
     return frame
 
 
@@ -65,7 +66,7 @@ def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _of_mapping(table: Mapping[Any, Any]) -> Frame:
-    columns = [_of_values(values) for values in table.values()]
+    columns = [_of_values(values, name) for name, values in table.items()]
     lengths = {len(column) for column in columns}
     if len(lengths) > 1:
         raise TableError(
@@ -84,11 +85,12 @@ def _of_array(X: Any) -> Frame:
             f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
             "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
         )
-    columns = [_of_values(values[:, j]) for j in range(values.shape[1])]
-    return Frame(numbered_names(values.shape[1]), tuple(columns), len(values), False)
+    names = numbered_names(values.shape[1])
+    columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
+    return Frame(names, tuple(columns), len(values), False)
 
 
-def _of_values(values: Any) -> pa.Array:
+def _of_values(values: Any, name: Any) -> pa.Array:
     """Return any sequence as an Arrow array: as text where its values are of several types."""
     try:
         column = pa.array(values, from_pandas=True)
@@ -97,5 +99,18 @@ def _of_values(values: Any) -> pa.Array:
             value is None or (isinstance(value, float) and value != value) for value in values
         ]
         texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row {{}}")
         column = pa.array(texts, pa.string())
     return _in_one_piece(column)
+
+
+def _check_characters(texts: Sequence[str], place: str) -> None:
+    """Raise for half a character (a lone surrogate), which JSON may have and Arrow has not."""
+    for number, text in enumerate(texts, 1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise TableError(
+                f"{place.format(number)}: {quote(text)} has half a character, which is not UTF-8; "
+                "correct it"
+            ) from None

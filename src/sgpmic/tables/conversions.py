@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,6 +32,8 @@ Codes = NDArray[np.int64]
 
 # A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
 _CODE = r"^[+-]?0[0-9]+$"
+# How much text is read by one call.
+_MOST_BYTES = 1 << 28
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
@@ -129,26 +131,41 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
 
     Those in ``text`` stay as they are, because they are known to be something else.
     """
-    columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
-    for name, column in columns.items():
-        if name not in text and pa.types.is_string(column.type):
-            numbers = _plain_numbers(column)
-            columns[name] = column if numbers is None else numbers
-    return pa.table(columns)
-
-
-def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return numbers, null where missing; None if a cell is anything else, or none is there."""
-    texts = pc.utf8_trim_whitespace(column)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    names = [name for name, column in columns.items() if pa.types.is_string(column.type)]
+    names = [name for name in names if name not in set(text)] if len(table) else []
     # Few cells decide about most columns of words.
-    if _cast_or_none(texts.slice(0, 100), MISSING_WORDS) is None:
-        return None
-    numbers = _cast_or_none(texts, MISSING_WORDS)
-    if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
-        return None
+    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
+    found = _plain_numbers({name: columns[name] for name in heads})
+    return pa.table(columns | {k: v for k, v in found.items() if v.null_count < len(v)})
+
+
+def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+    """Return those of some equally long columns of text that are numbers, null where missing.
+
+    All cells are read by one call, because every call takes some time of its own. If one of them is
+    text, the columns are read in two halves.
+    """
+    if not columns:
+        return {}
+    chunks = [chunk for column in columns.values() for chunk in column.chunks]
+    numbers = None
+    if sum(chunk.nbytes for chunk in chunks) < _MOST_BYTES or len(columns) == 1:
+        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+        numbers = _cast_or_none(texts, MISSING_WORDS)
+    if numbers is None:
+        names, half = list(columns), len(columns) // 2
+        parts = (names[:half], names[half:]) if half else ()
+        halves = [_plain_numbers({name: columns[name] for name in part}) for part in parts]
+        return {name: column for part in halves for name, column in part.items()}
     # Infinite values and others that only look like numbers are for those to judge who see text.
-    present = numbers.drop_null().to_numpy()
-    return numbers if len(present) and np.isfinite(present).all() else None
+    odd = pc.match_substring_regex(texts, _CODE).fill_null(False).to_numpy(zero_copy_only=False)
+    odd = odd | ~(pc.is_finite(numbers).fill_null(True).to_numpy(zero_copy_only=False))
+    n_rows = len(numbers) // len(columns)
+    is_odd = odd.reshape(-1, n_rows).any(axis=1).tolist()
+    return {
+        name: numbers.slice(j * n_rows, n_rows) for j, name in enumerate(columns) if not is_odd[j]
+    }
 
 
 def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:

@@ -175,10 +175,9 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     """
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
-    forms = [_standard_form(column) for column in columns]
+    forms = _standard_forms(np.asarray(columns))
     # A copy has the same product with any vector: only columns next to each other are compared.
-    direction = np.random.default_rng(0).normal(size=len(columns[0]))
-    products = np.asarray([form @ direction for form in forms])
+    products = forms @ np.random.default_rng(0).normal(size=forms.shape[1])
     order = np.argsort(products, kind="stable").tolist()
     first: dict[int, int] = {}
     for place, j in enumerate(order):
@@ -192,7 +191,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     if len(columns) > _MOST_COLUMNS:
         return found
     step = max(1, len(columns[0]) // _MOST_ROWS)
-    stacked = np.asarray([_standard_form(column[::step]) for column in columns])
+    stacked = _standard_forms(np.asarray(columns)[:, ::step])
     for j, i in np.argwhere(np.tril(np.abs(stacked @ stacked.T) >= _ALMOST, -1)).tolist():
         if i not in found and j not in found and _same_gaps(columns[i], columns[j]):
             found[j] = (i, False)
@@ -203,19 +202,18 @@ def _same_gaps(one: Floats, other: Floats) -> bool:
     return bool(np.array_equal(np.isnan(one), np.isnan(other)))
 
 
-def _standard_form(column: Floats) -> Floats:
-    """Return a column centered, of length 1, with a sign that does not depend on its own."""
-    gaps = np.isnan(column)
-    if gaps.all():
-        return np.zeros(len(column))
-    size = np.abs(column[~gaps]).max() or 1.0
-    centered = np.where(gaps, 0.0, column / size)
-    centered = np.where(gaps, 0.0, centered - centered[~gaps].mean())
-    length = float(np.linalg.norm(centered))
-    if length == 0.0:
-        return centered
-    form = centered / length
-    return form if form[np.argmax(np.abs(form) > _EXACTLY)] > 0 else -form
+def _standard_forms(columns: Floats) -> Floats:
+    """Return rows, one a column, centered, of length 1, with signs that do not depend on theirs."""
+    gaps = np.isnan(columns)
+    forms = np.where(gaps, 0.0, columns)
+    size = np.abs(forms).max(axis=1, keepdims=True)
+    forms /= np.where(size > 0, size, 1.0)
+    forms -= forms.sum(axis=1, keepdims=True) / np.maximum((~gaps).sum(axis=1, keepdims=True), 1)
+    forms[gaps] = 0.0
+    length = np.linalg.norm(forms, axis=1, keepdims=True)
+    forms /= np.where(length > 0, length, 1.0)
+    first = np.argmax(np.abs(forms) > _EXACTLY, axis=1, keepdims=True)
+    return forms * np.where(np.take_along_axis(forms, first, axis=1) > 0, 1.0, -1.0)
 
 
 # ------------------------------------------------------------------------------- no measurements
@@ -236,10 +234,11 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
             warning = f"{because}; declare what it is to keep it"
             done[j] = plan.leave_out(plan.kind, because, warning)
     numbers = [plan for plan in done if plan.is_kept and plan.is_number]
+    table = np.asarray([plan.values for plan in numbers])
     for j, plan in enumerate(done):
         if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        explained = _explained_as_label(plan, [other for other in numbers if other is not plan])
+        explained = _explained_as_label(plan, table, [other is not plan for other in numbers])
         if explained:
             done[j] = plan.leave_out(
                 plan.kind,
@@ -250,35 +249,44 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     return done
 
 
-def _explained_as_label(plan: Plan, others: Sequence[Plan]) -> float:
+def _explained_as_label(plan: Plan, numbers: Floats, is_other: Sequence[bool]) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
-    if not 2 <= n_levels <= _MOST_CLASSES or len(others) < _FEWEST_COLUMNS:
+    if not 2 <= n_levels <= _MOST_CLASSES or sum(is_other) < _FEWEST_COLUMNS:
         return 0.0
     if len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
-    explained = float(np.mean([_explained(other.values, plan.codes) for other in others]))
+    others = np.flatnonzero(is_other)
+    # Some of very many columns tell where there is nothing to find.
+    some = others[:: max(1, len(others) // _MOST_COLUMNS)]
+    if _explained(numbers[some], plan.codes) < _EXPLAINED / (1 if len(some) == len(others) else 2):
+        return 0.0
+    explained = _explained(numbers[others], plan.codes)
     if explained < _EXPLAINED:
         return 0.0
     if plan.kind == "whole":  # a count may correlate with the others, but linearly
-        linear = [_squared_correlation(other.values, plan.values) for other in others]
+        linear = [_squared_correlation(numbers[i], plan.values) for i in others]
         if explained - np.mean(linear) < _NOT_LINEAR:
             return 0.0
     return explained
 
 
-def _explained(values: Floats, codes: Codes) -> float:
-    """Return the share of variance between groups (eta squared), less what chance gives."""
-    known = ~np.isnan(values) & (codes >= 0)
-    y, groups = values[known], codes[known]
-    total = float(((y - y.mean()) ** 2).sum()) if len(y) else 0.0
-    counts = np.bincount(groups)
-    n_groups = int((counts > 0).sum())
-    if total == 0 or len(y) <= n_groups:
-        return 0.0
-    means = np.bincount(groups, y) / np.maximum(counts, 1)
-    within = float(((y - means[groups]) ** 2).sum()) / total
-    return max(0.0, 1 - within * (len(y) - 1) / (len(y) - n_groups))
+def _explained(columns: Floats, codes: Codes) -> float:
+    """Return the mean share of variance between groups (eta squared), less what chance gives."""
+    known = ~np.isnan(columns) & (codes >= 0)
+    n = np.maximum(known.sum(axis=1), 1)
+    # Centered and at most 1 in size, so that squares neither overflow nor cancel.
+    y = np.where(known, columns, 0.0)
+    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    y = np.where(known, y - y.sum(axis=1, keepdims=True) / n[:, None], 0.0)
+    groups = (codes[:, None] == np.unique(codes[codes >= 0])).astype(np.float64)
+    counts = known @ groups
+    n_groups = (counts > 0).sum(axis=1)
+    total = (y**2).sum(axis=1)
+    between = ((y @ groups) ** 2 / np.maximum(counts, 1)).sum(axis=1)
+    within = 1 - between / np.where(total > 0, total, 1.0)
+    share = 1 - within * (n - 1) / np.maximum(n - n_groups, 1)
+    return float(np.where((total > 0) & (n > n_groups), np.maximum(share, 0.0), 0.0).mean())
 
 
 def _squared_correlation(one: Floats, other: Floats) -> float:

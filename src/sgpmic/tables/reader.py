@@ -158,7 +158,8 @@ def sample_rows(reader: TableReader, names: Sequence[str], most: int) -> tuple[p
     kept: list[pa.Table] = []
     stride, n_seen = 1, 0
     for block in reader.raw_blocks(names, most):
-        kept.append(block.take(np.arange(-n_seen % stride, len(block), stride)))
+        rows = np.arange(-n_seen % stride, len(block), stride)
+        kept.append(block if stride == 1 else block.take(rows))
         n_seen += len(block)
         if sum(map(len, kept)) > most:
             stride *= 2

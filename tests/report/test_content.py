@@ -36,7 +36,7 @@ from sgpmic.report.statistics import (
     strongest_first,
     typical_rows,
 )
-from sgpmic.tables.description import Levels
+from sgpmic.tables.columns import Levels
 
 
 def make_content(n: int = 60, p: int = 3, M: int = 3, Q: int = 2, **more: Any) -> RunContent:

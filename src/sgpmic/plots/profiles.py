@@ -14,7 +14,7 @@ from sgpmic.plots.texts import plain
 from sgpmic.report.content import describe_rows
 from sgpmic.report.statistics import cluster_profiles, level_shares, strongest_first
 from sgpmic.report.words import signed
-from sgpmic.tables.description import Description
+from sgpmic.tables.columns import Description
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

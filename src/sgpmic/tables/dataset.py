@@ -256,9 +256,10 @@ def read_blocks(
     block_rows : int or None
         The number of rows of a block; None for all of them, where they are plain numbers.
     """
-    present = [name for name in features if name in reader.names]
+    known = set(reader.names)
+    places = [place for place, name in enumerate(features) if name in known]
+    present = [features[place] for place in places]
     if encoder is None:
-        places = [features.index(name) for name in present]
         for block in reader.blocks(present, texts, block_rows):
             if len(present) < len(features):
                 values = np.full((len(block.values), len(features)), np.nan)

@@ -23,10 +23,9 @@ from sgpmic.tables.columns import (
     feature_names,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells, cells_of
+from sgpmic.tables.conversions import BadCells, Frame, as_frame, cells_of
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
-from sgpmic.tables.frames import Frame, as_frame
 from sgpmic.tables.kinds import KINDS, decide, declared
 from sgpmic.tables.plans import (
     Plan,
@@ -184,7 +183,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 raise ValueError(f"kinds[{name!r}]={value!r} is not known; use one of {known}.")
             kinds[str(name)] = kind, tuple(map(str, order))
         logs = [] if isinstance(self.log, str | bool) else list(self.log)
-        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in names]
+        present = set(names)
+        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in present]
         if unknown:
             raise TableError(
                 f"the table has no column {list_names(list(dict.fromkeys(unknown)))}; its columns "

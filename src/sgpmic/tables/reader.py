@@ -19,12 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Floats
-from sgpmic.tables.arrow_files import IpcReader, ParquetReader, open_json, open_workbook
 from sgpmic.tables.base import Block, TableReader
-from sgpmic.tables.cell_text import is_missing
+from sgpmic.tables.cell_text import MISSING_WORDS
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
-from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
+from sgpmic.tables.typed_files import (
+    IpcReader,
+    ParquetReader,
+    open_json,
+    open_npy,
+    open_npz,
+    open_workbook,
+)
 
 # Places that a sample is read from, where rows can be found without reading those before.
 _PLACES = 20
@@ -95,7 +101,7 @@ class Table:
         ids = None if id_name is None else block.texts[0]
         labels = None
         if label_name is not None:
-            labels = ["" if is_missing(word) else word for word in block.texts[-1]]
+            labels = ["" if word.lower() in MISSING_WORDS else word for word in block.texts[-1]]
         return cls(block.values, tuple(names), ids, id_name, labels, label_name, **more)
 
 

@@ -136,7 +136,10 @@ def test_colored_cells_far_away_do_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('[{"a": "x"}, {"a": "y\\ud800"}]', r"column 'a', row 2: 'y\\ud800' has half a char"),
+        (
+            '[{"a{}": "x"}, {"a{}": "y\\ud800"}]',
+            r"column 'a\{\}', row 2: 'y\\ud800' has half",
+        ),
         ('[{"a": 1, "b\\udfff": "x"}]', r"the name of column 2: 'b\\udfff' has half"),
     ],
 )

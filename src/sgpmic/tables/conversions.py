@@ -186,8 +186,10 @@ def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> 
 # ------------------------------------------------------------------------------- to text
 
 
-def to_texts(column: pa.Array) -> list[str]:
-    """Return a column of any type as text, empty where missing."""
+def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return a column of any type as text without white space around, empty where missing."""
+    if isinstance(column, pa.ChunkedArray):
+        return [word for chunk in column.chunks for word in column_words(chunk)]
     column = plain(column)
     if pa.types.is_floating(column.type):
         return [text_of(value) for value in column.to_pylist()]
@@ -195,13 +197,7 @@ def to_texts(column: pa.Array) -> list[str]:
         # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
         with contextlib.suppress(pa.ArrowException):
             column = pc.cast(column, pa.string())
-    return ["" if value is None else str(value) for value in column.to_pylist()]
-
-
-def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Return a column of any type as text without white space around, empty where missing."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [word.strip() for chunk in chunks for word in to_texts(chunk)]
+    return ["" if value is None else str(value).strip() for value in column.to_pylist()]
 
 
 def text_of(value: float | None) -> str:
@@ -414,7 +410,7 @@ def as_frame(X: Any) -> Frame:
         raise TableError(
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
-    _check_characters(frame.names, "the name of column {}")
+    _check_characters(frame.names, "the name of column")
     return frame
 
 
@@ -466,7 +462,7 @@ def _of_values(values: Any, name: Any) -> pa.Array:
             value is None or (isinstance(value, float) and value != value) for value in values
         ]
         texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
-        _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row {{}}")
+        _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
         column = pa.array(texts, pa.string())
     return _in_one_piece(column)
 
@@ -478,6 +474,6 @@ def _check_characters(texts: Sequence[str], place: str) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise TableError(
-                f"{place.format(number)}: {quote(text)} has half a character, which is not UTF-8; "
+                f"{place} {number}: {quote(text)} has half a character, which is not UTF-8; "
                 "correct it"
             ) from None

@@ -32,12 +32,15 @@ _EXACTLY = 1e-9
 # From this correlation on, a column is almost another one. Among more columns than these nothing
 # is looked for that is almost a copy, because it takes long, and no more than some of the rows.
 _ALMOST, _MOST_COLUMNS, _MOST_ROWS = 0.999, 300, 5000
+# Columns that one call takes: each call takes some time of its own, and their copies some memory.
+_TOGETHER = 300
 # A column of which a larger share of the cells is missing says little.
 _MOSTLY_MISSING = 0.8
 # A label: its levels, the other columns' share of variance that it explains on average, how much of
-# that no straight line explains where it is written in numbers, and the fewest columns and rows.
+# that no straight line explains where it is written in numbers, the fewest columns and rows, and
+# how many of very many columns are looked at first.
 _MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
-_FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
+_FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 # Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
 
@@ -175,7 +178,10 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     """
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
-    forms = _standard_forms(np.asarray(columns))
+    forms = np.empty((len(columns), len(columns[0])))
+    for start in range(0, len(columns), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        forms[some] = _standard_forms(np.asarray(columns[some]))
     # A copy has the same product with any vector: only columns next to each other are compared.
     products = forms @ np.random.default_rng(0).normal(size=forms.shape[1])
     order = np.argsort(products, kind="stable").tolist()
@@ -234,11 +240,10 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
             warning = f"{because}; declare what it is to keep it"
             done[j] = plan.leave_out(plan.kind, because, warning)
     numbers = [plan for plan in done if plan.is_kept and plan.is_number]
-    table = np.asarray([plan.values for plan in numbers])
     for j, plan in enumerate(done):
         if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        explained = _explained_as_label(plan, table, [other is not plan for other in numbers])
+        explained = _explained_as_label(plan, numbers)
         if explained:
             done[j] = plan.leave_out(
                 plan.kind,
@@ -249,30 +254,35 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     return done
 
 
-def _explained_as_label(plan: Plan, numbers: Floats, is_other: Sequence[bool]) -> float:
+def _explained_as_label(plan: Plan, numbers: Sequence[Plan]) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
-    if not 2 <= n_levels <= _MOST_CLASSES or sum(is_other) < _FEWEST_COLUMNS:
+    if not 2 <= n_levels <= _MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
-    if len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
-        return 0.0
-    others = np.flatnonzero(is_other)
-    # Some of very many columns tell where there is nothing to find.
-    some = others[:: max(1, len(others) // _MOST_COLUMNS)]
-    if _explained(numbers[some], plan.codes) < _EXPLAINED / (1 if len(some) == len(others) else 2):
-        return 0.0
-    explained = _explained(numbers[others], plan.codes)
+    if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
+        some = numbers[:: len(numbers) // _SOME_COLUMNS]
+        found = _explained([other.values for other in some if other is not plan], plan.codes)
+        if found < _EXPLAINED / 2:
+            return 0.0
+    others = [other.values for other in numbers if other is not plan]
+    explained = _explained(others, plan.codes) if len(others) >= _FEWEST_COLUMNS else 0.0
     if explained < _EXPLAINED:
         return 0.0
     if plan.kind == "whole":  # a count may correlate with the others, but linearly
-        linear = [_squared_correlation(numbers[i], plan.values) for i in others]
+        linear = [_squared_correlation(other, plan.values) for other in others]
         if explained - np.mean(linear) < _NOT_LINEAR:
             return 0.0
     return explained
 
 
-def _explained(columns: Floats, codes: Codes) -> float:
+def _explained(columns: Sequence[Floats], codes: Codes) -> float:
     """Return the mean share of variance between groups (eta squared), less what chance gives."""
+    starts = range(0, len(columns), _TOGETHER)
+    shares = [_shares(np.asarray(columns[i : i + _TOGETHER]), codes) for i in starts]
+    return float(np.concatenate(shares).mean())
+
+
+def _shares(columns: Floats, codes: Codes) -> Floats:
     known = ~np.isnan(columns) & (codes >= 0)
     n = np.maximum(known.sum(axis=1), 1)
     # Centered and at most 1 in size, so that squares neither overflow nor cancel.
@@ -286,7 +296,7 @@ def _explained(columns: Floats, codes: Codes) -> float:
     between = ((y @ groups) ** 2 / np.maximum(counts, 1)).sum(axis=1)
     within = 1 - between / np.where(total > 0, total, 1.0)
     share = 1 - within * (n - 1) / np.maximum(n - n_groups, 1)
-    return float(np.where((total > 0) & (n > n_groups), np.maximum(share, 0.0), 0.0).mean())
+    return np.where((total > 0) & (n > n_groups), np.maximum(share, 0.0), 0.0)
 
 
 def _squared_correlation(one: Floats, other: Floats) -> float:

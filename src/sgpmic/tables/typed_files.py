@@ -96,10 +96,12 @@ class ParquetReader(ArrowReader):
         # Through a small buffer: one row group may be the whole file, which would be loaded whole.
         options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
         with pq.ParquetFile(self.path, **options, page_checksum_verification=True) as file:
-            groups, before = self._groups(file.metadata)
-            for batch in file.iter_batches(
-                batch_size=_ROWS, columns=list(names), row_groups=groups
-            ):
+            # Of the row groups those that hold the rows, and the number of rows before them.
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            ends = np.cumsum([0, *sizes])
+            groups = np.flatnonzero((ends[:-1] < self._rows.stop) & (ends[1:] > self._rows.start))
+            before = int(ends[groups[0]]) if len(groups) else 0
+            for batch in file.iter_batches(_ROWS, groups.tolist(), list(names)):
                 wanted = batch.slice(
                     max(self._rows.start - before, 0),
                     max(self._rows.stop - max(before, self._rows.start), 0),
@@ -107,13 +109,6 @@ class ParquetReader(ArrowReader):
                 before += len(batch)
                 if len(wanted):
                     yield wanted
-
-    def _groups(self, metadata: pq.FileMetaData) -> tuple[list[int], int]:
-        """Return the row groups that hold the rows, and the number of rows before the first."""
-        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        ends = np.cumsum([0, *sizes])
-        groups = np.flatnonzero((ends[:-1] < self._rows.stop) & (ends[1:] > self._rows.start))
-        return groups.tolist(), int(ends[groups[0]]) if len(groups) else 0
 
 
 class IpcReader(ArrowReader):

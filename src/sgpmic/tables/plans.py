@@ -240,10 +240,13 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
             warning = f"{because}; declare what it is to keep it"
             done[j] = plan.leave_out(plan.kind, because, warning)
     numbers = [plan for plan in done if plan.is_kept and plan.is_number]
+    some = None
+    if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
+        some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for j, plan in enumerate(done):
         if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        explained = _explained_as_label(plan, numbers)
+        explained = _explained_as_label(plan, numbers, some)
         if explained:
             done[j] = plan.leave_out(
                 plan.kind,
@@ -254,18 +257,19 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     return done
 
 
-def _explained_as_label(plan: Plan, numbers: Sequence[Plan]) -> float:
+def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
     if not 2 <= n_levels <= _MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
-    if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
-        some = numbers[:: len(numbers) // _SOME_COLUMNS]
-        found = _explained([other.values for other in some if other is not plan], plan.codes)
-        if found < _EXPLAINED / 2:
-            return 0.0
+    if some is not None and _explained(some, plan.codes).mean() < _EXPLAINED / 2:
+        return 0.0
     others = [other.values for other in numbers if other is not plan]
-    explained = _explained(others, plan.codes) if len(others) >= _FEWEST_COLUMNS else 0.0
+    if len(others) < _FEWEST_COLUMNS:
+        return 0.0
+    parts = (others[i : i + _TOGETHER] for i in range(0, len(others), _TOGETHER))
+    shares = [_explained(_moments(part), plan.codes) for part in parts]
+    explained = float(np.concatenate(shares).mean())
     if explained < _EXPLAINED:
         return 0.0
     if plan.kind == "whole":  # a count may correlate with the others, but linearly
@@ -275,28 +279,32 @@ def _explained_as_label(plan: Plan, numbers: Sequence[Plan]) -> float:
     return explained
 
 
-def _explained(columns: Sequence[Floats], codes: Codes) -> float:
-    """Return the mean share of variance between groups (eta squared), less what chance gives."""
-    starts = range(0, len(columns), _TOGETHER)
-    shares = [_shares(np.asarray(columns[i : i + _TOGETHER]), codes) for i in starts]
-    return float(np.concatenate(shares).mean())
+def _moments(columns: Sequence[Floats]) -> Floats:
+    """Return, of every cell of columns, whether it is known, its value and its square.
 
-
-def _shares(columns: Floats, codes: Codes) -> Floats:
-    known = ~np.isnan(columns) & (codes >= 0)
-    n = np.maximum(known.sum(axis=1), 1)
-    # Centered and at most 1 in size, so that squares neither overflow nor cancel.
-    y = np.where(known, columns, 0.0)
+    Values are centered and at most 1 in size, so that squares neither overflow nor cancel.
+    """
+    table = np.asarray(columns)
+    known = ~np.isnan(table)
+    y = np.where(known, table, 0.0)
     y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
-    y = np.where(known, y - y.sum(axis=1, keepdims=True) / n[:, None], 0.0)
+    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    y[~known] = 0.0
+    return np.stack([known, y, y**2])
+
+
+def _explained(moments: Floats, codes: Codes) -> Floats:
+    """Return columns' shares of variance between groups (eta squared), less what chance gives."""
     groups = (codes[:, None] == np.unique(codes[codes >= 0])).astype(np.float64)
-    counts = known @ groups
-    n_groups = (counts > 0).sum(axis=1)
-    total = (y**2).sum(axis=1)
-    between = ((y @ groups) ** 2 / np.maximum(counts, 1)).sum(axis=1)
-    within = 1 - between / np.where(total > 0, total, 1.0)
-    share = 1 - within * (n - 1) / np.maximum(n - n_groups, 1)
-    return np.where((total > 0) & (n > n_groups), np.maximum(share, 0.0), 0.0)
+    counts, sums, squares = moments @ groups
+    n, n_groups = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    of_mean = sums.sum(axis=1) ** 2 / np.maximum(n, 1)
+    total = squares.sum(axis=1) - of_mean
+    varies = (total > 1e-12 * squares.sum(axis=1)) & (n > n_groups)
+    between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - of_mean
+    within = 1 - between / np.where(varies, total, 1.0)
+    share = 1 - within * (n - 1) / np.where(varies, n - n_groups, 1)
+    return np.where(varies, np.maximum(share, 0.0), 0.0)
 
 
 def _squared_correlation(one: Floats, other: Floats) -> float:

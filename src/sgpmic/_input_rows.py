@@ -63,14 +63,13 @@ def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
     if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
         found[str(X.index.name or "index")] = [str(name) for name in X.index]
     if encoder is not None:
-        from sgpmic.tables.conversions import to_texts
-        from sgpmic.tables.frames import as_frame
+        from sgpmic.tables.conversions import as_frame, column_words
 
         frame = as_frame(X)
         columns = dict(zip(frame.names, frame.columns, strict=True))
         for column in encoder.columns_:
             if column.kind in ("id", "text") and column.name in columns:
-                found[column.name] = [word.strip() for word in to_texts(columns[column.name])]
+                found[column.name] = column_words(columns[column.name])
     return found
 
 

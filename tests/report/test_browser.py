@@ -25,7 +25,7 @@ from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
 from sgpmic.report.words import shorten
-from sgpmic.tables.description import Levels
+from sgpmic.tables.columns import Levels
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

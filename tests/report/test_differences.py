@@ -23,7 +23,7 @@ from sgpmic.report.statistics import (
     missing_shares,
     number_by_cluster,
 )
-from sgpmic.tables.description import Levels
+from sgpmic.tables.columns import Levels
 
 
 def flat(text: str) -> str:

@@ -15,7 +15,7 @@ from sgpmic import SGPMIC, TableEncoder
 from sgpmic.report import profiles, render_report
 from sgpmic.report.content import RunContent, describe_rows
 from sgpmic.report.explanations import explain
-from sgpmic.tables.description import Levels
+from sgpmic.tables.columns import Levels
 
 Row = dict[str, object]
 

@@ -30,7 +30,7 @@ from tests.report.browser import (
 from sgpmic.report import RunContent
 from sgpmic.report.content import Principal
 from sgpmic.report.statistics import cluster_profiles, level_shares
-from sgpmic.tables.description import Levels
+from sgpmic.tables.columns import Levels
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

@@ -49,6 +49,25 @@ def test_what_goes_along_with_the_others_is_no_label() -> None:
     assert columns_of({**power, "island": island})["island"].features
 
 
+def test_a_label_is_found_among_very_many_columns_with_gaps() -> None:
+    rng = np.random.default_rng(1)
+    classes = rng.permuted(np.arange(N) % 4)
+    numbers = 2 * rng.normal(size=(4, 700))[classes] + rng.normal(size=(N, 700))
+    numbers[rng.random(numbers.shape) < 0.02] = np.nan
+    counts = rng.poisson(3, size=(N, 20))
+    table = {f"g{j}": column for j, column in enumerate(numbers.T)}
+    table |= {f"n{j}": column for j, column in enumerate(counts.T)}
+    found = columns_of({**table, "group": classes})
+    assert all(found[f"n{j}"].features for j in range(20))
+    shares = []  # the ratio of mean squares within groups and in all
+    for column in table.values():
+        known = ~np.isnan(column)
+        y, groups = column[known], classes[known]
+        within = sum(((y[groups == g] - y[groups == g].mean()) ** 2).sum() for g in range(4))
+        shares.append(max(0.0, 1 - within / (len(y) - 4) / y.var(ddof=1)))
+    assert f"explains {100 * np.mean(shares):.0f} % of" in str(found["group"].warning)
+
+
 @pytest.mark.parametrize("name", ["Unnamed: 0", "column_1", ""])
 def test_an_index_without_a_name_is_an_id(name: str) -> None:
     index = np.sort(RNG.choice(60_000, size=N, replace=False))

@@ -12,8 +12,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from sgpmic.tables import chunks
-from sgpmic.tables.conversions import column_words
+from sgpmic.tables import conversions, text_files
+from sgpmic.tables.conversions import column_words, with_plain_numbers
 from sgpmic.tables.reader import TableError, open_table, sample_rows
 
 
@@ -61,7 +61,7 @@ def test_numpy_files_give_numbers(tmp_path: Path) -> None:
 def test_blocks_have_all_rows_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_rows: int | None
 ) -> None:
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 64)
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i},x{i}\n" for i in range(100)))
     blocks = list(open_table(tmp_path / "t.csv").raw_blocks(["b", "a"], block_rows))
     assert all(len(block) == block_rows for block in blocks[:-1])
@@ -102,3 +102,47 @@ def test_samples_of_text_are_evenly_spaced(tmp_path: Path, n_rows: int) -> None:
     assert rows == [str(i) for i in range(0, n_rows, stride)]
     assert is_whole == (stride == 1) == (n_rows <= 10)
     assert len(rows) <= 10 < 2 * len(rows) + 2
+
+
+#: Columns of text, and whether they are plain numbers.
+KINDS_OF_TEXT = {
+    ("1", " 2.5", "-3e2"): True,
+    ("1", "NA", ""): True,
+    ("", "nan", "null"): False,
+    ("1", "x", "2"): False,
+    ("01", "02", "10"): False,
+    ("1", "inf", "2"): False,
+    ("1,5", "2", "3"): False,
+    (None, "4", "5"): True,
+}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("most_bytes", [1, 100, 1 << 28])
+def test_columns_that_are_read_together_are_those_read_alone(
+    monkeypatch: pytest.MonkeyPatch, order: int, most_bytes: int
+) -> None:
+    monkeypatch.setattr(conversions, "_MOST_BYTES", most_bytes)
+    cells = list(KINDS_OF_TEXT)[::order]
+    columns = {
+        f"c{j}": pa.chunked_array([one[:1], one[1:]], pa.string()) for j, one in enumerate(cells)
+    }
+    together = with_plain_numbers(pa.table({"words": ["7", "8", "9"], **columns}), ["words"])
+    assert pa.types.is_string(together.schema.field("words").type)
+    for j, one in enumerate(cells):
+        is_number = pa.types.is_floating(together.schema.field(f"c{j}").type)
+        assert is_number == KINDS_OF_TEXT[one]
+        alone = with_plain_numbers(pa.table({"c": columns[f"c{j}"]}))
+        assert together.column(f"c{j}").equals(alone.column("c"))
+
+
+def test_many_columns_are_read_by_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    cast = conversions._cast_or_none
+    monkeypatch.setattr(
+        conversions, "_cast_or_none", lambda *given: calls.append(1) or cast(*given)
+    )
+    numbers = {f"c{j}": [str(j), "", "1.5"] for j in range(2000)}
+    table = with_plain_numbers(pa.table({**numbers, "word": ["a", "b", "c"]}))
+    assert sum(map(pa.types.is_floating, table.schema.types)) == 2000
+    assert len(calls) < 40

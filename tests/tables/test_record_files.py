@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sgpmic.tables import base
 from sgpmic.tables.reader import TableError, open_table, read_table, sample_rows
 
 FRAME = pd.DataFrame({"a": [1.5, 2.0, None], "kind": ["x", "y", "x"], "b": [1, 2, 3]})
@@ -82,3 +84,68 @@ def test_the_line_that_tells_excel_the_delimiter(tmp_path: Path, first: str) -> 
     with pytest.raises(TableError, match="line 4, column 'b'"):
         read_table(path)
     assert read_table(path, columns=["a"]).values.tolist() == [[1.5], [3.0]]
+
+
+def test_records_of_ever_new_keys_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([{f"k{i}": i} for i in range(20_000)]))
+    words = "20000 rows and 20000 columns, but only 20000 of these 400000000 cells have a value"
+    with pytest.raises(TableError, match=words):
+        open_table(path)
+    path.write_text(json.dumps([{f"k{i}": i} for i in range(200)]))
+    assert len(open_table(path).names) == 200
+    monkeypatch.setattr(base, "free_memory", lambda: 1e5)
+    with pytest.raises(TableError, match="needs at least"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_cells_far_away_are_refused_before_those_between_are_made(
+    tmp_path: Path, relative: bool
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    path = tmp_path / "t.xlsx"
+    book = openpyxl.Workbook()
+    book.active["A1"], book.active["XFD1048576"] = "a", 1.0
+    book.save(path)
+    if relative:  # targets of relationships may be written in two ways
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        rels = "xl/_rels/workbook.xml.rels"
+        parts[rels] = parts[rels].replace(b'"/xl/worksheets', b'"worksheets')
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, part in parts.items():
+                archive.writestr(name, part)
+    with pytest.raises(TableError, match="1048576 rows and 16384 columns, but only 2 of these"):
+        open_table(path)
+
+
+def test_colored_cells_far_away_do_not_count(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for place, value in {"A1": "a", "B1": "b", "A2": 1.0, "B2": 2.5}.items():
+        book.active[place] = value
+    book.active["XFD9"].font = openpyxl.styles.Font(bold=True)
+    book.create_sheet("other")["XFD1048576"] = 3.0
+    book.save(tmp_path / "t.xlsx")
+    assert read_table(tmp_path / "t.xlsx").values.tolist() == [[1.0, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            '[{"a{}": "x"}, {"a{}": "y\\ud800"}]',
+            r"column 'a\{\}', row 2: 'y\\ud800' has half",
+        ),
+        ('[{"a": 1, "b\\udfff": "x"}]', r"the name of column 2: 'b\\udfff' has half"),
+    ],
+)
+def test_half_characters_are_named(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(TableError, match=words):
+        open_table(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text(r'[{"a": "\ud83d\ude00"}]')
+    assert next(open_table(tmp_path / "t.json").raw_blocks(["a"])).to_pydict() == {"a": ["😀"]}

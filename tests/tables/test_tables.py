@@ -18,7 +18,7 @@ from hypothesis import example as always
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgpmic.tables import chunks, text_files
+from sgpmic.tables import text_files
 from sgpmic.tables.reader import (
     TableError,
     choose_features,
@@ -34,7 +34,7 @@ N_ROWS = 2500
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read text a few bytes at a time, so that small files have many chunks."""
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 61)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 61)
 
 
 def example(n_rows: int = N_ROWS) -> np.ndarray:
@@ -204,7 +204,7 @@ def test_chunks_may_end_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_file_is_not_loaded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 1000)
     path = write_text(tmp_path, "a,b\n" + "1,2\n" * 50_000 + "1,oops\n")
     blocks = open_table(path).blocks(["a", "b"], block_rows=100)
     assert next(blocks).values.shape == (100, 2)  # before the error in the last line is met
@@ -311,8 +311,8 @@ def test_the_layout_is_that_of_most_lines() -> None:
 def test_squeezing_is_the_same_with_quotes_and_without(text: str) -> None:
     data = text.encode()
     expected = b"\n".join(b"\t".join(line.split()) for line in data.split(b"\n"))
-    assert chunks.squeeze_white(data) == expected
-    assert chunks.squeeze_white(data + b'\n" \t"') == expected + b'\n" \t"'
+    assert text_files.squeeze_white(data) == expected
+    assert text_files.squeeze_white(data + b'\n" \t"') == expected + b'\n" \t"'
 
 
 WORDS = st.text("ab,;|\"' é\n\t", max_size=6)
@@ -354,7 +354,7 @@ def text_tables(draw: st.DrawFn) -> tuple[bytes, list[str], np.ndarray, list[str
 def test_any_text_table_is_read_back(case, chunk_bytes: int) -> None:
     content, names, values, ids, zipped = case
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(chunks, "_CHUNK_BYTES", chunk_bytes)
+        patch.setattr(text_files, "_CHUNK_BYTES", chunk_bytes)
         path = Path(folder) / ("t.csv.gz" if zipped else "t.csv")
         path.write_bytes(gzip.compress(content) if zipped else content)
         table = read_table(path, id_column=None if ids is None else "id")

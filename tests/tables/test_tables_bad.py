@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgpmic.tables import chunks
+from sgpmic.tables import text_files
 from sgpmic.tables.conversions import column_words
 from sgpmic.tables.reader import (
     TableError,
@@ -158,7 +158,7 @@ def test_what_is_not_a_number(tmp_path: Path, text: str) -> None:
 def test_lines_are_right_far_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, end: str
 ) -> None:
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk_bytes)
     good = f'1,"two{end}lines"{end}{end}2,x{end}'  # four lines, two rows
     head = f"n,key{end}" + good * 50
     text = complaint(tmp_path, f'{head}"o{end}ops",x{end}' + good, id_column="key")
@@ -206,7 +206,7 @@ def test_mixed_decimal_signs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     comma = "has a decimal comma, but other numbers in the file have a decimal point"
     point = "has a decimal point, but other numbers in the file have a decimal comma"
     assert f"line 2, column 'a': '1,5' {comma}" in complaint(tmp_path, "a;b\n1,5;1.234\n")
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 20)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 20)
     later = complaint(tmp_path, "a;b\n" + "1,5;2\n" * 20 + "1;1.234\n")
     assert f"line 22, column 'b': '1.234' {point}" in later
     later = complaint(tmp_path, "a;b\n" + "1.000;2\n" * 20 + "1;2\n" * 20 + "1;1,5\n")
@@ -250,9 +250,9 @@ def test_unclosed_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     expected = "t.csv, line 3: a quote is opened here and never closed; close or remove it"
     content = 'a,b\n1,2\n3,"4\n' + "5,6\n" * 100
     assert complaint(tmp_path, content) == expected
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 16)
+    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 16)
     assert complaint(tmp_path, content) == expected
-    monkeypatch.setattr(chunks, "_LONGEST_RECORD", 50)
+    monkeypatch.setattr(text_files, "_LONGEST_RECORD", 50)
     assert complaint(tmp_path, content).startswith("t.csv, line 3: the row is longer than")
 
 

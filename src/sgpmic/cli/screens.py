@@ -51,7 +51,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
 
 
 def _row(column: dict[str, Any]) -> tuple[str, ...]:
-    from sgpmic.tables.description import kind_words
+    from sgpmic.tables.columns import kind_words
 
     n_missing = column["n_missing"] or 0
     share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"

@@ -24,7 +24,7 @@ from sgpmic.plots.base import (
 from sgpmic.report.content import describe_rows
 from sgpmic.report.statistics import cluster_profiles, level_shares, strongest_first
 from sgpmic.report.words import plural, signed
-from sgpmic.tables.description import Description
+from sgpmic.tables.columns import Description
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

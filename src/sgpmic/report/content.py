@@ -12,8 +12,7 @@ from sklearn.decomposition import PCA
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.learning.starts import explain_choice
-from sgpmic.tables.columns import naming_column
-from sgpmic.tables.description import Description, Levels, describe
+from sgpmic.tables.columns import Description, Levels, describe, naming_column
 
 
 class Principal(NamedTuple):

@@ -56,7 +56,7 @@ from sgpmic.report.words import (
     signed,
     together,
 )
-from sgpmic.tables.description import kind_words
+from sgpmic.tables.columns import kind_words
 
 #: Rows in the table of doubtful rows, and typical rows and features on a cluster's card.
 N_DOUBTFUL, N_TYPICAL, N_FEATURES = 15, 3, 5

@@ -276,8 +276,3 @@ def check_memory(where: str, n_bytes: int) -> None:
             f"{where} needs at least {n_bytes / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
             "GiB are free; use fewer rows or columns, or a larger machine"
         )
-
-
-def numbered_names(count: int) -> tuple[str, ...]:
-    """Return names for the columns of a table that has none."""
-    return tuple(f"feature_{i + 1}" for i in range(count))

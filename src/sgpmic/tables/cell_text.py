@@ -38,11 +38,6 @@ MISSING_IN_NUMBERS = MISSING | {
 }
 
 
-def is_missing(text: str) -> bool:
-    """Return whether a cell's text stands for a missing value."""
-    return text.strip().lower() in MISSING_WORDS
-
-
 # ------------------------------------------------------------------------------- numbers
 
 # float() alone would also take underscores and the digits of other scripts.

@@ -1,9 +1,13 @@
-"""Columns of any Arrow type as numbers, text, dates or levels."""
+"""Tables in memory, of whatever library, as Arrow columns; these as numbers, text, dates, levels.
+
+pandas and polars are not imported: their tables are recognized by what they can do.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,11 +31,14 @@ from sgpmic.tables.cell_text import (
     parse_time,
     truth_of,
 )
+from sgpmic.tables.errors import TableError, list_names, quote
 
 Codes = NDArray[np.int64]
 
 # A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
 _CODE = r"^[+-]?0[0-9]+$"
+# How much text is read by one call.
+_MOST_BYTES = 1 << 28
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
@@ -129,26 +136,42 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
 
     Those in ``text`` stay as they are, because they are known to be something else.
     """
-    columns = {name: table.column(place) for place, name in enumerate(table.column_names)}
-    for name, column in columns.items():
-        if name not in text and pa.types.is_string(column.type):
-            numbers = _plain_numbers(column)
-            columns[name] = column if numbers is None else numbers
-    return pa.table(columns)
-
-
-def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return numbers, null where missing; None if a cell is anything else, or none is there."""
-    texts = pc.utf8_trim_whitespace(column)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    others = set(text) if len(table) else set(columns)
+    texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
+    names = sorted(texts - others)
     # Few cells decide about most columns of words.
-    if _cast_or_none(texts.slice(0, 100), MISSING_WORDS) is None:
-        return None
-    numbers = _cast_or_none(texts, MISSING_WORDS)
-    if numbers is None or pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
-        return None
+    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
+    found = _plain_numbers({name: columns[name] for name in heads})
+    return pa.table(columns | {k: v for k, v in found.items() if v.null_count < len(v)})
+
+
+def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+    """Return those of some equally long columns of text that are numbers, null where missing.
+
+    All cells are read by one call, because every call takes some time of its own. If one of them is
+    text, the columns are read in two halves.
+    """
+    if not columns:
+        return {}
+    chunks = [chunk for column in columns.values() for chunk in column.chunks]
+    numbers = None
+    if sum(chunk.nbytes for chunk in chunks) < _MOST_BYTES or len(columns) == 1:
+        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+        numbers = _cast_or_none(texts, MISSING_WORDS)
+    if numbers is None:
+        names, half = list(columns), len(columns) // 2
+        parts = (names[:half], names[half:]) if half else ()
+        halves = [_plain_numbers({name: columns[name] for name in part}) for part in parts]
+        return {name: column for part in halves for name, column in part.items()}
     # Infinite values and others that only look like numbers are for those to judge who see text.
-    present = numbers.drop_null().to_numpy()
-    return numbers if len(present) and np.isfinite(present).all() else None
+    odd = pc.match_substring_regex(texts, _CODE).fill_null(False).to_numpy(zero_copy_only=False)
+    odd = odd | ~(pc.is_finite(numbers).fill_null(True).to_numpy(zero_copy_only=False))
+    n_rows = len(numbers) // len(columns)
+    is_odd = odd.reshape(-1, n_rows).any(axis=1).tolist()
+    return {
+        name: numbers.slice(j * n_rows, n_rows) for j, name in enumerate(columns) if not is_odd[j]
+    }
 
 
 def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
@@ -163,8 +186,10 @@ def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> 
 # ------------------------------------------------------------------------------- to text
 
 
-def to_texts(column: pa.Array) -> list[str]:
-    """Return a column of any type as text, empty where missing."""
+def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return a column of any type as text without white space around, empty where missing."""
+    if isinstance(column, pa.ChunkedArray):
+        return [word for chunk in column.chunks for word in column_words(chunk)]
     column = plain(column)
     if pa.types.is_floating(column.type):
         return [text_of(value) for value in column.to_pylist()]
@@ -172,13 +197,7 @@ def to_texts(column: pa.Array) -> list[str]:
         # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
         with contextlib.suppress(pa.ArrowException):
             column = pc.cast(column, pa.string())
-    return ["" if value is None else str(value) for value in column.to_pylist()]
-
-
-def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Return a column of any type as text without white space around, empty where missing."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return [word.strip() for chunk in chunks for word in to_texts(chunk)]
+    return ["" if value is None else str(value).strip() for value in column.to_pylist()]
 
 
 def text_of(value: float | None) -> str:
@@ -350,3 +369,111 @@ def cells_of(column: pa.Array) -> Cells:
         return Cells.of_values("date" if is_date else "time" if is_time else "number", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return Cells.of_values("other" if len(column) > column.null_count else "empty", present)
+
+
+# ------------------------------------------------------------------------------- tables
+
+
+class Frame(NamedTuple):
+    """The columns of a table; ``named`` is False where the names were made up."""
+
+    names: tuple[str, ...]
+    columns: tuple[pa.Array, ...]
+    n_rows: int
+    named: bool
+
+
+def as_frame(X: Any) -> Frame:
+    """Return the columns of a pandas or polars frame, Arrow table, dict of sequences, or array."""
+    if hasattr(X, "tocsr"):
+        raise TypeError(
+            "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
+            "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
+        )
+    if isinstance(X, Mapping):
+        frame = _of_mapping(X)
+    elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
+        # One column at a time: a column of mixed objects then spoils no other.
+        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(X.columns)]
+        named = all(isinstance(name, str) for name in X.columns)
+        frame = Frame(tuple(map(str, X.columns)), tuple(columns), len(X), named)
+    elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
+        frame = _of_arrow(pa.table(X) if not isinstance(X, pa.RecordBatch) else X)
+    elif hasattr(X, "__dataframe__"):
+        from pyarrow.interchange import from_dataframe
+
+        frame = _of_arrow(from_dataframe(X))
+    else:
+        frame = _of_array(X)
+    shared = [name for name, count in Counter(frame.names).items() if count > 1]
+    if shared:
+        raise TableError(
+            f"several columns are named {list_names(shared)}; give every column its own name"
+        )
+    _check_characters(frame.names, "the name of column")
+    return frame
+
+
+def _of_arrow(table: pa.Table | pa.RecordBatch) -> Frame:
+    columns = tuple(map(_in_one_piece, table.columns))
+    return Frame(tuple(table.schema.names), columns, table.num_rows, True)
+
+
+def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _of_mapping(table: Mapping[Any, Any]) -> Frame:
+    columns = [_of_values(values, name) for name, values in table.items()]
+    lengths = {len(column) for column in columns}
+    if len(lengths) > 1:
+        raise TableError(
+            f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally long"
+        )
+    n_rows = lengths.pop() if lengths else 0
+    return Frame(tuple(map(str, table)), tuple(columns), n_rows, True)
+
+
+def numbered_names(count: int) -> tuple[str, ...]:
+    """Return names for the columns of a table that has none."""
+    return tuple(f"feature_{i + 1}" for i in range(count))
+
+
+def _of_array(X: Any) -> Frame:
+    values = np.asarray(X)
+    if np.iscomplexobj(values):
+        raise ValueError("Complex data not supported: split it into two columns of real numbers.")
+    if values.ndim != 2:
+        raise ValueError(
+            f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
+            "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+        )
+    names = numbered_names(values.shape[1])
+    columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
+    return Frame(names, tuple(columns), len(values), False)
+
+
+def _of_values(values: Any, name: Any) -> pa.Array:
+    """Return any sequence as an Arrow array: as text where its values are of several types."""
+    try:
+        column = pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        missing = [
+            value is None or (isinstance(value, float) and value != value) for value in values
+        ]
+        texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
+        column = pa.array(texts, pa.string())
+    return _in_one_piece(column)
+
+
+def _check_characters(texts: Sequence[str], place: str) -> None:
+    """Raise for half a character (a lone surrogate), which JSON may have and Arrow has not."""
+    for number, text in enumerate(texts, 1):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise TableError(
+                f"{place} {number}: {quote(text)} has half a character, which is not UTF-8; "
+                "correct it"
+            ) from None

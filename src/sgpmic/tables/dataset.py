@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -115,7 +115,9 @@ class Dataset:
         self._others |= dict.fromkeys(self._ids, ("id", "names the rows"))
         if options.label is not None:
             self._others[options.label] = ("label", "compared with the clusters")
-        self._whole: pa.Table | None = None  # all rows, where they are few
+        # All rows, where they are few: as the file has them, and with plain numbers as numbers.
+        self._whole: pa.Table | None = None
+        self._typed: pa.Table | None = None
 
     def fit_columns(self) -> FittedColumns:
         """Decide what the columns are, and fit the encoder."""
@@ -124,13 +126,13 @@ class Dataset:
         labels = [] if self._options.label is None else [self._options.label]
         names = [*self._features, *self._ids[:1], *labels]
         table, is_whole = sample_rows(self._reader, names, SAMPLE_ROWS)
-        if is_whole:
-            self._whole = table
-        table = table.select(self._features)
         words = [name for name, kind in self._kinds.items() if kind not in ("number", "log")]
+        typed = with_plain_numbers(table.select(self._features), words)
+        if is_whole:
+            self._whole, self._typed = table, typed
         encoder = TableEncoder(kinds=self._kinds)
         try:
-            encoder.fit(with_plain_numbers(table, words))
+            encoder.fit(typed)
         except ValueError as error:
             raise TableError(f"{self._reader.path}: {error}{_remedy(error)}") from None
         if self._ids:
@@ -150,12 +152,15 @@ class Dataset:
         as_is = [YesNoEncoding(1.0), *(NumberEncoding(sign, (), None, 1.0) for sign in ".,")]
         is_plain = all(one is None or one in as_is for one in encoder.encodings_)
         notes: list[str] = []
-        if self._whole is not None and share == (0, 1):
-            typed = _typed(encoder, self._whole.select(used))
+        whole, plain = self._whole, self._typed
+        if whole is not None and plain is not None and share == (0, 1):
+            words = set(_words(encoder))
+            found = [(whole if name in words else plain).column(name) for name in used]
+            typed = pa.table(found, names=used)
             # Numbers that are not written plainly only the encoder can read again.
             is_plain = is_plain and not any(map(pa.types.is_string, typed.schema.types))
             values = _encode(encoder, typed, reader.path, notes)
-            block = Block(values, [column_words(self._whole.column(name)) for name in texts])
+            block = Block(values, [column_words(whole.column(name)) for name in texts])
         else:
             try:
                 block = _read(reader, None if is_plain else encoder, used, texts, notes)
@@ -182,12 +187,12 @@ class Dataset:
 
     def _listing(self, columns: Sequence[Column], id_column: str | None) -> list[dict[str, Any]]:
         """Return every column of the file and what becomes of it, for ``run.json``."""
-        known = {column.name: asdict(column) for column in columns}
+        known = {column.name: dict(vars(column)) for column in columns}
         if id_column in known:
             known[id_column]["becomes"] += "; names the rows"
         for name, (kind, because) in self._others.items():
             column = Column(name, kind, "", 0, columns[0].n_rows, f"left out: {because}", None, ())
-            known[name] = asdict(column) | {"n_missing": None}  # unknown
+            known[name] = vars(column) | {"n_missing": None}  # unknown
         return [known[name] for name in self._reader.names if name in known]
 
 
@@ -258,9 +263,10 @@ def read_blocks(
     block_rows : int or None
         The number of rows of a block; None for all of them, where they are plain numbers.
     """
-    present = [name for name in features if name in reader.names]
+    known = set(reader.names)
+    places = [place for place, name in enumerate(features) if name in known]
+    present = [features[place] for place in places]
     if encoder is None:
-        places = [features.index(name) for name in present]
         for block in reader.blocks(present, texts, block_rows):
             if len(present) < len(features):
                 values = np.full((len(block.values), len(features)), np.nan)
@@ -269,19 +275,20 @@ def read_blocks(
             yield block
         return
     names = list(dict.fromkeys([*present, *texts]))
+    words = _words(encoder)
     for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
-        values = _encode(encoder, _typed(encoder, table.select(present)), reader.path, notes)
+        typed = with_plain_numbers(table.select(present), words)
+        values = _encode(encoder, typed, reader.path, notes)
         yield Block(values, [column_words(table.column(name)) for name in texts])
 
 
-def _typed(encoder: TableEncoder, columns: pa.Table) -> pa.Table:
-    """Return columns with plain numbers as numbers, but for those that are read as words."""
-    words = [
+def _words(encoder: TableEncoder) -> list[str]:
+    """Return the columns that are not read as numbers."""
+    return [
         column.name
         for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
         if not isinstance(encoding, NumberEncoding | YesNoEncoding)
     ]
-    return with_plain_numbers(columns, words)
 
 
 def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:

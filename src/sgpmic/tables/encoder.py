@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -23,10 +23,9 @@ from sgpmic.tables.columns import (
     feature_names,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells, cells_of
+from sgpmic.tables.conversions import BadCells, Frame, as_frame, cells_of
 from sgpmic.tables.encodings import Encoding, encoding_from
 from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
-from sgpmic.tables.frames import Frame, as_frame
 from sgpmic.tables.kinds import KINDS, decide, declared
 from sgpmic.tables.plans import (
     Plan,
@@ -184,7 +183,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 raise ValueError(f"kinds[{name!r}]={value!r} is not known; use one of {known}.")
             kinds[str(name)] = kind, tuple(map(str, order))
         logs = [] if isinstance(self.log, str | bool) else list(self.log)
-        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in names]
+        present = set(names)
+        unknown = [name for name in (*kinds, *logs, *self.drop) if name not in present]
         if unknown:
             raise TableError(
                 f"the table has no column {list_names(list(dict.fromkeys(unknown)))}; its columns "
@@ -216,6 +216,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             del self.feature_names_in_
         sizes = [len(column.features) for column in columns]
         self.source_ = np.repeat(np.arange(len(columns)), sizes)
+        ends = np.cumsum(sizes).tolist()
+        self._places = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         return self
 
     # --------------------------------------------------------------------------- using
@@ -251,7 +253,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if isinstance(result, BadCells):
                 wrong.append((name, _not_read(result, encoding.kind)))
                 continue
-            encoded[:, self.source_ == j] = result.values
+            encoded[:, self._places[j]] = result.values
             if result.unseen:
                 notes.append(
                     f"levels of {quote(name)} not seen in fit: {list_names(result.unseen)}"
@@ -341,7 +343,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Yield the index of every column that is kept, its encoding, and its features in rows."""
         for j, encoding in enumerate(self.encodings_):
             if encoding is not None:
-                yield j, encoding, rows[:, self.source_ == j]
+                yield j, encoding, rows[:, self._places[j]]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -369,7 +371,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             "has_categories": self.has_categories_,
             "columns": [
                 {
-                    **asdict(column),
+                    **vars(column),
                     "features": list(column.features),
                     "encoding": None if encoding is None else encoding.to_dict(),
                 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -56,7 +56,7 @@ class Encoding(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state, of types that JSON has."""
-        values = asdict(self).items()
+        values = vars(self).items()
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
         return {"encoding": self.kind, **plain}
 

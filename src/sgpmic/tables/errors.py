@@ -32,15 +32,10 @@ def unreadable(path: str, error: OSError) -> TableError:
 
 def damaged(path: str, kind: str, reason: object) -> TableError:
     """Return the error for a file that is not what its name or first bytes say."""
+    line = shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
     return TableError(
-        f"{path} is damaged or is not {kind} ({in_one_line(reason)}); copy it or export the table "
-        "again"
+        f"{path} is damaged or is not {kind} ({line}); copy it or export the table again"
     )
-
-
-def in_one_line(reason: object) -> str:
-    """Return the message of another library's error in one short line."""
-    return shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
 
 
 def shortened(text: str, longest: int) -> str:

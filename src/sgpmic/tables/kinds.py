@@ -433,8 +433,10 @@ def _if_constant(cells: Cells, decision: Decision) -> Decision:
         # As values: "1.0" and "1" are one, and 999 may be none.
         values = values_of(cells, decision)
         assert not isinstance(values, BadCells)
-        different = np.unique(values[~np.isnan(values)])
-        same = len(different) < 2 or np.ptp(different) <= 1e-12 * np.abs(different).max()
+        different = values[~np.isnan(values)]
+        # Places in the day within a millisecond have one cosine.
+        least = 1e-8 if decision.time_only else 1e-12 * np.abs(different).max(initial=0.0)
+        same = len(different) < 2 or np.ptp(different) <= least
     else:
         levels, codes = cells.read_levels(tuple(map(key, decision.order)))
         different = np.unique(codes[codes >= 0])

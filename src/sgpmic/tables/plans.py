@@ -32,12 +32,15 @@ _EXACTLY = 1e-9
 # From this correlation on, a column is almost another one. Among more columns than these nothing
 # is looked for that is almost a copy, because it takes long, and no more than some of the rows.
 _ALMOST, _MOST_COLUMNS, _MOST_ROWS = 0.999, 300, 5000
+# Columns that one call takes: each call takes some time of its own, and their copies some memory.
+_TOGETHER = 300
 # A column of which a larger share of the cells is missing says little.
 _MOSTLY_MISSING = 0.8
 # A label: its levels, the other columns' share of variance that it explains on average, how much of
-# that no straight line explains where it is written in numbers, and the fewest columns and rows.
+# that no straight line explains where it is written in numbers, the fewest columns and rows, and
+# how many of very many columns are looked at first.
 _MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
-_FEWEST_COLUMNS, _FEWEST_ROWS = 3, 30
+_FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 # Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
 
@@ -175,10 +178,12 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     """
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
-    forms = [_standard_form(column) for column in columns]
+    forms = np.empty((len(columns), len(columns[0])))
+    for start in range(0, len(columns), _TOGETHER):
+        some = slice(start, start + _TOGETHER)
+        forms[some] = _standard_forms(np.asarray(columns[some]))
     # A copy has the same product with any vector: only columns next to each other are compared.
-    direction = np.random.default_rng(0).normal(size=len(columns[0]))
-    products = np.asarray([form @ direction for form in forms])
+    products = forms @ np.random.default_rng(0).normal(size=forms.shape[1])
     order = np.argsort(products, kind="stable").tolist()
     first: dict[int, int] = {}
     for place, j in enumerate(order):
@@ -192,7 +197,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     if len(columns) > _MOST_COLUMNS:
         return found
     step = max(1, len(columns[0]) // _MOST_ROWS)
-    stacked = np.asarray([_standard_form(column[::step]) for column in columns])
+    stacked = _standard_forms(np.asarray(columns)[:, ::step])
     for j, i in np.argwhere(np.tril(np.abs(stacked @ stacked.T) >= _ALMOST, -1)).tolist():
         if i not in found and j not in found and _same_gaps(columns[i], columns[j]):
             found[j] = (i, False)
@@ -203,19 +208,18 @@ def _same_gaps(one: Floats, other: Floats) -> bool:
     return bool(np.array_equal(np.isnan(one), np.isnan(other)))
 
 
-def _standard_form(column: Floats) -> Floats:
-    """Return a column centered, of length 1, with a sign that does not depend on its own."""
-    gaps = np.isnan(column)
-    if gaps.all():
-        return np.zeros(len(column))
-    size = np.abs(column[~gaps]).max() or 1.0
-    centered = np.where(gaps, 0.0, column / size)
-    centered = np.where(gaps, 0.0, centered - centered[~gaps].mean())
-    length = float(np.linalg.norm(centered))
-    if length == 0.0:
-        return centered
-    form = centered / length
-    return form if form[np.argmax(np.abs(form) > _EXACTLY)] > 0 else -form
+def _standard_forms(columns: Floats) -> Floats:
+    """Return rows, one a column, centered, of length 1, with signs that do not depend on theirs."""
+    gaps = np.isnan(columns)
+    forms = np.where(gaps, 0.0, columns)
+    size = np.abs(forms).max(axis=1, keepdims=True)
+    forms /= np.where(size > 0, size, 1.0)
+    forms -= forms.sum(axis=1, keepdims=True) / np.maximum((~gaps).sum(axis=1, keepdims=True), 1)
+    forms[gaps] = 0.0
+    length = np.linalg.norm(forms, axis=1, keepdims=True)
+    forms /= np.where(length > 0, length, 1.0)
+    first = np.argmax(np.abs(forms) > _EXACTLY, axis=1, keepdims=True)
+    return forms * np.where(np.take_along_axis(forms, first, axis=1) > 0, 1.0, -1.0)
 
 
 # ------------------------------------------------------------------------------- no measurements
@@ -236,10 +240,13 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
             warning = f"{because}; declare what it is to keep it"
             done[j] = plan.leave_out(plan.kind, because, warning)
     numbers = [plan for plan in done if plan.is_kept and plan.is_number]
+    some = None
+    if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
+        some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for j, plan in enumerate(done):
         if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        explained = _explained_as_label(plan, [other for other in numbers if other is not plan])
+        explained = _explained_as_label(plan, numbers, some)
         if explained:
             done[j] = plan.leave_out(
                 plan.kind,
@@ -250,35 +257,56 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
     return done
 
 
-def _explained_as_label(plan: Plan, others: Sequence[Plan]) -> float:
+def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
-    if not 2 <= n_levels <= _MOST_CLASSES or len(others) < _FEWEST_COLUMNS:
+    if not 2 <= n_levels <= _MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
-    if len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
+    if some is not None and _explained(some, plan.codes).mean() < _EXPLAINED / 2:
         return 0.0
-    explained = float(np.mean([_explained(other.values, plan.codes) for other in others]))
+    others = [other.values for other in numbers if other is not plan]
+    if len(others) < _FEWEST_COLUMNS:
+        return 0.0
+    parts = (others[i : i + _TOGETHER] for i in range(0, len(others), _TOGETHER))
+    shares = [_explained(_moments(part), plan.codes) for part in parts]
+    explained = float(np.concatenate(shares).mean())
     if explained < _EXPLAINED:
         return 0.0
     if plan.kind == "whole":  # a count may correlate with the others, but linearly
-        linear = [_squared_correlation(other.values, plan.values) for other in others]
+        linear = [_squared_correlation(other, plan.values) for other in others]
         if explained - np.mean(linear) < _NOT_LINEAR:
             return 0.0
     return explained
 
 
-def _explained(values: Floats, codes: Codes) -> float:
-    """Return the share of variance between groups (eta squared), less what chance gives."""
-    known = ~np.isnan(values) & (codes >= 0)
-    y, groups = values[known], codes[known]
-    total = float(((y - y.mean()) ** 2).sum()) if len(y) else 0.0
-    counts = np.bincount(groups)
-    n_groups = int((counts > 0).sum())
-    if total == 0 or len(y) <= n_groups:
-        return 0.0
-    means = np.bincount(groups, y) / np.maximum(counts, 1)
-    within = float(((y - means[groups]) ** 2).sum()) / total
-    return max(0.0, 1 - within * (len(y) - 1) / (len(y) - n_groups))
+def _moments(columns: Sequence[Floats]) -> Floats:
+    """Return, of every cell of columns, whether it is known, its value and its square.
+
+    Values are centered and at most 1 in size, so that squares neither overflow nor cancel.
+    """
+    table = np.asarray(columns)
+    known = ~np.isnan(table)
+    y = np.where(known, table, 0.0)
+    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    y[~known] = 0.0
+    return np.stack([known, y, y**2])
+
+
+def _explained(moments: Floats, codes: Codes) -> Floats:
+    """Return columns' shares of variance between groups (eta squared), less what chance gives."""
+    rows = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
+    starts = np.unique(codes[rows], return_index=True)[1]
+    # Products with indicators of the groups would take several times as long.
+    counts, sums, squares = np.add.reduceat(moments[:, :, rows], starts, axis=2)
+    n, n_groups = counts.sum(axis=1), (counts > 0).sum(axis=1)
+    of_mean = sums.sum(axis=1) ** 2 / np.maximum(n, 1)
+    total = squares.sum(axis=1) - of_mean
+    varies = (total > 1e-12 * squares.sum(axis=1)) & (n > n_groups)
+    between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - of_mean
+    within = 1 - between / np.where(varies, total, 1.0)
+    share = 1 - within * (n - 1) / np.where(varies, n - n_groups, 1)
+    return np.where(varies, np.maximum(share, 0.0), 0.0)
 
 
 def _squared_correlation(one: Floats, other: Floats) -> float:

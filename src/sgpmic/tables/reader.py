@@ -19,12 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Floats
-from sgpmic.tables.arrow_files import IpcReader, ParquetReader, open_json, open_workbook
 from sgpmic.tables.base import Block, TableReader
-from sgpmic.tables.cell_text import is_missing
+from sgpmic.tables.cell_text import MISSING_WORDS
 from sgpmic.tables.errors import TableError, list_names, quote, unreadable
-from sgpmic.tables.numpy_files import open_npy, open_npz
 from sgpmic.tables.text_files import TextReader
+from sgpmic.tables.typed_files import (
+    IpcReader,
+    ParquetReader,
+    open_json,
+    open_npy,
+    open_npz,
+    open_workbook,
+)
 
 # Places that a sample is read from, where rows can be found without reading those before.
 _PLACES = 20
@@ -95,7 +101,7 @@ class Table:
         ids = None if id_name is None else block.texts[0]
         labels = None
         if label_name is not None:
-            labels = ["" if is_missing(word) else word for word in block.texts[-1]]
+            labels = ["" if word.lower() in MISSING_WORDS else word for word in block.texts[-1]]
         return cls(block.values, tuple(names), ids, id_name, labels, label_name, **more)
 
 
@@ -158,7 +164,8 @@ def sample_rows(reader: TableReader, names: Sequence[str], most: int) -> tuple[p
     kept: list[pa.Table] = []
     stride, n_seen = 1, 0
     for block in reader.raw_blocks(names, most):
-        kept.append(block.take(np.arange(-n_seen % stride, len(block), stride)))
+        rows = np.arange(-n_seen % stride, len(block), stride)
+        kept.append(block if stride == 1 else block.take(rows))
         n_seen += len(block)
         if sum(map(len, kept)) > most:
             stride *= 2

@@ -46,7 +46,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
         """Return rows as the model takes them, and which of them have no value at all."""
-        return self._predictor.known_rows(self._read_rows(X))
+        rows = self._read_rows(X)
+        return self._predictor.known_rows(rows)
 
     def _read_rows(self, X: ArrayLike) -> Floats:
         """Return rows as the model takes them."""
@@ -120,7 +121,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
-        return self._predictor.assess_rows(self._read_rows(X))
+        rows = self._read_rows(X)
+        return self._predictor.assess_rows(rows)
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:

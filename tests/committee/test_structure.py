@@ -1,5 +1,7 @@
 """How many clusters and dimensions a table supports, and the axes of its picture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -64,12 +66,15 @@ def test_a_number_of_which_no_mixture_can_be_fitted(monkeypatch: pytest.MonkeyPa
     assert found.chosen == 3
 
 
-def test_one_cluster_where_the_test_of_tendency_finds_noise() -> None:
-    """Also where everything else speaks for three."""
-    found = choose_number(blobs(3), NOISE)
-    assert found.chosen == 1
-    assert 0.5 <= found.probability[0] == max(found.probability)
-    assert sum(found.probability) == pytest.approx(1.0)
+def test_the_test_of_tendency_weighs_on_one_cluster() -> None:
+    Y = blobs(3)
+    noise, doubt, clear = (
+        choose_number(Y, support).probability
+        for support in (NOISE, replace(NOISE, p_value=0.2), CLEAR)
+    )
+    assert noise[0] > doubt[0] > clear[0] == 0.0
+    for probability in (noise, doubt, clear):
+        assert sum(probability) == pytest.approx(1.0)
 
 
 @pytest.mark.slow

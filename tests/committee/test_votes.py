@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgpmic.committee.on_tables import vote_on
-from sgpmic.committee.voting import Vote
+from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup

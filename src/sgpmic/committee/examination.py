@@ -10,9 +10,9 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic._types import Floats
+from sgpmic.committee.geometry import sample_rows
 from sgpmic.committee.how_many import NumberOfClusters, choose_number
 from sgpmic.committee.outcome import Support
 from sgpmic.committee.reference_noise import MixedTable
@@ -21,7 +21,7 @@ from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.progress import announce
 from sgpmic.process_group import ProcessGroup
 
-#: At most this many rows are looked at, always the same: no seed changes the answer.
+#: At most this many rows are looked at.
 MOST_ROWS = 1000
 #: Latent dimensions that are chosen, at most.
 MOST_DIMENSIONS = 10
@@ -72,13 +72,6 @@ class Structure(NamedTuple):
     dimensions: NumberOfDimensions | None
 
 
-def rows_to_look_at(n_rows: int) -> NDArray[np.int64]:
-    """Return the numbers of the rows that are looked at: all, or a sample of many."""
-    if n_rows <= MOST_ROWS:
-        return np.arange(n_rows)
-    return np.sort(np.random.RandomState(0).choice(n_rows, MOST_ROWS, replace=False))
-
-
 def examine(
     Y: Floats,
     group: ProcessGroup,
@@ -104,7 +97,7 @@ def examine(
     """
     if not (support or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = rows_to_look_at(group.n_rows)
+    numbers = sample_rows(group.n_rows, MOST_ROWS)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     found = number = None

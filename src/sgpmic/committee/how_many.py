@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import softmax
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.geometry import Geometry, sample_rows
 from sgpmic.committee.judge import judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, mixture_bic
 from sgpmic.committee.modes import find_modes
@@ -113,9 +113,7 @@ def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
 
     Of more than ``MOST_ROWS`` rows, a sample is looked at, always the same.
     """
-    if len(Y) > MOST_ROWS:
-        Y = Y[np.sort(np.random.RandomState(0).choice(len(Y), MOST_ROWS, replace=False))]
-    found = gather_evidence(Geometry(Y, MOST_TRIED), support)
+    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_ROWS)], MOST_TRIED), support)
     probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
     probability[0] *= _odds_of_one(support) if len(probability) > 1 else 1.0
     probability /= probability.sum()

@@ -14,7 +14,7 @@ neighbors, the separation of its two best clusters and what the judge expects.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,14 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.geometry import Geometry, sample_rows
 from sgpmic.committee.judge import Opinion, judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import cluster_all
 from sgpmic.committee.validity import INDICES, cluster_overlaps, validity_indices
+from sgpmic.learning.neighbors import interpolate
+from sgpmic.learning.preprocessing import Scaler, find_categories
+from sgpmic.learning.settings import Committee
+from sgpmic.process_group import ProcessGroup
 
 _MOST_MATCHINGS = 50
 #: What a vote is worth at least, from chance (0) to certainty (1): from less, the mapping would
@@ -35,6 +39,11 @@ _LEAST = 0.2
 _REPEATED = 0.95
 #: Validity indices of the consensus that its calibration looks at.
 _CALIBRATING = ("raw cut", "silhouette", "overlap", "projected valley", "connected", "valley")
+#: Of scaled rows. Further ones are rounding: they would decide between equal distances, of which
+#: tables of whole numbers have many.
+_DECIMALS = 7
+#: A row that was not voted on gets the votes of this many of its nearest that were.
+_NEAREST = 6
 
 
 class Member(NamedTuple):
@@ -88,6 +97,34 @@ class Vote:
         """The cluster with the most votes."""
         labels: Ints = self.shares.argmax(axis=1)
         return labels
+
+
+def vote_on(
+    Y: Floats,
+    group: ProcessGroup,
+    scaler: Scaler,
+    committee: Committee,
+    n_clusters: int,
+    mixed: Floats | None = None,
+) -> Vote | None:
+    """Return the committee's votes on this process's rows ``Y``, in their own units.
+
+    All processes let the same rows be voted on, and agree on the outcome. Where ``Y`` are the
+    factors of a table with categories, ``mixed`` are its rows.
+    """
+    if n_clusters < 2 or group.n_rows <= n_clusters:
+        return None
+    numbers = sample_rows(group.n_rows, committee.max_rows)
+    sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
+    known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
+    vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
+    if vote is None:
+        return None
+    shares = group.agree(vote.shares)
+    if len(numbers) == group.n_rows:
+        return replace(vote, shares=shares[group.first : group.first + group.n_own])
+    own = interpolate(sample, shares, Y, _NEAREST, offset=scaler.offset, scale=scaler.scale)
+    return replace(vote, shares=own)
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote | None:

@@ -23,7 +23,9 @@ from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import choose_dimensions, rows_to_look_at
+from sgpmic.committee.examination import MOST_ROWS as MOST_EXAMINED
+from sgpmic.committee.examination import choose_dimensions
+from sgpmic.committee.geometry import sample_rows
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
 from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
@@ -81,7 +83,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
     cells.
     """
-    numbers = rows_to_look_at(group.n_rows)
+    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     others = Y.shape[1] - sum(category.n_features for category in categories)
     if not categories:

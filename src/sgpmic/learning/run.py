@@ -14,8 +14,7 @@ import numpy as np
 from sgpmic._runtime import with_numerics
 from sgpmic._types import Floats
 from sgpmic.committee.examination import Structure, count_components, examine
-from sgpmic.committee.on_tables import vote_on
-from sgpmic.committee.voting import Vote
+from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.em import CheckpointWriter, StartFit, State, run_em
 from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
 from sgpmic.learning.initialization import View, committee_view, start_values

@@ -32,9 +32,6 @@ from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 
 _MOST_MATCHINGS = 50
-#: What a vote is worth at least, from chance (0) to certainty (1): from less, the mapping would
-#: take rows over, and its labels are worse. Chosen on made-up tables.
-_LEAST = 0.2
 #: The share of rows whose label has to follow from a known partition for a member not to vote.
 _REPEATED = 0.95
 #: Validity indices of the consensus that its calibration looks at.
@@ -233,8 +230,8 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
     n, k = shares.shape
     inputs = calibration_inputs(geometry, shares, opinion)
     right = expit(load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
-    # Nothing is quite certain, and no vote is worth nothing.
-    right = np.clip(right, 1.0 / k + _LEAST * (1.0 - 1.0 / k), 1.0 - 1.0 / (n + 1.0))
+    # Nothing is quite certain, and no cluster becomes less probable than by chance.
+    right = np.clip(right, 1.0 / k + 1e-6, 1.0 - 1.0 / (n + 1.0))
     top = shares.argmax(axis=1)
     largest = shares[np.arange(n), top]
     # Toward equal shares where they claim too much, toward the winner where too little.

@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.optimize import linprog
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
 from sgpmic.committee import reference_noise
 from sgpmic.committee.outcome import Support
 from sgpmic.committee.reference_noise import GRID, quantiles
-from sgpmic.committee.separation import LOGNORMAL_SHIFTS, dip, two_group_gain, widest_gap
+from sgpmic.committee.separation import (
+    LOGNORMAL_SHIFTS,
+    dip,
+    halves,
+    two_group_gain,
+    widest_gap,
+)
 from sgpmic.committee.support import structure_support
 
 
@@ -224,3 +231,15 @@ def test_of_many_features_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch)
     Y = np.random.default_rng(0).normal(size=(60, 50)) + 6.0 * (np.arange(60) % 2)[:, None]
     assert structure_support(Y, max_features=20).supported
     assert n_seen == [20]
+
+
+def test_halves_are_those_of_k_means_for_every_table_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    sides = np.where(np.arange(80) % 2, 3.0, -3.0)[:, None]
+    tables = np.stack([rng.normal(size=(80, 3)) + sides * rng.normal(size=3) for _ in range(4)])
+    tables -= tables.mean(axis=1, keepdims=True)
+    for table, direction in zip(tables, halves(tables), strict=True):
+        one, other = KMeans(2, n_init=10, random_state=0).fit(table).cluster_centers_
+        cosine = direction @ (one - other)
+        cosine /= np.linalg.norm(direction) * np.linalg.norm(one - other)
+        assert abs(cosine) == pytest.approx(1.0, abs=1e-6)

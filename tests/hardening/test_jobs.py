@@ -125,6 +125,15 @@ def test_processes_end_with_their_launcher(launched: Launched, number: signal.Si
 
 
 @pytest.mark.slow
+def test_a_process_told_to_end_does(launched: Launched) -> None:
+    """JAX's preemption service would swallow the signal."""
+    pids = launched.processes("joined")
+    os.kill(pids[1], signal.SIGTERM)
+    assert "was lost" in launched.end()
+    assert launched.launcher.returncode == TRY_AGAIN
+
+
+@pytest.mark.slow
 def test_a_launcher_killed_before_its_processes_have_joined(launched: Launched) -> None:
     (launched.folder / "wait").touch()
     pids = launched.processes("early")

@@ -15,6 +15,7 @@ import importlib
 import ipaddress
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -149,9 +150,13 @@ def initialize(
     # A program that one process compiles and another takes from JAX's cache on disk was seen to
     # sum in another order, which ends the job: every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
+    handler = signal.getsignal(signal.SIGTERM)
     with _loopback_collectives(coordinator or ""):
         _connect(job, coordinator, bind or os.environ.get(BIND) or coordinator)
         joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        # JAX's preemption service takes SIGTERM for itself: a job that was told to end went on.
+        signal.signal(signal.SIGTERM, handler)
     if job not in (None, joined):
         # Seen with launchers that start JAX first: every process is then by itself.
         raise JobError(

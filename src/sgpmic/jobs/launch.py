@@ -133,29 +133,28 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     with tempfile.NamedTemporaryFile(prefix="sgpmic-", suffix=".log", delete=False) as file:
         log = Path(file.name)
     reader, writer = os.pipe()
-    children = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name},
-            stdout=None if process == 0 else subprocess.DEVNULL,
-            pass_fds=[reader],
-        )
-        for process, variables in enumerate(environments([local_slot()] * n_processes))
-    ]
-    os.close(reader)
+    children: list[subprocess.Popen[bytes]] = []
 
-    def poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
-        return None if (code := child.poll()) is None else ProcessExit(code)
+    def poll(process: int) -> ProcessExit | None:
+        return None if (code := children[process].poll()) is None else ProcessExit(code)
 
-    polls = [partial(poll, child) for child in children]
     try:
         with terminated_as_interrupted():
-            exits = wait_for_exits(polls)
+            for process, variables in enumerate(environments([local_slot()] * n_processes)):
+                child = subprocess.Popen(
+                    command,
+                    env={**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name},
+                    stdout=None if process == 0 else subprocess.DEVNULL,
+                    pass_fds=[reader],
+                )
+                children.append(child)
+            os.close(reader)
+            exits = wait_for_exits([partial(poll, process) for process in range(n_processes)])
     except KeyboardInterrupt as request:
         if request.args:  # a terminal has told the children as well, others have not
             for child in children:
                 child.terminate()
-        wait_for_exits(polls, PATIENCE)
+        wait_for_exits([partial(poll, process) for process in range(len(children))], PATIENCE)
         log.unlink()
         return 130
     finally:

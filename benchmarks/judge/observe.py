@@ -148,7 +148,6 @@ def observe_votes(seed: int) -> Arrays:
         "k": np.array([k, int(problem.y.max()) + 1]),
         "candidates": np.array(evidence.candidates),
         "evidence": evidence.inputs.astype(np.float32),
-        "expected": evidence.expected,
         "p_value": np.array(support.p_value),
         "kind": np.array(problem.kind),
     }

@@ -58,9 +58,9 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     Parameters
     ----------
     n_clusters : int or 'auto', default='auto'
-        Number of clusters. 'auto' takes the most probable number, which is one where the rows do
-        not stand out from noise (:mod:`sgpmic.committee.how_many`); ``n_clusters_`` is that number,
-        ``number_of_clusters_`` the probability of every number.
+        Number of clusters. 'auto' takes the number expected to agree best with the true clusters,
+        which is one where the rows look like noise (:mod:`sgpmic.committee.how_many`);
+        ``n_clusters_`` is that number, ``number_of_clusters_`` the probability of every number.
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
         dimensions as principal components are needed for it. 'auto' takes as many as principal

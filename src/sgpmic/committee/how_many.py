@@ -6,7 +6,8 @@ the modes of the density. Two figures are compared with noise of the same covari
 clusters: how compact the clusters of k-means are (the gap statistic of Tibshirani, Walther and
 Hastie) and how far clusterings agree (stability). For a single cluster there is the test of cluster
 tendency (:mod:`sgpmic.committee.support`). Small networks turn the evidence into scores, and a
-softmax turns these into probabilities (:mod:`sgpmic.committee.judge` says how they learned).
+softmax turns these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The
+number that is chosen is the one of which most agreement with the true clusters is expected.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sgpmic.committee.geometry import Geometry, sample_rows
 from sgpmic.committee.judge import judge, load_networks, pairwise_agreement
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, mixture_bic
 from sgpmic.committee.modes import find_modes
-from sgpmic.committee.outcome import IMPLAUSIBLE, Support
+from sgpmic.committee.outcome import Support
 from sgpmic.committee.validity import INDICES, validity_indices
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.progress import announce, listening
@@ -51,13 +52,13 @@ class NumberOfClusters:
     Attributes
     ----------
     chosen : int
-        The most probable one.
+        The one of which most agreement with the true clusters is expected.
     candidates : tuple of int
         The numbers that were tried, from one on.
     probability : tuple of float
         Of each.
     expected : tuple of float
-        The adjusted Rand index with the true clusters that the judge expects of each; 0 for one.
+        The adjusted Rand index with the true clusters, whatever their number, expected of each.
     modes : int
         Modes of the density.
     shares : tuple of tuples of float
@@ -94,8 +95,8 @@ class Evidence(NamedTuple):
         From one on.
     inputs : ndarray of shape (n_candidates, d)
         What the network sees of each.
-    expected : ndarray of shape (n_candidates,)
-        The adjusted Rand index with the true clusters that the judge expects; 0 for one cluster.
+    trust : ndarray of shape (n_candidates,)
+        The adjusted Rand index that the judge expects of the vote into each; 1 for one cluster.
     modes : int
     labels : tuple of ndarrays of shape (n_rows,)
         What the committee arrived at.
@@ -103,7 +104,7 @@ class Evidence(NamedTuple):
 
     candidates: tuple[int, ...]
     inputs: Floats
-    expected: Floats
+    trust: Floats
     modes: int
     labels: tuple[Ints, ...]
 
@@ -115,29 +116,32 @@ def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
     """
     found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_ROWS)], MOST_TRIED), support)
     probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
-    probability[0] *= _odds_of_one(support) if len(probability) > 1 else 1.0
-    probability /= probability.sum()
+    if support.supported and len(probability) > 1:
+        probability[0] = 0.0  # the test has found more than one cluster
+        probability /= probability.sum()
+    expected = _expected_agreement(found, probability)
     return NumberOfClusters(
-        found.candidates[int(probability.argmax())],
+        found.candidates[int(expected.argmax())],
         found.candidates,
         tuple(probability.tolist()),
-        tuple(found.expected.tolist()),
+        tuple(expected.tolist()),
         found.modes,
         tuple(_shares(labels) for labels in found.labels),
         ((), *map(_split, found.labels[:-1], found.labels[1:])),
     )
 
 
-def _odds_of_one(support: Support) -> float:
-    """Return how much more often a user's table has no clusters than a made-up problem.
+def _expected_agreement(found: Evidence, probability: Floats) -> Floats:
+    """Return the adjusted Rand index with the true clusters that is expected of each number.
 
-    One in twelve of these has none. One cluster is not an answer where the test has found more;
-    where noise looks the same, noise of kinds that were not made up, of heavy tails say, has to be
-    expected. Chosen on made-up problems.
+    Where k is the true number, the clusters are about those of the vote into k, as far as the judge
+    trusts these, and the vote into another number agrees with them as far as it agrees with that
+    vote. Where several numbers are probable, the maximum is often between them. If there is no more
+    than one cluster, only one is right.
     """
-    if support.supported:
-        return 0.0
-    return 10.0 if support.p_value > IMPLAUSIBLE else 3.0
+    agreement = pairwise_agreement(np.stack(found.labels), max(found.candidates))
+    weighted: Floats = agreement @ (probability * found.trust)
+    return weighted
 
 
 def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
@@ -156,8 +160,8 @@ def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
             labels.append(outcome)
     by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), support.statistic, support.p_value])
-    expected = np.concatenate([[0.0], np.clip(by_number[:, 0], 0.0, 1.0)])
-    return Evidence((1, *figures), _inputs(by_number, about), expected, modes, tuple(labels))
+    trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
+    return Evidence((1, *figures), _inputs(by_number, about), trust, modes, tuple(labels))
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:

@@ -81,7 +81,9 @@ def _how_many(found: dict[str, Any]) -> str:
     probability = found.get("probability", found.get("certainty", ()))  # of earlier versions
     likeliest = sorted(zip(probability, found["candidates"], strict=True), reverse=True)[:2]
     words = [f"{100 * p:.0f} % for {number}" for p, number in likeliest]
-    return f"Probability of the number of clusters: {', '.join(words)}."
+    chosen = found["chosen"]
+    why = "" if chosen == likeliest[0][1] else f" {chosen} should agree best with any of them."
+    return f"Probability of the number of clusters: {', '.join(words)}.{why}"
 
 
 def _how_scaled(scaler: Scaler, is_mixed: bool) -> str:

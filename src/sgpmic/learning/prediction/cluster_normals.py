@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import eigh, solve_triangular
 from scipy.special import logsumexp
 
 from sgpmic._types import Bools, Floats
@@ -34,6 +34,8 @@ _FOLDS = 5
 _RIDGE = 1e-6
 #: Features with a covariance of their own, at most; beyond, as many axes, one for so many rows.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4
+#: Axes of so many rows or features are those of a matrix of products: randomized, they take longer.
+_MOST_EXACT = 1500
 #: Rows that are multiplied together.
 _BLOCK = 128
 #: Both densities keep a share, so that neither's blind spots decide alone.
@@ -90,9 +92,7 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
 
     ``factors`` say what is expected of missing cells; None where there are none.
     """
-    # Both load much that predictions do not need.
-    from sklearn.covariance import ledoit_wolf_shrinkage
-    from sklearn.utils.extmath import randomized_svd
+    from sklearn.covariance import ledoit_wolf_shrinkage  # loads much that predictions do not need
 
     unknown = np.zeros(Y.shape[1])
     if factors is not None:
@@ -105,10 +105,10 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     means = (S.T @ Y) / np.maximum(counts, 1e-12)[:, None]
     within = Y - S @ means
     noise = unknown + _RIDGE * (float(Y.var(axis=0).mean()) or 1.0)
-    axes, reduced, centers = np.eye(P), Y, means
-    if P > _MOST_AXES:
-        rank = max(1, min(_MOST_AXES, N // _ROWS_PER_AXIS))
-        axes = randomized_svd(within, rank, random_state=0)[2].T
+    if P <= _MOST_AXES:
+        axes, reduced, centers = np.eye(P), Y, means
+    else:
+        axes = _principal_axes(within, max(1, min(_MOST_AXES, N // _ROWS_PER_AXIS)))
         reduced, centers = Y @ axes, means @ axes
         noise += np.mean((within - within @ axes @ axes.T) ** 2, axis=0)
         within = within @ axes
@@ -126,6 +126,20 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     values, vectors = np.linalg.eigh(cores)
     roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     return ClusterNormals(counts / counts.sum(), means, axes, roots, noise)
+
+
+def _principal_axes(Y: Floats, n_axes: int) -> Floats:
+    """Return the right singular vectors (P, n_axes) of the largest singular values."""
+    N, P = Y.shape
+    if min(N, P) > _MOST_EXACT:
+        from sklearn.utils.extmath import randomized_svd
+
+        axes: Floats = randomized_svd(Y, n_axes, random_state=0)[2].T
+    elif P <= N:
+        axes = eigh(Y.T @ Y, subset_by_index=[P - n_axes, P - 1])[1]
+    else:
+        axes = np.linalg.qr(Y.T @ eigh(Y @ Y.T, subset_by_index=[N - n_axes, N - 1])[1])[0]
+    return axes
 
 
 def left_out_log_density(Y: Floats, S: Floats, factors: FactorModel | None) -> Floats:

@@ -53,10 +53,7 @@ MOST_MEMORY = 2**30
 #: float64 as XLA's own. On a processor, XLA's older code for fused loops runs as fast as the newer
 #: and is compiled much sooner (docs/performance.md).
 _COMPILER_OPTIONS = {
-    "gpu": {
-        "xla_gpu_enable_dynamic_slice_fusion": True,
-        "xla_gpu_enable_triton_gemm": False,
-    },
+    "gpu": {"xla_gpu_enable_dynamic_slice_fusion": True, "xla_gpu_enable_triton_gemm": False},
     "cpu": {"xla_cpu_use_fusion_emitters": False},
 }
 

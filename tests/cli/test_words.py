@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 import sgpmic
 from sgpmic import SGPMIC, Progress
+from sgpmic._runtime import listening
 from sgpmic.cli import screens as display_module
 from sgpmic.cli.app import app
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.screens import FitDisplay, fitting
 from sgpmic.exceptions import Advice, DimensionsWarning, InvalidParameterError
-from sgpmic.learning.progress import listening
 from sgpmic.learning.starts import explain_choice
 
 SOURCE = Path(sgpmic.__file__).parent

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from how_many_data import blobs, shape
-from sgpmic.committee.how_many import choose_number
+from sgpmic.committee.examination import choose_number
 from sgpmic.committee.support import structure_support
 
 

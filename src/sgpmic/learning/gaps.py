@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, has_gaps
+from sgpmic._types import Floats, Ints
+from sgpmic.learning.preprocessing import Scaler, features_seen
 from sgpmic.model.rows import Groups, Rows, column_patterns, group_features, pad
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -53,10 +53,6 @@ MOST_GROUPS = 24
 _HIDDEN, _MOST_HIDDEN_ROWS = 0.15, 400
 #: Nearest training rows that may have a cell.
 _DONORS = 10
-
-#: Expectations of all cells by the mapping, for the numbers of training rows and their cells, some
-#: of them hidden.
-LeftOutMeans = Callable[[Ints, Floats], Floats]
 
 
 class FactorModel(NamedTuple):
@@ -102,15 +98,14 @@ class FactorModel(NamedTuple):
 
 def _outer(vectors: Floats) -> Floats:
     """Return v vᵀ of every row, flattened."""
-    products: Floats = vectors[:, :, None] * vectors[:, None, :]
-    return products.reshape(len(vectors), -1)
+    return (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
 
 
 def _inverses(matrices: Floats) -> Floats:
     """Return the inverses of flattened symmetric matrices, flattened."""
     r = round(matrices.shape[1] ** 0.5)
-    inverses = np.linalg.inv(matrices.reshape(-1, r, r))
-    return np.asarray(inverses.reshape(len(matrices), -1), np.float64)
+    inverses: Any = np.linalg.inv(matrices.reshape(-1, r, r))
+    return inverses.reshape(len(matrices), -1)
 
 
 def fit_factors(Y: Floats) -> FactorModel:
@@ -187,8 +182,6 @@ def fill_from_nearest(
 
 def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     """Return this process's rows with imputed cells; all processes fit to the same sample."""
-    if not has_gaps(Y, group):
-        return Y
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
@@ -197,19 +190,12 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
-    """Return which features any row of the table of all processes has."""
-    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
-
-
 def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
     """Return the laid-out rows of ``Y``, this process's table, as the model reads gaps.
 
     In groups of features that are observed together, where there are at most
-    :data:`MOST_GROUPS`; otherwise with a mask of missing cells. Complete tables stay as they are.
+    :data:`MOST_GROUPS`; otherwise with a mask of missing cells.
     """
-    if not has_gaps(Y, group):
-        return rows
     missing = np.isnan(Y)
     n_padded = rows.Y.shape[1]
     n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
@@ -272,8 +258,7 @@ class Imputer:
         """
         mean, variance = self.factors.expected(Y)
         near = mean + self._of_nearest(np.where(np.isnan(Y), mean, Y), skip_nearest)
-        parts = np.stack([mapped, mean, near])
-        combined: Floats = np.tensordot(self.weights, parts, axes=1)
+        combined = np.tensordot(self.weights, np.stack([mapped, mean, near]), axes=1)
         return combined, self.inflation * np.sqrt(variance)
 
     def _of_nearest(self, Y: Floats, skip: bool) -> Floats:
@@ -285,12 +270,15 @@ class Imputer:
         theirs = self.left_over[nearest]  # (n, k, P)
         has = ~np.isnan(theirs)
         # One more row without anything: few rows that have a cell say little.
-        total: Floats = np.where(has, theirs, 0.0).sum(axis=1)
-        return total / (has.sum(axis=1) + 1.0)
+        return np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
 
 
-def learn_imputer(rows: Floats, left_out_means: LeftOutMeans) -> Imputer:
-    """Learn from scaled training rows (R, P), NaN for missing cells."""
+def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:
+    """Learn from scaled training rows (R, P), NaN for missing cells.
+
+    ``left_out_means`` are expectations of all cells by the mapping, for the numbers of training
+    rows and their cells, some of them hidden.
+    """
     rng = np.random.RandomState(0)
     chosen = np.arange(len(rows))
     if len(rows) > _MOST_HIDDEN_ROWS:

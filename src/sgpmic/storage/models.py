@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 
 import sgpmic
 from sgpmic._types import Ints
-from sgpmic.committee.outcome import Support
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
@@ -28,13 +27,7 @@ from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad
-from sgpmic.storage.model_file import (
-    NUMBER,
-    ModelFileError,
-    check_kinds,
-    read_model,
-    write_model,
-)
+from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -66,7 +59,7 @@ _ARRAYS = {
     "features_seen": ("seen", "P"),
 }
 #: What a header holds of the records of a fit as they are.
-_PLAIN = ("history", "committee", "number_of_clusters", "number_of_dimensions")
+_PLAIN = ("history", "committee", "support", "number_of_clusters", "number_of_dimensions")
 
 
 @dataclass
@@ -77,7 +70,7 @@ class StoredModel:
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # numbers and truth values by name
     feature_names: list[str] | None
-    records: dict[str, Any]  # of the fit: those in _PLAIN, its starts and its support
+    records: dict[str, Any]  # of the fit: those in _PLAIN, and its starts
     encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
@@ -103,7 +96,6 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.scaler.kind,
         "starts": starts,
-        "support": model.records["support"] and asdict(model.records["support"]),
         "attributes": model.attributes,
         "feature_names": model.feature_names,
         **{name: model.records[name] for name in _PLAIN},
@@ -131,7 +123,6 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                     start | {"labels": arrays[f"start.{i}.labels"]}
                     for i, start in enumerate(header["starts"])
                 ],
-                "support": None if header["support"] is None else Support(**header["support"]),
             },
             encoder=header["encoder"],
             reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,

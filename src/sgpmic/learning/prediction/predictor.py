@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
@@ -133,9 +133,8 @@ class Reference:
     def complete(self, Y: Floats) -> Floats:
         """Return rows as they are compared: scaled, with expectations of missing cells."""
         with np.errstate(over="ignore"):
-            return np.clip(
-                self._completed(Y) - self._center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED
-            )
+            off_center = self._completed(Y) - self._center
+        return np.clip(off_center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED)
 
     @cached_property
     def _compared(self) -> tuple[Floats, Ints, float]:
@@ -209,19 +208,6 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
     if n_rows <= MOST_REFERENCE_ROWS:
         return np.arange(n_rows)
     return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
-
-
-def make_reference(
-    Y: Floats,
-    known: SortedKeys,
-    X: Floats,
-    votes: Floats,
-    scale: Floats,
-    random_state: np.random.RandomState,
-) -> Reference:
-    """Remember training rows, their fingerprints, latent points and a committee's votes."""
-    chosen = sample_numbers(len(Y), random_state)
-    return Reference(Y[chosen], X[chosen], votes[chosen], *known, scale)
 
 
 class Assessment(NamedTuple):
@@ -333,9 +319,8 @@ class Predictor:
         completed = self.reference.complete(Y)
         numbers = np.full(len(Y), -1) if own is None else own
         padded = pad(completed, (len(Y), self._sample.rows.shape[1]))
-        found, S = projection.project(
-            self._model, self._sample, padded, numbers, self._cells(Y), fitted
-        )
+        cells = self._cells(Y)
+        found, S = projection.project(self._model, self._sample, padded, numbers, cells, fitted)
         S = S[:, : self.S.shape[1]]
         observed = ~np.isnan(Y)
         if not observed.all():
@@ -355,7 +340,7 @@ class Predictor:
                 part = rows[first : first + step]
                 yield part, Y[part]
 
-    @with_numerics
+    @numerics()
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
         known = self.reference.lookup(Y)
@@ -366,7 +351,7 @@ class Predictor:
             X[new[part]] = found.X
         return X, S
 
-    @with_numerics
+    @numerics()
     def assess(self, Y: Floats) -> Assessment:
         """Return everything there is to say about rows, with every row projected once."""
         known = self.reference.lookup(Y)
@@ -418,7 +403,7 @@ class Predictor:
         return projection.Fitted(points, T, self._cells(rows))
 
     @property
-    @with_numerics
+    @numerics()
     def left_out_log_density(self) -> Floats:
         """Log densities of training rows, or a sample of them, each left out."""
         return self._densities.left_out
@@ -433,7 +418,7 @@ class Predictor:
         """The log density under which a row is unlike anything seen in fit."""
         return lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
-    @with_numerics
+    @numerics()
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows, in the units of the data, at latent points."""
         return self._restored(self._mapped(X))
@@ -446,7 +431,7 @@ class Predictor:
             return mean[:, 0]
         return np.einsum("nm,nmp->np", shares, mean)
 
-    @with_numerics
+    @numerics()
     def impute(self, Y: Floats) -> Imputation:
         """Return rows with expectations of their missing cells, and how sure they are."""
         missing = np.isnan(Y)
@@ -463,16 +448,14 @@ class Predictor:
 
     @cached_property
     def _imputer(self) -> Imputer:
-        rows = self.reference.rows
-
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             fitted = self._fitted(numbers)
             found, _ = self._project(self.scaler.inverse_transform(shown), numbers, fitted)
             return self._mapped(found.X, fitted)
 
-        return learn_imputer(self.scaler.transform(rows), left_out_means)
+        return learn_imputer(self.scaler.transform(self.reference.rows), left_out_means)
 
-    @with_numerics
+    @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster.
 
@@ -480,8 +463,8 @@ class Predictor:
         neighbor in the same cluster: a Gaussian around a cluster's mean would also reach where
         there are no rows, and where the mapping has learned nothing.
         """
-        mixture = self.mixture
-        counts = rng.multinomial(n_samples, mixture.weights / np.sum(mixture.weights))
+        weights = self.mixture.weights
+        counts = rng.multinomial(n_samples, weights / np.sum(weights))
         labels = np.repeat(np.arange(len(counts)), counts)
         X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
         mean, _ = projection.means_at(self._model, X)
@@ -497,10 +480,8 @@ class Predictor:
 
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:
-            mixture = self.mixture
-            return rng.multivariate_normal(
-                mixture.means[cluster], mixture.covariances[cluster], count
-            )
+            _, means, covariances = self.mixture
+            return rng.multivariate_normal(means[cluster], covariances[cluster], count)
         chosen = rng.randint(len(own), size=count)
         k = min(_DRAWN_BETWEEN, len(own) - 1)
         _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))

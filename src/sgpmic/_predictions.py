@@ -46,11 +46,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
         """Return rows as the model takes them, and which of them have no value at all."""
-        rows = self._read_rows(X)
-        return self._predictor.known_rows(rows)
+        return self._predictor.known_rows(self._read_rows(X))
 
     def _read_rows(self, X: ArrayLike) -> Floats:
-        """Return rows as the model takes them."""
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
@@ -121,8 +119,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
-        rows = self._read_rows(X)
-        return self._predictor.assess_rows(rows)
+        return self._predictor.assess_rows(self._read_rows(X))
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:

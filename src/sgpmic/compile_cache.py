@@ -187,7 +187,6 @@ def _export(function: Callable[..., Any], arrays: list[Any]) -> bytes:
 
 
 def _is_array(leaf: Any) -> bool:
-    """Return whether a leaf is JAX's or NumPy's array, or a scalar of theirs."""
     return hasattr(leaf, "shape")
 
 

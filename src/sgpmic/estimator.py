@@ -461,7 +461,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return state
 
     def _keep(self, result: Result, empty: Ints) -> None:
-        """Set the attributes that a fit has."""
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
         self._committee = result.committee_listing()

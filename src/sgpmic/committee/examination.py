@@ -187,9 +187,15 @@ def _odds_of_one(support: Support) -> float:
 
 def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
     """Return what speaks for every number of clusters."""
-    modes = count_modes(geometry)
+    Y = geometry.Y
+    prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
+    # Heights are logarithms of squared distances; a density has the dimension as their factor.
+    modes = max(int(np.sum(0.5 * geometry.intrinsic_dimension * prominence > _PROMINENT)), 1)
     most = min(max(LEAST_TRIED, modes + 2), MOST_TRIED, len(geometry) // 3)
-    noise = Geometry(_noise_like(geometry.Y), most)
+    # Gaussian rows with the same covariance.
+    _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    drawn = np.random.default_rng(0).standard_normal((len(Y), len(singular)))
+    noise = Geometry(drawn * singular @ axes / np.sqrt(len(Y)), most)
     figures: dict[int, Floats] = {}
     labels = [np.zeros(len(geometry), np.int64)]
     for k in range(2, most + 1):
@@ -239,7 +245,6 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
 
 
 def _shares(labels: Ints) -> list[float]:
-    """Return the shares of the rows in every cluster that has some, the largest first."""
     counts = np.sort(np.bincount(labels))[::-1]
     return (counts[counts > 0] / len(labels)).tolist()
 
@@ -274,14 +279,6 @@ def _inputs(figures: Floats, about: Floats) -> Floats:
     return np.vstack([of_one, of_others])
 
 
-def _noise_like(Y: Floats) -> Floats:
-    """Return Gaussian rows with the same covariance."""
-    rng = np.random.default_rng(0)
-    _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
-    rows: Floats = rng.standard_normal((len(Y), len(singular))) * singular @ axes
-    return rows / np.sqrt(len(Y))
-
-
 def _compactness(geometry: Geometry, k: int) -> float:
     """Return the logarithm of the sum of squares within the clusters of k-means."""
     labels = MEMBERS["k-means"](geometry, k)
@@ -297,13 +294,6 @@ def _stability(labels: dict[str, Ints], k: int) -> float:
         return 0.0
     agreement = pairwise_agreement(np.stack(found), k)
     return float(agreement[np.triu_indices(len(found), 1)].mean())
-
-
-def count_modes(geometry: Geometry) -> int:
-    """Return the number of prominent modes of the rows' density."""
-    prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
-    # Heights are logarithms of squared distances; a density has the dimension as their factor.
-    return max(int(np.sum(0.5 * geometry.intrinsic_dimension * prominence > _PROMINENT)), 1)
 
 
 def choose_dimensions(

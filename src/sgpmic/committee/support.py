@@ -436,7 +436,6 @@ def quantiles(X: Floats) -> Floats:
 
 
 def _continuous_quantiles(X: Floats) -> Floats:
-    """Return the quantiles of features with many values."""
     n = len(X)
     spread, half = X.std(axis=0), n / 2 * (1 + np.log(2 * np.pi))
     low, high = X.min(axis=0), X.max(axis=0)

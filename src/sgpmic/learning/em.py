@@ -346,7 +346,6 @@ def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Ar
 
 
 def _e_step(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state after one E-step."""
     S, jitter = e_step(
         state.mappings,
         prior_of(state, rows, options),

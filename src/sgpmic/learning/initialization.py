@@ -108,23 +108,14 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     return View(scores, unscaled, has_categories=True, mixed=mixed)
 
 
-class StartValues(NamedTuple):
-    """Arrays a start begins with."""
-
-    X: Floats  # (n_own, Q)
-    Z: Floats  # (U, Q)
-    S: Floats  # (n_own, M)
-    notes: tuple[str, ...]
-
-
 def start_values(
     view: View,
     group: ProcessGroup,
     start: PlannedStart,
     settings: FitSettings,
     votes: Floats | None,
-) -> StartValues:
-    """Return the embedding and memberships of this process's rows, and the inducing points.
+) -> tuple[Floats, Floats, Floats, tuple[str, ...]]:
+    """Return X (n_own, Q), Z (U, Q) and S (n_own, M) that a start begins with, and notes.
 
     ``view`` is the table that the start is made from; ``votes`` (n_own, n_clusters) are the
     committee's, None without one.
@@ -161,7 +152,7 @@ def start_values(
     X, Z, S = group.agree((X, Z, S))
     if not sampled:
         own = slice(group.first, group.first + group.n_own)
-        return StartValues(X[own], Z, S[own], embedding.notes)
+        return X[own], Z, S[own], embedding.notes
     note = (
         f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
         "others were placed between their nearest rows among them."
@@ -175,7 +166,7 @@ def start_values(
         X_own = np.asarray(start.embedding, np.float64) / deviations
     if not isinstance(memberships, str):
         S_own = initial_memberships(X_own, n_clusters, memberships, rng)
-    return StartValues(X_own, Z, S_own, (note, *embedding.notes))
+    return X_own, Z, S_own, (note, *embedding.notes)
 
 
 def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:

@@ -461,7 +461,6 @@ def _interpolate(bracket: _Bracket) -> jax.Array:
 
 
 def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
-    """Return a history without any pairs."""
     slots = jax.tree.map(
         lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
     )

@@ -159,9 +159,9 @@ def run(
             if number == len(fits):
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
-                values = start_values(view, group, start, settings, votes)
-                state = initial_state(values, settings, scaler, rows, cells, group)
-                fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
+                X, Z, S, notes = start_values(view, group, start, settings, votes)
+                state = initial_state(X, Z, S, settings, scaler, rows, cells, group)
+                fits.append(StartFit(state, notes=(*start.notes, *notes)))
             where = {"start": number, "n_starts": max(n_planned, number + 1)}
             run_em(fits[number], rows, settings, group, **where, log_volume=log_volume, save=keep)
     except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has

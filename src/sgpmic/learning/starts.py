@@ -34,7 +34,6 @@ from sgpmic.learning.em import (
     state_template,
     with_rows,
 )
-from sgpmic.learning.initialization import StartValues
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN, Order, Scaler
 from sgpmic.learning.settings import FitSettings
@@ -104,7 +103,9 @@ def plan_starts(
 
 
 def initial_state(
-    values: StartValues,
+    X: Floats,
+    Z: Floats,
+    S: Floats,
     settings: FitSettings,
     scaler: Scaler,
     rows: Rows,
@@ -122,9 +123,9 @@ def initial_state(
     return first_state(
         rows,
         settings.options,
-        X=group.lay_out(values.X, rows),
-        Z=np.asarray(values.Z),
-        S=lay_out_memberships(values.S, settings, rows, group),
+        X=group.lay_out(X, rows),
+        Z=np.asarray(Z),
+        S=lay_out_memberships(S, settings, rows, group),
         kernels=stack([kernel] * settings.n_mappings),
         # The paper's start, β = (½ √mean(var(Y)))⁻².
         beta=np.asarray(4.0 / scaler.mean_variance),
@@ -198,7 +199,6 @@ def save(
 
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
-    """Return an array of this process's rows in another order."""
     moved = own[rows]
     if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
         moved[:, : len(features)] = moved[:, features]

@@ -101,7 +101,6 @@ class Checkpoint:
                 shutil.rmtree(older, ignore_errors=True)
 
     def _write(self, folder: Path, seeds: list[int], fits: list[StartFit]) -> None:
-        """Write a checkpoint's files, all processes together."""
         group = self._group
         if group.process == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -136,7 +135,6 @@ class Checkpoint:
         write_model(folder / _REST, header, arrays)
 
     def _rounds(self) -> list[Path]:
-        """Return the checkpoints that are whole, the newest last."""
         if not self.path.is_dir():
             return []
         return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
@@ -263,12 +261,6 @@ def open_checkpoint(
     A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
     assert computation.checkpoint is not None  # for the type checker: there is a folder
-    belongs_to = {"data": data_fingerprint(own, group), **_settings_fingerprints(parameters)}
-    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
-
-
-def _settings_fingerprints(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return fingerprints of what decides the result of a fit besides the data."""
     settings = hashlib.sha256()
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
@@ -277,8 +269,12 @@ def _settings_fingerprints(parameters: Mapping[str, Any]) -> dict[str, str]:
         if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
             continue
         settings.update(f"{name}=".encode() + _bytes_of(value) + b";")
-    versions = f"sgpmic {sgpmic.__version__}, jax {jax.__version__}"
-    return {"settings": settings.hexdigest(), "versions": versions}
+    belongs_to = {
+        "data": data_fingerprint(own, group),
+        "settings": settings.hexdigest(),
+        "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
+    }
+    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
 
 
 def _bytes_of(value: Any) -> bytes:

@@ -102,8 +102,6 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         raise ModelFileError(f"{name} {error}") from error.__cause__
 
 
-# ------------------------------------------------------------------------------- JSON
-
 NUMBER = (int, float)
 
 
@@ -138,11 +136,7 @@ def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-# ------------------------------------------------------------------------------- writing
-
-
 def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return the bytes of the file."""
     import safetensors.numpy  # when there is a file: learning needs none
 
     plain = {name: _plain_array(name, array) for name, array in arrays.items()}
@@ -180,9 +174,6 @@ def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
         )
     # numpy.ascontiguousarray would give a scalar a dimension.
     return np.asarray(result, dtype=result.dtype.newbyteorder("<"), order="C")
-
-
-# ------------------------------------------------------------------------------- reading
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -268,7 +259,6 @@ def _check_length(table: dict[str, Any], found: int) -> None:
 
 
 def _decode(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file, as writable copies."""
     import safetensors.numpy
     from safetensors import SafetensorError
 
@@ -283,7 +273,6 @@ def _decode(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Compare what was read with what was written."""
     for key in sorted({*checksums} ^ {*arrays}):
         if key in checksums:
             raise _damaged(f"the array {key!r} is missing")
@@ -291,9 +280,6 @@ def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> N
     for key, array in arrays.items():
         if _array_checksum(array) != checksums[key]:
             raise _damaged(f"the checksum of the array {key!r} does not match")
-
-
-# ------------------------------------------------------------------------------- both
 
 
 def _array_checksum(array: np.ndarray) -> str:
@@ -312,7 +298,6 @@ def _document_checksum(document: Mapping[str, Any]) -> str:
 
 
 def _kind(start: bytes) -> str:
-    """Return what a file looks like from its first bytes."""
     for magic, kind in _OTHER_KINDS.items():
         if start.startswith(magic):
             return f"it looks like {kind}"

@@ -206,8 +206,6 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-# ------------------------------------------------------------------------------- parameters
-
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
 _SETTINGS: dict[str, type[Settings]] = {
@@ -279,8 +277,6 @@ def kernel_to_json(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
 
 
-# ------------------------------------------------------------------------------- checks
-
 #: How far shares may be from adding up to one.
 _ROUNDING = 1e-6
 #: The types of arrays that are not float64.
@@ -339,7 +335,6 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
 
 
 def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    """Return the shape that every array of a predictor must have."""
     N, Q = arrays["embedding"].shape
     M, P = arrays["weights"].size, arrays["offset"].size
     U, R = len(arrays["inducing"]), len(arrays["reference.rows"])

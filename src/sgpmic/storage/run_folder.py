@@ -236,7 +236,6 @@ class RunFolder:
         shutil.rmtree(self._complete, ignore_errors=True)
 
     def _check(self, *, force: bool, resume: bool) -> None:
-        """Raise unless a fit may write to the folder."""
         # What a kill left of a file that was being written is nobody's.
         names = {p.name for p in self.path.iterdir() if not p.name.startswith(".")}
         if not names:

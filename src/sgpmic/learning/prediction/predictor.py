@@ -276,13 +276,25 @@ class Predictor:
 
     @cached_property
     def _model(self) -> projection.Model:
-        """The posterior in a shape that it shares with other models, compiled programs too."""
+        """The posterior in a shape that it shares with other models, compiled programs too.
+
+        More features and clusters, none of which make a difference.
+        """
+        posterior = self.posterior
+        G, U, P = posterior.mean_weights.shape
+        n_features = padded_features(P, 0)
+        posterior = posterior._replace(mean_weights=pad(posterior.mean_weights, (G, U, n_features)))
+        if posterior.groups is not None:
+            groups = pad(posterior.groups, (len(posterior.groups), n_features))
+            posterior = posterior._replace(groups=groups)
+        if G == 1:
+            n_clusters = max(round_up(len(posterior.mixture.weights), 2), _LEAST_CLUSTERS)
+            posterior = posterior._replace(mixture=pad_mixture(posterior.mixture, n_clusters))
         weight = np.asarray(self.prior_weight, np.float64)
-        return projection.Model(pad_posterior(self.posterior), weight, self.A_inverse)
+        return projection.Model(posterior, weight, self.A_inverse)
 
     @cached_property
     def _sample(self) -> projection.Sample:
-        """The reference in such a shape."""
         reference, posterior = self.reference, self._model.posterior
         R = padded_count(len(reference.rows))
         return projection.Sample(
@@ -294,7 +306,6 @@ class Predictor:
 
     @cached_property
     def _reference_S(self) -> Floats:
-        """The memberships of the reference's rows."""
         return self.S[self.reference.lookup(self.reference.rows)]
 
     def _scaled(self, Y: Floats) -> Floats:
@@ -397,7 +408,6 @@ class Predictor:
         return _Densities(fit_normals(reduced, S, factors), share, left_out)
 
     def _fitted(self, numbers: Ints) -> projection.Fitted:
-        """Return how rows of the reference were fitted."""
         T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
         points, rows = self.reference.points[numbers], self.reference.rows[numbers]
         return projection.Fitted(points, T, self._cells(rows))
@@ -506,19 +516,6 @@ def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
         values = values.copy()
         values[empty] = blank
     return values
-
-
-def pad_posterior(posterior: Posterior) -> Posterior:
-    """Return a posterior for more features and clusters, none of which make a difference."""
-    G, U, P = posterior.mean_weights.shape
-    mean_weights = pad(posterior.mean_weights, (G, U, padded_features(P, 0)))
-    groups = posterior.groups
-    if groups is not None:
-        groups = pad(groups, (len(groups), mean_weights.shape[2]))
-    mixture = posterior.mixture
-    if G == 1:
-        mixture = pad_mixture(mixture, max(round_up(len(mixture.weights), 2), _LEAST_CLUSTERS))
-    return posterior._replace(mean_weights=mean_weights, mixture=mixture, groups=groups)
 
 
 def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:

@@ -111,11 +111,23 @@ def _start_block(
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
     weights = inverse_weights(jnp.sqrt(squares))
     votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
-    return _begin(X, votes.shape[1]), votes
+    # Nothing is known of rows at X: the first step finds out, and has length 0.
+    n, Q = X.shape
+    course = Course(
+        X,
+        jnp.zeros((n, votes.shape[1])),
+        jnp.full(n, jnp.inf),
+        jnp.zeros((n, Q)),
+        jnp.zeros((n, Q, Q)),
+        jnp.full(n, _RADIUS),
+        jnp.zeros((n, Q)),
+        jnp.zeros(n),
+        jnp.zeros(n, bool),
+    )
+    return course, votes
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
-    """Return log p(y, x, m) as a function of X."""
     prior, without = factor_mixture(model.posterior.mixture), _without(model, fitted)
     return lambda X: log_joints(model.posterior, prior, X, *Y, without)
 
@@ -203,22 +215,6 @@ def _where(which: Array, first: Course, second: Course) -> Course:
     """Return rows of the first where ``which`` (B,) says so, else of the second."""
     return jax.tree.map(
         lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, second
-    )
-
-
-def _begin(X: Array, n_clusters: int) -> Course:
-    """Return rows at X of which nothing is known: the first step finds out, and has length 0."""
-    n, Q = X.shape
-    return Course(
-        X,
-        jnp.zeros((n, n_clusters)),
-        jnp.full(n, jnp.inf),
-        jnp.zeros((n, Q)),
-        jnp.zeros((n, Q, Q)),
-        jnp.full(n, _RADIUS),
-        jnp.zeros((n, Q)),
-        jnp.zeros(n),
-        jnp.zeros(n, bool),
     )
 
 

@@ -119,7 +119,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
-        return self._predictor.assess_rows(self._read_rows(X))
+        return self._predictor.assess(self._read_rows(X))
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -163,8 +163,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         log_density : ndarray of shape (n_samples,)
             NaN for rows without any value.
         """
-        Y, empty = self._check_rows(X)
-        return blanked(self._predictor.assess(Y).log_density, empty)
+        return self._predictor.assess(self._read_rows(X)).log_density
 
     def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.

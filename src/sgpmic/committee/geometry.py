@@ -79,7 +79,7 @@ def mutual_reachability(distances: Floats, core: Floats) -> Floats:
 
 
 class Geometry:
-    """Distances, neighbors, trees and embeddings of scaled rows (n, p), of which there are two.
+    """Distances, neighbors, trees and embeddings of scaled rows (n, p), at least two.
 
     ``most_clusters`` is the largest number of clusters that will be asked for.
     """

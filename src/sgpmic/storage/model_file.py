@@ -20,15 +20,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from sgpmic.storage.memory import free_memory
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -324,3 +325,32 @@ def _explained(name: str, advice: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise type(error)(error.errno, f"{reason}; {advice}", name) from error
+
+
+def free_memory() -> float:
+    """Return how many bytes this process can still take; infinity where the system does not say."""
+    free = free_in_container()
+    with suppress(OSError, StopIteration, ValueError), open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+        return min(free, int(line.split()[1]) * 1024)
+    with suppress(OSError, AttributeError, ValueError):
+        return min(free, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return free
+
+
+def free_in_container(system: Path = Path("/")) -> float:
+    """Return what the control groups (version 2) of this process leave it."""
+    free = math.inf
+    with suppress(OSError, StopIteration):
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
+        group = Path(next(line for line in lines if line.startswith("0::"))[3:])
+        for parent in (group, *group.parents):  # each may have a limit
+            folder = system / "sys/fs/cgroup" / parent.relative_to("/")
+            with suppress(OSError, ValueError):  # "max" is no limit, and the topmost group has none
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                statistics = (folder / "memory.stat").read_text().split()
+                # Cached files count as used, but give way.
+                cached = int(statistics[statistics.index("inactive_file") + 1])
+                free = min(free, limit - used + cached)
+    return free

@@ -363,28 +363,31 @@ class Predictor:
         return X, S
 
     @numerics()
-    def assess(self, Y: Floats) -> Assessment:
-        """Return everything there is to say about rows, with every row projected once."""
+    def assess(self, rows: Floats) -> Assessment:
+        """Return everything there is to say about rows, with every row projected once.
+
+        Of rows without any value that is nothing.
+        """
+        Y, empty = self.known_rows(rows)
         known = self.reference.lookup(Y)
         X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
         new = known < 0
-        for part, rows in self._in_parts(Y):
-            found, memberships = self._project(rows)
+        for part, some in self._in_parts(Y):
+            found, memberships = self._project(some)
             # Also of training rows: their fitted points maximize the bound, not this density.
             mapping = projection.laplace(self.posterior, found)
-            normals = self._densities.normals.log_density(self._scaled(rows))
+            normals = self._densities.normals.log_density(self._scaled(some))
             density = mixed(mapping, normals, self._densities.mapping_share)
-            log_density[part] = density + self.scaler.log_volumes(rows)
+            log_density[part] = density + self.scaler.log_volumes(some)
             own = new[part]
             X[part[own]], S[part[own]] = found.X[own], memberships[own]
-        return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
-
-    def assess_rows(self, rows: Floats) -> Assessment:
-        """Return everything there is to say about rows, of which some may be empty."""
-        Y, empty = self.known_rows(rows)
-        blanks = {"labels": -1, "unusual": False}
-        found = self.assess(Y)._asdict().items()
-        return Assessment(**{k: blanked(v, empty, blanks.get(k, np.nan)) for k, v in found})
+        return Assessment(
+            blanked(S.argmax(axis=1), empty, -1),
+            blanked(S, empty),
+            blanked(X, empty),
+            blanked(log_density, empty),
+            blanked(log_density < self.unusual_below, empty, False),
+        )
 
     @cached_property
     def _densities(self) -> _Densities:

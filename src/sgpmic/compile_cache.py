@@ -69,10 +69,7 @@ _compiling = threading.RLock()
 
 
 class _Program:
-    """A function that is compiled for every kind of arguments it is called with.
-
-    Arrays are traced; everything else is static.
-    """
+    """A function that is compiled for every kind of arguments: arrays are traced, others static."""
 
     memory = 0  # by how many bytes compiling all programs has made the process grow
 

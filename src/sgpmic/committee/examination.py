@@ -212,10 +212,7 @@ def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:
-    """Return figures of one number of clusters, and the labels of the vote.
-
-    None where nothing could cluster the rows.
-    """
+    """Return figures of one number of clusters, and the vote's labels; None where nobody voted."""
     labels, _ = cluster_all(geometry, k, VOTERS)
     if not labels:
         return None

@@ -152,10 +152,7 @@ def digest(arrays: Mapping[str, Floats]) -> str:
 
 
 def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
-    """Return what is expected of partitions into k ≥ 2 clusters, and what their votes should count.
-
-    They come by the names of the members.
-    """
+    """Return what is expected of members' partitions, by name, and what their votes count."""
     indices, agreement = look_at(geometry, labels, k)
     inputs = judge_inputs(list(labels), indices, agreement, geometry.summary, k)
     outputs = load_networks()["judge"](inputs)

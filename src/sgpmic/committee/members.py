@@ -67,6 +67,12 @@ def _k_means(geometry: Geometry, k: int) -> Ints:
     return np.asarray(KMeans(k, init=centers, n_init=1).fit_predict(Y))
 
 
+def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
+    return GaussianMixture(
+        k, covariance_type=kind, reg_covar=_VARIANCE_FLOOR, random_state=0, **options
+    )
+
+
 def _fitted_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
     return fit_mixture(geometry.components, geometry.once(_k_means, k), covariance_type)
 
@@ -87,18 +93,10 @@ def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
 
 def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     # The best of several short runs of EM goes on.
-    Y = (
-        geometry.Y
-        if geometry.features.shape[1] <= _MOST_FEATURES
-        else geometry.components[:, :_MOST_FEATURES]
-    )
-    new = partial(
-        GaussianMixture,
-        k,
-        covariance_type=covariance_type,
-        reg_covar=_VARIANCE_FLOOR,
-        random_state=0,
-    )
+    Y = geometry.Y
+    if geometry.features.shape[1] > _MOST_FEATURES:
+        Y = geometry.components[:, :_MOST_FEATURES]
+    new = partial(_new_mixture, k, covariance_type)
     short = new(n_init=_STARTS, max_iter=_SHORT_RUN, tol=1e-2, init_params="k-means++").fit(Y)
     start = {f"{name}_init": getattr(short, f"{name}_") for name in _PARAMETERS}
     return np.asarray(new(**start).fit(Y).predict(Y))
@@ -250,16 +248,9 @@ def fit_mixture(Z: Floats, labels: Ints, covariance_type: str) -> GaussianMixtur
         precisions = np.linalg.inv(covariances)
         if covariance_type == "diag":
             precisions = 1.0 / np.einsum("mpp->mp", covariances)
-    mixture = GaussianMixture(
-        k,
-        covariance_type=covariance_type,
-        reg_covar=_VARIANCE_FLOOR,
-        weights_init=indicators.mean(axis=0),
-        means_init=means,
-        precisions_init=precisions,
-        random_state=0,
-    )
-    return mixture.fit(Z)
+    start = {"means_init": means, "precisions_init": precisions}
+    weights = indicators.mean(axis=0)
+    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
 
 
 def merge_order(tree: Tree, gini_limit: float) -> Ints:
@@ -382,10 +373,7 @@ def _meet(mode: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> t
 
 
 def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: int) -> Ints:
-    """Return labels of rows: the ``n_clusters`` most prominent modes, or as many as there are.
-
-    Distances and neighbors (N, k) are those of every row's nearest others.
-    """
+    """Return labels of rows by the ``n_clusters`` most prominent modes, or as many as there are."""
     modes = find_modes(distances, neighbors)
     sizes = np.bincount(modes.mode)
     # Of pieces of the graph that fall apart, the larger ones come first.

@@ -398,10 +398,7 @@ def separations(tables: Floats) -> Floats:
 
 
 def _student_fit(X: Floats, df: float) -> tuple[Floats, Floats, Floats]:
-    """Return log-likelihood, location and scale of Student's t with given degrees of freedom.
-
-    For every column.
-    """
+    """Return log-likelihood, location and scale of Student's t with given degrees, by column."""
     n, at = len(X), np.median(X, axis=0)
     square = 1.5 * np.median((X - at) ** 2, axis=0)
     square = np.maximum(square, 1e-12 * X.var(axis=0))

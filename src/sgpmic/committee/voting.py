@@ -148,10 +148,7 @@ _MOST_WEIGHT = 0.5
 
 
 def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence why a vote went as it did; '' where there was none.
-
-    ``committee`` is as ``SGPMIC.committee_``.
-    """
+    """Return in a sentence why a vote, ``SGPMIC.committee_``, went as it did; '' without one."""
     if not committee:
         return ""
     weights = {

@@ -229,10 +229,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
 
 
 def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
-    """Return whether features look like ones of one unit, and by what, in words.
-
-    ``is_whole`` says which have whole numbers only.
-    """
+    """Return whether features look like ones of one unit, and by what, in words."""
     varying = ranges > 0
     n_varying = int(varying.sum())
     if n_varying < 2:

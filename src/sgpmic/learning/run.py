@@ -305,10 +305,7 @@ def finish(
 def _sorted_clusters(
     state: State, last: LastEStep, by_size: Ints, *, shared: bool
 ) -> tuple[State, Posterior, Any]:
-    """Return a state, the posterior and A⁻¹ with the clusters in this order, as NumPy arrays.
-
-    Without padded ones; a mapping that clusters share has no order.
-    """
+    """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
 
     def of_clusters(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)

@@ -341,10 +341,7 @@ def _static() -> Any:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EMOptions:
-    """Options of an EM iteration: numbers, and what each combination of is a program of its own.
-
-    :class:`EM` says more.
-    """
+    """Options of an EM iteration (:class:`EM`): numbers, and what programs are compiled for."""
 
     m_steps: Any
     e_steps: Any

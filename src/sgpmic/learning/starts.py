@@ -182,10 +182,7 @@ def save(
     order: Order,
     group: ProcessGroup,
 ) -> None:
-    """Keep the fits, with rows and features in the order that they came in.
-
-    They can then be resumed by any number of processes.
-    """
+    """Keep the fits, rows in the order they came in: any number of processes can resume them."""
 
     def as_given(name: str, array: Any) -> Any:
         padded = np.array(group.own_part(array))
@@ -261,10 +258,7 @@ class Selection:
         return {name: [record[name] for record in records] for name in records[0]}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return a description of every start.
-
-        With clusters numbered by size, as the estimator's labels are.
-        """
+        """Return a description of every start, with clusters numbered by size, as labels are."""
         ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
         return [
             start.describe()
@@ -345,10 +339,7 @@ def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -
 
 
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
-    """Return why one of several starts was kept, in a sentence or two; '' where there was one.
-
-    ``starts`` are as ``SGPMIC.starts_``, with or without the labels.
-    """
+    """Return in a sentence or two why one of several ``SGPMIC.starts_`` was kept; '' of one."""
     if len(starts) < 2:
         return ""
     kept = next(i for i, start in enumerate(starts) if start["kept"])

@@ -58,6 +58,7 @@ _ARRAYS = {
     "reference.order": ("reference.order", "N"),
     "features_seen": ("seen", "P"),
 }
+_REFERENCE = ("rows", "points", "votes", "keys", "order")
 #: What a header holds of the records of a fit as they are.
 _PLAIN = ("history", "committee", "support", "number_of_clusters", "number_of_dimensions")
 
@@ -162,6 +163,7 @@ def _predictor_from_arrays(
     kernel_type = KERNELS[kernel["name"]]
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
+    reference = {name: arrays[f"reference.{name}"] for name in _REFERENCE}
     predictor = Predictor(
         Scaler(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
         Posterior(
@@ -174,14 +176,7 @@ def _predictor_from_arrays(
         ),
         arrays["embedding"],
         arrays["memberships"],
-        Reference(
-            arrays["reference.rows"],
-            arrays["reference.points"],
-            arrays["reference.votes"],
-            arrays["reference.keys"],
-            arrays["reference.order"],
-            arrays["scale"],
-        ),
+        Reference(**reference, scale=arrays["scale"]),
         arrays["A_inverse"],
         float(arrays["jitter"]),
         float(arrays["strength"]),
@@ -208,12 +203,7 @@ def _plain(value: Any) -> Any:
 
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
-_SETTINGS: dict[str, type[Settings]] = {
-    "Start": Start,
-    "Committee": Committee,
-    "EM": EM,
-    "Computation": Computation,
-}
+_SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
 _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 

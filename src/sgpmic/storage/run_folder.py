@@ -90,10 +90,7 @@ def _owner(path: Path) -> str:
 
 
 class Results(NamedTuple):
-    """The files of a run, in the order in which they take the place of earlier ones.
-
-    The record is the last: a folder that has one is complete.
-    """
+    """The files of a run in the order they replace earlier ones; with the record it is complete."""
 
     labels: Path
     model: Path

@@ -182,10 +182,7 @@ def sorted_fingerprints(Y: Floats) -> SortedKeys:
 
 
 def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
-    """Return what is said of rows with these fingerprints, the mean for those that are equal.
-
-    Rows that are equal get one answer, in ``fit`` and later.
-    """
+    """Return what is said of rows with these fingerprints; equal ones get one answer, the mean."""
     keys, order = rows
     is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
@@ -364,10 +361,7 @@ class Predictor:
 
     @numerics()
     def assess(self, rows: Floats) -> Assessment:
-        """Return everything there is to say about rows, with every row projected once.
-
-        Of rows without any value that is nothing.
-        """
+        """Return everything there is to say about rows; nothing about those without any value."""
         Y, empty = self.known_rows(rows)
         known = self.reference.lookup(Y)
         X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))

@@ -30,7 +30,7 @@ from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction
+from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction, view_axes
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
 
@@ -506,8 +506,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
-        from sgpmic.learning.preprocessing import view_axes
-
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 

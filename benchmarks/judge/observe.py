@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from judge.problems import Problem, make_problem
 from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evidence
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import judge, look_at
+from sgpmic.committee.judge import judge, pairwise_agreement, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
 from sgpmic.committee.support import structure_support
 from sgpmic.committee.voting import calibration_inputs, consensus
@@ -54,11 +54,10 @@ def observe_members(seed: int) -> Arrays:
     k = asked_for(seed, problem)
     geometry = Geometry(scaled(problem), k)
     found = cluster_all(geometry, k).labels
-    indices, agreement = look_at(geometry, found, k)
     numbers = {name: i for i, name in enumerate(MEMBERS)}
     return {
-        "indices": indices,
-        "agreement": agreement,
+        "indices": validity_indices(geometry, list(found.values()), k),
+        "agreement": pairwise_agreement(np.stack(list(found.values())), k),
         "summary": np.array(geometry.summary),
         "ari": np.array([adjusted_rand_score(problem.y, each) for each in found.values()]),
         "members": np.array([numbers[name] for name in found], np.uint8),

@@ -282,7 +282,13 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
         Y, empty = self._check_rows(X)
         found = Imputation(*(blanked(values, empty) for values in self._predictor.impute(Y)))
-        return found if self.encoder_ is None else _decoded(found, self.encoder_)
+        if self.encoder_ is None:
+            return found
+        values, std = found  # of the columns that the table was made of
+        low, high = (self.encoder_.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
+        numbers = (name for name in low if low[name].dtype == float)
+        deviations = {name: (high[name] - low[name]) / 2.0 for name in numbers}
+        return Imputation(self.encoder_.inverse_transform(values), deviations)
 
     @property
     def _n_features_out(self) -> int:
@@ -310,11 +316,3 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             found = words_of_rows(X, self.encoder_).items()
             words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
         return DrawnRows(values, embedding, memberships, words)
-
-
-def _decoded(encoded: Imputation, encoder: TableEncoder) -> Imputation:
-    """Return an imputation of encoded rows for the columns of the table they were made of."""
-    values, std = encoded
-    low, high = (encoder.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
-    deviations = {name: (high[name] - low[name]) / 2.0 for name in low if low[name].dtype == float}
-    return Imputation(encoder.inverse_transform(values), deviations)

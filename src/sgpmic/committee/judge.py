@@ -153,7 +153,9 @@ def digest(arrays: Mapping[str, Floats]) -> str:
 
 def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
     """Return what is expected of members' partitions, by name, and what their votes count."""
-    indices, agreement = look_at(geometry, labels, k)
+    partitions = list(labels.values())
+    indices = validity_indices(geometry, partitions, k)
+    agreement = pairwise_agreement(np.stack(partitions), k)
     inputs = judge_inputs(list(labels), indices, agreement, geometry.summary, k)
     outputs = load_networks()["judge"](inputs)
     expected = np.clip(outputs[..., 0].mean(axis=0), 0.0, 1.0)
@@ -167,12 +169,6 @@ def vote_weights(expected: Floats) -> Floats:
     unlike any they have seen, more members count.
     """
     return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
-
-
-def look_at(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> tuple[Floats, Floats]:
-    """Return the validity indices of partitions (m, …) and how far they agree (m, m)."""
-    partitions = list(labels.values())
-    return validity_indices(geometry, partitions, k), pairwise_agreement(np.stack(partitions), k)
 
 
 def pairwise_agreement(labels: Ints, k: int) -> Floats:
@@ -233,11 +229,15 @@ def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> 
     labels = np.asarray(partitions, np.int64)
     members = np.eye(k)[labels]  # (m, n, k) indicators
     sizes = members.sum(axis=1)
+    share = sizes / len(geometry)
     # Those that see clusters as Gaussians do so in the leading principal components.
     each = zip(labels, members, sizes, strict=True)
     gaussian = [_gaussian_indices(geometry.components, *one) for one in each]
     found: dict[str, Any] = {
-        **_sizes(sizes, len(geometry)),
+        "size entropy": -np.sum(share * np.log(share + _TINY), axis=1) / np.log(k),
+        "smallest size": share.min(axis=1) * k,
+        "largest size": share.max(axis=1) * k,
+        "empty": np.sum(sizes == 0, axis=1).astype(np.float64),
         **_neighbor_cuts(geometry, labels, members, sizes),
         **_silhouettes(geometry, labels, members, sizes),
         **{name: [one[name] for one in gaussian] for name in gaussian[0]},
@@ -253,17 +253,6 @@ def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> 
 def _by_cluster(values: Floats, members: Floats, sizes: Floats) -> Floats:
     """Return the means (m, k) of a quantity of rows (m, n) over clusters; 0 for empty ones."""
     return np.einsum("mn,mnk->mk", values, members) / np.maximum(sizes, 1.0)
-
-
-def _sizes(sizes: Floats, n: int) -> dict[str, Floats]:
-    _m, k = sizes.shape
-    share = sizes / n
-    return {
-        "size entropy": -np.sum(share * np.log(share + _TINY), axis=1) / np.log(k),
-        "smallest size": share.min(axis=1) * k,
-        "largest size": share.max(axis=1) * k,
-        "empty": np.sum(sizes == 0, axis=1).astype(np.float64),
-    }
 
 
 def _neighbor_cuts(

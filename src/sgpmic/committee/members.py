@@ -154,10 +154,6 @@ def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _modes(geometry: Geometry, k: int) -> Ints:
-    return cluster_by_modes(geometry.Y, geometry.neighbor_distances, geometry.neighbors, k)
-
-
 def _genie(geometry: Geometry, k: int, gini_limit: float, tree_name: str = "tree") -> Ints:
     order = geometry.once(_genie_order, gini_limit, tree_name)
     return cut(getattr(geometry, tree_name), order, k)
@@ -183,7 +179,9 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
     "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
     "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
     "subspaces": lambda geometry, k: _spectral(geometry, k, _subspace_embedding),
-    "modes of the density": _modes,
+    "modes of the density": lambda geometry, k: cluster_by_modes(
+        geometry.Y, geometry.neighbor_distances, geometry.neighbors, k
+    ),
     "Genie, 0.3": partial(_genie, gini_limit=0.3),
     "Genie, 0.5": partial(_genie, gini_limit=0.5),
     "Genie, 0.3, mutual reachability": lambda geometry, k: _genie(

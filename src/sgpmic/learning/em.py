@@ -306,7 +306,17 @@ def run_em(
 @compiled
 def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, IterationInfo]:
     """Make one iteration of EM: E-steps, then an M-step."""
-    begun = _update_cells(_in_place(state, rows), rows, options)
+    begun = _in_place(state, rows)
+    if begun.cells is not None:  # the optimal posterior of missing cells for q(F)
+        cells = expected_cells(
+            begun.mappings,
+            begun.parameters.X,
+            mapping_weights(begun.S, rows, shared=options.shared),
+            with_cells(rows, begun.cells),
+            jitter=begun.jitter,
+            x_std=begun.parameters.x_std,
+        )
+        begun = begun._replace(cells=cells)
     rows = with_cells(rows, begun.cells)
     settled, count = run_e_steps(begun, rows, options)
     new, bounds, result = _m_step(settled, rows, options)
@@ -459,21 +469,6 @@ def latent_term(
     if not options.sums_out:
         return weighted_sum(S, densities) + entropy
     return jnp.sum(summed_out(densities + prior.log_weights, rows)) + entropy
-
-
-def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state with the optimal posterior of missing cells for q(F)."""
-    if state.cells is None:
-        return state
-    cells = expected_cells(
-        state.mappings,
-        state.parameters.X,
-        mapping_weights(state.S, rows, shared=options.shared),
-        with_cells(rows, state.cells),
-        jitter=state.jitter,
-        x_std=state.parameters.x_std,
-    )
-    return state._replace(cells=cells)
 
 
 def _in_place(state: State, rows: Rows) -> State:

@@ -190,37 +190,29 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
+def with_gaps(
+    rows: Rows, Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup
+) -> tuple[Rows, Any]:
     """Return the laid-out rows of ``Y``, this process's table, as the model reads gaps.
 
     In groups of features that are observed together, where there are at most
-    :data:`MOST_GROUPS`; otherwise with a mask of missing cells.
+    :data:`MOST_GROUPS`; otherwise with a mask of missing cells, which then have a posterior: their
+    first values, laid out, are returned too.
     """
     missing = np.isnan(Y)
-    n_padded = rows.Y.shape[1]
+    shape = (len(Y), rows.Y.shape[1])
     n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
     patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
     patterns = patterns.reshape(-1)
     if len(np.unique(patterns)) <= MOST_GROUPS:
-        groups = group_features(patterns, missing, n_padded)
+        groups = group_features(patterns, missing, shape[1])
         laid_out = group.lay_out(np.asarray(groups.observed), rows)
-        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed)
+        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed), None
     seen = features_seen(Y, group)
-    cells = pad((missing & seen).astype(np.float64), (len(Y), n_padded))
-    return replace(
-        rows,
-        missing=group.lay_out(cells, rows),
-        n_observed=n_observed,
-        n_features=np.float64(seen.sum()),
-    )
-
-
-def first_cells(Y_imputed: Floats, scaler: Scaler, rows: Rows, group: ProcessGroup) -> Any:
-    """Return the first values of missing cells, laid out, where these have a posterior."""
-    if rows.missing is None:
-        return None
-    values = pad(scaler.transform(Y_imputed), (len(Y_imputed), rows.Y.shape[1]))
-    return group.lay_out(values, rows) * rows.missing
+    mask = group.lay_out(pad((missing & seen).astype(np.float64), shape), rows)
+    cells = group.lay_out(pad(scaler.transform(Y_imputed), shape), rows) * mask
+    n_features = np.float64(seen.sum())
+    return replace(rows, missing=mask, n_observed=n_observed, n_features=n_features), cells
 
 
 class Imputation(NamedTuple):
@@ -257,20 +249,16 @@ class Imputer:
         itself.
         """
         mean, variance = self.factors.expected(Y)
-        near = mean + self._of_nearest(np.where(np.isnan(Y), mean, Y), skip_nearest)
+        near, last = mean, min(_DONORS + int(skip_nearest), len(self.left_over))
+        if last > skip_nearest:
+            places = np.arange(1 + int(skip_nearest), last + 1)
+            _, nearest = self.tree.query(np.where(np.isnan(Y), mean, Y), k=places)
+            theirs = self.left_over[nearest]  # (n, k, P)
+            has = ~np.isnan(theirs)
+            # One more row without anything: few rows that have a cell say little.
+            near = mean + np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
         combined = np.tensordot(self.weights, np.stack([mapped, mean, near]), axes=1)
         return combined, self.inflation * np.sqrt(variance)
-
-    def _of_nearest(self, Y: Floats, skip: bool) -> Floats:
-        """Return the mean of what the nearest training rows have beyond their expectations."""
-        first, last = int(skip), min(_DONORS + int(skip), len(self.left_over))
-        if last <= first:
-            return np.zeros_like(Y)
-        _, nearest = self.tree.query(Y, k=np.arange(first + 1, last + 1))
-        theirs = self.left_over[nearest]  # (n, k, P)
-        has = ~np.isnan(theirs)
-        # One more row without anything: few rows that have a cell say little.
-        return np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
 
 
 def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:

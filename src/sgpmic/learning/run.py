@@ -38,7 +38,7 @@ from sgpmic.learning.em import (
     run_em,
     with_rows,
 )
-from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
+from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.initialization import View, committee_view, start_values
 from sgpmic.learning.prediction.predictor import (
     Predictor,
@@ -117,7 +117,11 @@ def run(
     ``previous`` is the state of an earlier result to start from.
     """
     # Order and scale the table; impute it for what needs complete rows.
-    order = canonical_order(Y, group) if _may_reorder(settings, previous) else AS_GIVEN
+    by_name = all(
+        isinstance(a, str) for a in (settings.start.embedding, settings.start.memberships)
+    )
+    reorder = settings.committee is not None and previous is None and by_name
+    order = canonical_order(Y, group) if reorder else AS_GIVEN
     Y, gaps = order.apply(Y), has_gaps(Y, group)
     scaler = fit_scaler(Y, group, settings.scale)
     Y_imputed = impute_rows(Y, group, scaler) if gaps else Y
@@ -127,15 +131,20 @@ def run(
     if settings.committee is not None:
         view = committee_view(Y, Y_imputed, scaler, group)
     settings, structure = _examine(settings, view, scaler, Y_imputed, group)
-    vote = _vote(settings, Y, view, group)
+    vote, committee = None, settings.committee
+    if committee is not None and isinstance(settings.start.memberships, str):
+        mixed = Y if view.has_categories else None
+        vote = vote_on(view.rows, group, view.scaler, committee, settings.n_clusters, mixed)
     votes = None if vote is None else vote.shares
 
     # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
-    rows = _lay_out(settings, Y, group, scaler, votes)
+    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
+    if committee is not None and votes is not None:
+        prior = lay_out_memberships(votes, settings, rows, group)
+        rows = replace(rows, assignment_prior=prior, prior_weight=np.float64(committee.strength))
     cells, log_volume = None, group.n_rows * scaler.log_volume
     if gaps:
-        rows = with_gaps(rows, Y, group)
-        cells = first_cells(Y_imputed, scaler, rows, group)
+        rows, cells = with_gaps(rows, Y, Y_imputed, scaler, group)
         log_volume = float(group.total(scaler.log_volumes(Y).sum()))
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
@@ -179,13 +188,6 @@ def run(
     )
 
 
-def _may_reorder(settings: FitSettings, previous: State | None) -> bool:
-    """Return whether rows may be put into another order, and something is gained by it."""
-    start = settings.start
-    by_name = isinstance(start.embedding, str) and isinstance(start.memberships, str)
-    return settings.committee is not None and previous is None and by_name
-
-
 def _examine(
     settings: FitSettings, view: View, scaler: Scaler, Y_imputed: Floats, group: ProcessGroup
 ) -> tuple[FitSettings, Structure]:
@@ -203,26 +205,6 @@ def _examine(
     n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
     n_components = count_components(n_components, scaler, Y_imputed, group)
     return replace(settings, n_clusters=n_clusters, n_components=n_components), found
-
-
-def _vote(settings: FitSettings, Y: Floats, view: View, group: ProcessGroup) -> Vote | None:
-    """Return the committee's votes; None where it is not asked."""
-    if settings.committee is None or not isinstance(settings.start.memberships, str):
-        return None
-    mixed = Y if view.has_categories else None
-    return vote_on(view.rows, group, view.scaler, settings.committee, settings.n_clusters, mixed)
-
-
-def _lay_out(
-    settings: FitSettings, Y: Floats, group: ProcessGroup, scaler: Scaler, votes: Floats | None
-) -> Rows:
-    """Return the scaled rows of all processes as the model reads them, with votes as prior."""
-    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    if votes is None or settings.committee is None:
-        return rows
-    prior = lay_out_memberships(votes, settings, rows, group)
-    weight = np.float64(settings.committee.strength)
-    return replace(rows, assignment_prior=prior, prior_weight=weight)
 
 
 def finish(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -24,7 +24,7 @@ from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
-from sgpmic.learning.neighbors import padded_count
+from sgpmic.learning.neighbors import block_rows, in_blocks, padded_count
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -158,8 +158,9 @@ class Reference:
         cells that they have, ``own`` (n,) says which of the training rows they are, or -1.
         """
         rows, numbers, variance = self._compared
-        similar = (rows, theirs[numbers], numbers, variance)
-        mean, unknown = projection.average_similar(similar, completed, observed, own)
+        similar = partial(projection.average_similar, (rows, theirs[numbers], numbers, variance))
+        block, known = block_rows(completed.shape[1]), observed.astype(np.float64)
+        mean, unknown = in_blocks(similar, block, completed, known, own)
         doubt = 1.0 - (1.0 - unknown[:, None]) ** _SOFTNESS
         return S + doubt * (mean - S)
 

@@ -46,7 +46,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
         """Return rows as the model takes them, and which of them have no value at all."""
-        return self._predictor.known_rows(self._read_rows(X))
+        rows = self._read_rows(X)  # before a predictor is asked for: it says where there is none
+        return self._predictor.known_rows(rows)
 
     def _read_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
@@ -119,7 +120,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
-        return self._predictor.assess(self._read_rows(X))
+        rows = self._read_rows(X)
+        return self._predictor.assess(rows)
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -144,7 +146,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
         return restored_rows(self._predictor.decode(points), self._reduction)
 
-    @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of every row under the model.
 
@@ -163,7 +164,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         log_density : ndarray of shape (n_samples,)
             NaN for rows without any value.
         """
-        return self._predictor.assess(self._read_rows(X)).log_density
+        return self.assess(X).log_density
 
     def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.

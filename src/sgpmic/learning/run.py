@@ -117,9 +117,8 @@ def run(
     ``previous`` is the state of an earlier result to start from.
     """
     # Order and scale the table; impute it for what needs complete rows.
-    by_name = all(
-        isinstance(a, str) for a in (settings.start.embedding, settings.start.memberships)
-    )
+    asked = settings.start
+    by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
     reorder = settings.committee is not None and previous is None and by_name
     order = canonical_order(Y, group) if reorder else AS_GIVEN
     Y, gaps = order.apply(Y), has_gaps(Y, group)

@@ -112,7 +112,7 @@ def test_no_sentence_names_what_the_command_line_does_not_have(path: Path) -> No
 
 
 def test_the_sentences_are_found() -> None:
-    found = sentences(SOURCE / "learning" / "result.py")
+    found = sentences(SOURCE / "learning" / "run.py")
     assert any("The bound was still rising" in sentence for sentence in found)
     assert len(found) >= 7
 

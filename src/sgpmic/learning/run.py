@@ -15,19 +15,11 @@ import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.exceptions import (
-    Advice,
-    DeadClusterWarning,
-    DimensionsWarning,
-    EmptyFeatureWarning,
-    JitterWarning,
-    NoStructureWarning,
-    StartWarning,
-)
 from sgpmic.learning.em import (
     CheckpointWriter,
     LastEStep,
@@ -338,7 +330,7 @@ def advice(
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
         empty = "of the features have no value in any row and were left out"
         more = ", …" if len(unseen) > 5 else ""
-        yield EmptyFeatureWarning, f"{len(unseen)} {empty}: {shown}{more}."
+        yield exceptions.EmptyFeatureWarning, f"{len(unseen)} {empty}: {shown}{more}."
     n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
     # Two of one feature are the default, and make a plot.
     if n_components > max(n_seen, 2):
@@ -346,7 +338,7 @@ def advice(
             f"{n_components} latent dimensions are more than the table's {n_seen} features: "
             "what is beyond them holds nothing but noise. Use fewer, or let the data decide"
         )
-        yield DimensionsWarning, Advice(why, "n_components='auto'")
+        yield exceptions.DimensionsWarning, exceptions.Advice(why, "n_components='auto'")
     support = result.structure.support
     if support is not None and not support.supported and result.S.shape[1] > 1:
         why = (
@@ -354,24 +346,24 @@ def advice(
             "cloud: add features that tell groups apart, or let there be fewer clusters"
         )
         fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"
-        yield NoStructureWarning, Advice(why, fewer)
+        yield exceptions.NoStructureWarning, exceptions.Advice(why, fewer)
     for note in fit.notes:
-        yield StartWarning, note
+        yield exceptions.StartWarning, note
     if empty_clusters := int(np.sum(result.sizes == 0)):
         lost = f"{empty_clusters} of {settings.n_clusters} clusters ended without rows"
         if settings.options.variational:
             why = f"{lost}: the data do not ask for so many, and uncertain latent points merge them"
-            yield DeadClusterWarning, Advice(why, "latent='variational'")
+            yield exceptions.DeadClusterWarning, exceptions.Advice(why, "latent='variational'")
         else:
             why = f"{lost}; fewer clusters or more starts may suit the data"
             helps = ("n_clusters", "start__n_init", "em__prior_strength")
-            yield DeadClusterWarning, Advice(why, *helps)
+            yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
     if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
         why = (
             "A kernel matrix was close to singular: its jitter was raised from "
             f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may help"
         )
-        yield JitterWarning, Advice(why, "n_inducing")
+        yield exceptions.JitterWarning, exceptions.Advice(why, "n_inducing")
     rounds = len(fit.history)
     if fit.interrupted:
         why = f"Learning was interrupted: the model is that of the last finished round, {rounds}."
@@ -381,4 +373,4 @@ def advice(
         yield ConvergenceWarning, f"{broken}; the model is that of round {rounds}."
     elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
         why = f"The bound was still rising after {rounds} rounds: allow more of them"
-        yield ConvergenceWarning, Advice(why, "max_iter", "tol")
+        yield ConvergenceWarning, exceptions.Advice(why, "max_iter", "tol")

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic import exceptions
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.committee.judge import adjusted_rand
-from sgpmic.exceptions import Advice
 from sgpmic.kernels import stack
 from sgpmic.learning.em import (
     CheckpointWriter,
@@ -287,7 +287,7 @@ def select_fit(
             "very different sizes and scale them"
         )
         jitter = f"em__jitter={100 * settings.em.jitter:g}"
-        raise ValueError(Advice(why, "scale='each'", jitter))
+        raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
     starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
     partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]
     sizes = [cluster_sizes(fit, settings, group) for fit in fits]

@@ -72,8 +72,8 @@ def run_one(task: Task) -> dict[str, Any]:
     from sklearn.metrics import silhouette_score
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
+    from sgpmic.committee.examination import choose_number
     from sgpmic.committee.geometry import Geometry
-    from sgpmic.committee.how_many import choose_number
     from sgpmic.committee.support import structure_support
 
     warnings.simplefilter("ignore")

@@ -156,11 +156,12 @@ class OursWithTrace(Ours):
         import jax.numpy as jnp
 
         from sgpmic.kernels import stacked_like
-        from sgpmic.learning.optimizers import lbfgs, scg
+        from sgpmic.learning.optimizers import lbfgs
+        from sgpmic.learning.scg import scg
 
         kernel: Any
         kernel, Z, beta = self.start
-        minimizers: dict[str, Any] = {"scg": scg.minimize, "lbfgs": lbfgs.minimize}
+        minimizers: dict[str, Any] = {"scg": scg, "lbfgs": lbfgs}
         minimize = minimizers[optimizer]
         free = jnp.log(jnp.stack([kernel.variance[0], kernel.gamma[0], beta]))
 

@@ -27,9 +27,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
-from sgpmic.committee.outcome import Support
-from sgpmic.committee.separation import dip
-from sgpmic.committee.support import structure_support
+from sgpmic.committee.support import Support, dip, structure_support
 from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup

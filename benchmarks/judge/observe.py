@@ -17,9 +17,9 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from judge.problems import Problem, make_problem
+from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evidence
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.how_many import MOST_ROWS, MOST_TRIED, gather_evidence
-from sgpmic.committee.judge import judge, look_at
+from sgpmic.committee.judge import judge, pairwise_agreement, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
 from sgpmic.committee.support import structure_support
 from sgpmic.committee.voting import calibration_inputs, consensus
@@ -54,11 +54,10 @@ def observe_members(seed: int) -> Arrays:
     k = asked_for(seed, problem)
     geometry = Geometry(scaled(problem), k)
     found = cluster_all(geometry, k).labels
-    indices, agreement = look_at(geometry, found, k)
     numbers = {name: i for i, name in enumerate(MEMBERS)}
     return {
-        "indices": indices,
-        "agreement": agreement,
+        "indices": validity_indices(geometry, list(found.values()), k),
+        "agreement": pairwise_agreement(np.stack(list(found.values())), k),
         "summary": np.array(geometry.summary),
         "ari": np.array([adjusted_rand_score(problem.y, each) for each in found.values()]),
         "members": np.array([numbers[name] for name in found], np.uint8),
@@ -125,8 +124,8 @@ def observe_votes(seed: int) -> Arrays:
     """Return what a judged vote is worth, row by row, and what speaks for numbers of clusters."""
     problem = make_problem(seed)
     rng = np.random.default_rng([seed, 2])
-    if len(problem.y) > MOST_ROWS:
-        rows = np.sort(rng.choice(len(problem.y), MOST_ROWS, replace=False))
+    if len(problem.y) > MOST_VOTED_ON:
+        rows = np.sort(rng.choice(len(problem.y), MOST_VOTED_ON, replace=False))
         y = np.unique(problem.y[rows], return_inverse=True)[1]
         problem = problem._replace(X=problem.X[rows], y=y)
     Y = scaled(problem)

@@ -14,8 +14,8 @@ from paper.figures.base import Figure, problem_of, set_title
 from paper.methods.gaussian_process import fit_published
 from paper.metrics import purity
 from paper.results import Record
+from sgpmic import Progress
 from sgpmic._types import Bools, Floats
-from sgpmic.learning.progress import Progress
 
 _DATASETS = ("Iris", "Wine", "Sonar", "WDBC", "Aust", "Segment")
 _ROUNDS = 20

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from paper.methods.base import Clustering, Problem, cluster_embedding
 from paper.methods.training import as_given, minibatches, minimize
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 from sgpmic._types import Floats
 
 Weights: TypeAlias = jax.Array | NDArray[np.float32]
@@ -100,7 +100,7 @@ def _outputs(network: Perceptron, rows: jax.Array) -> jax.Array:
     return network(rows)
 
 
-@with_numerics
+@numerics()
 def run(problem: Problem, seed: int) -> Clustering:
     """Train an autoencoder and cluster its codes."""
     rng = np.random.RandomState(seed)

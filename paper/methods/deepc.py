@@ -13,7 +13,7 @@ import numpy as np
 from paper.methods.autoencoder import Perceptron, encode, trained_autoencoder
 from paper.methods.base import Clustering, Problem, k_means
 from paper.methods.training import as_given, batch_steps, minimize
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 
 BATCH_SIZE = 256
 # 20 steps between refreshes of the targets are clearly too few for the paper's Iris; 60 and 140
@@ -55,7 +55,7 @@ def _assigned(encoder: Perceptron, centers: jax.Array, points: jax.Array) -> jax
     return soft_assignments(encoder(points), centers)
 
 
-@with_numerics
+@numerics()
 def run(problem: Problem, seed: int) -> Clustering:
     """Cluster by deep embedded clustering."""
     rng = np.random.RandomState(seed)

@@ -16,7 +16,7 @@ from sklearn.utils.extmath import svd_flip
 
 from paper.methods.base import Clustering, Problem, k_means
 from paper.methods.training import minibatches, minimize
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 from sgpmic._types import Floats
 
 N_EPOCHS = 50
@@ -65,7 +65,7 @@ def principal_directions(centered: Floats, n_components: int) -> Floats:
     return directions[:n_components].T
 
 
-@with_numerics
+@numerics()
 def run(problem: Problem, seed: int) -> Clustering:
     """Cluster by SDC; the constants are its authors', others for images."""
     rng = np.random.RandomState(seed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from paper.methods.base import Clustering, Problem, k_means
 from paper.methods.training import batch_steps, minimize, one_unit
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 
 N_ROUNDS = 10
 # A step costs batch × N distances, not N²; 300 of them take half a second for 2310 rows.
@@ -51,7 +51,7 @@ def negative_objective(A: jax.Array, batch: Rows, extra: tuple[Rows, jax.Array])
     return penalty * jnp.sum(A**2) / everything.points.shape[0] - agreement
 
 
-@with_numerics
+@numerics()
 def run(problem: Problem, seed: int, penalty: float = 1.0) -> Clustering:
     """Cluster by UNCA with the weight λ = ``penalty`` of ‖A‖²."""
     rng = np.random.RandomState(seed)

@@ -17,7 +17,7 @@ import numpy as np
 from paper.methods.autoencoder import Autoencoder, encode
 from paper.methods.base import Clustering, Problem, cluster_embedding
 from paper.methods.training import minibatches, minimize, one_unit
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 
 N_EPOCHS = 100
 # With the slips also the weight of the divergence, and so chosen by the paper's table: with 64
@@ -50,7 +50,7 @@ def posterior(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
     return mean, jnp.clip(log_variance, -LOG_VARIANCE_LIMIT, LOG_VARIANCE_LIMIT)
 
 
-@with_numerics
+@numerics()
 def run(problem: Problem, seed: int, slips: bool = False) -> Clustering:
     """Train a variational autoencoder and cluster its codes; ``slips``: see above."""
     rng = np.random.RandomState(seed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.learning.progress import Progress
+    from sgpmic.learning.em import Progress
     from sgpmic.learning.settings import EM, Committee, Computation, Start
     from sgpmic.tables.encoder import TableEncoder
 
@@ -36,7 +36,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {
     "SGPMIC": "sgpmic.estimator",
-    "Progress": "sgpmic.learning.progress",
+    "Progress": "sgpmic.learning.em",
     "Start": "sgpmic.learning.settings",
     "EM": "sgpmic.learning.settings",
     "Committee": "sgpmic.learning.settings",

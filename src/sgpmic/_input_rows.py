@@ -201,7 +201,6 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
 
 
 def _no_numbers(X: Any, ndim: int | None = None) -> Exception | None:
-    """Return the error of reading X as numbers, if there is one."""
     if issparse(X):
         return None
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Self
 
 import numpy as np
@@ -18,7 +19,6 @@ _STORED_RECORDS = {
     "history": "history_",
     "starts": "starts_",
     "committee": "_committee",
-    "support": "cluster_tendency_",
     "number_of_clusters": "_number_of_clusters",
     "number_of_dimensions": "number_of_dimensions_",
 }
@@ -39,13 +39,14 @@ class ModelFilesMixin(BaseEstimator):
         path : str or path-like
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
+        names, support = getattr(self, "feature_names_in_", None), self.cluster_tendency_
         stored = StoredModel(
             predictor=self._predictor,
             parameters=self.get_params(deep=False),
             attributes={name: getattr(self, name) for name in _STORED_ATTRIBUTES},
             feature_names=None if names is None else [str(name) for name in names],
-            records={name: getattr(self, held) for name, held in _STORED_RECORDS.items()},
+            records={name: getattr(self, held) for name, held in _STORED_RECORDS.items()}
+            | {"support": support and asdict(support)},
             encoder=None if self.encoder_ is None else self.encoder_.to_dict(),
             reduction=self._reduction,
             empty_rows=self._empty_rows,
@@ -71,6 +72,11 @@ class ModelFilesMixin(BaseEstimator):
                 setattr(model, name, stored.attributes[name])
             model.check_settings()
             model._reduction = stored.reduction
+            model.cluster_tendency_ = None
+            if stored.records["support"] is not None:
+                from sgpmic.committee.support import Support
+
+                model.cluster_tendency_ = Support(**stored.records["support"])
             model.encoder_ = None
             if stored.encoder is not None:
                 from sgpmic.tables.encoder import TableEncoder

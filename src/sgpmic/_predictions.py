@@ -46,11 +46,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
         """Return rows as the model takes them, and which of them have no value at all."""
-        rows = self._read_rows(X)
+        rows = self._read_rows(X)  # before a predictor is asked for: it says where there is none
         return self._predictor.known_rows(rows)
 
     def _read_rows(self, X: ArrayLike) -> Floats:
-        """Return rows as the model takes them."""
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
@@ -122,7 +121,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             unusual.
         """
         rows = self._read_rows(X)
-        return self._predictor.assess_rows(rows)
+        return self._predictor.assess(rows)
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -147,7 +146,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
         return restored_rows(self._predictor.decode(points), self._reduction)
 
-    @on_chosen_device
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of every row under the model.
 
@@ -166,8 +164,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         log_density : ndarray of shape (n_samples,)
             NaN for rows without any value.
         """
-        Y, empty = self._check_rows(X)
-        return blanked(self._predictor.assess(Y).log_density, empty)
+        return self.assess(X).log_density
 
     def is_outlier(self, X: ArrayLike) -> Bools:
         """Return which rows are unlike anything seen in fit.
@@ -286,7 +283,13 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
         Y, empty = self._check_rows(X)
         found = Imputation(*(blanked(values, empty) for values in self._predictor.impute(Y)))
-        return found if self.encoder_ is None else _decoded(found, self.encoder_)
+        if self.encoder_ is None:
+            return found
+        values, std = found  # of the columns that the table was made of
+        low, high = (self.encoder_.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
+        numbers = (name for name in low if low[name].dtype == float)
+        deviations = {name: (high[name] - low[name]) / 2.0 for name in numbers}
+        return Imputation(self.encoder_.inverse_transform(values), deviations)
 
     @property
     def _n_features_out(self) -> int:
@@ -314,11 +317,3 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             found = words_of_rows(X, self.encoder_).items()
             words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
         return DrawnRows(values, embedding, memberships, words)
-
-
-def _decoded(encoded: Imputation, encoder: TableEncoder) -> Imputation:
-    """Return an imputation of encoded rows for the columns of the table they were made of."""
-    values, std = encoded
-    low, high = (encoder.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
-    deviations = {name: (high[name] - low[name]) / 2.0 for name in low if low[name].dtype == float}
-    return Imputation(encoder.inverse_transform(values), deviations)

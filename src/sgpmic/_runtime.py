@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -132,21 +133,10 @@ def refuse_after_fork() -> None:
 
 @contextmanager
 def numerics() -> Iterator[None]:
-    """Enter float64 and one BLAS thread."""
+    """Enter float64 and one BLAS thread; also a decorator, ``@numerics()``."""
     refuse_after_fork()
     with double_precision(), _one_blas_thread:
         yield
-
-
-def with_numerics(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate ``function`` so that it runs inside :func:`numerics`."""
-
-    @wraps(function)
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with numerics():
-            return function(*args, **kwargs)
-
-    return wrapped
 
 
 #: Where to compute: where JAX does by itself, or somewhere in particular.
@@ -198,9 +188,7 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
     if _count(components) == 1:
         return loop_components(function, components)
     return lax.platform_dependent(
-        components,
-        cpu=lambda each: lax.map(function, each),
-        default=jax.vmap(function),
+        components, cpu=lambda each: lax.map(function, each), default=jax.vmap(function)
     )
 
 
@@ -231,3 +219,27 @@ def _first(components: Any) -> Any:
 
 def _stacked(tree: _R) -> _R:
     return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+#: Is told what is being done, in a few words.
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(listener: Callable[[str], None] | None) -> Iterator[None]:
+    """Let a function hear what learning is doing: what comes before the iterations takes a while.
+
+    None for silence, where a fit is part of another one.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def announce(words: str) -> None:
+    """Tell the listener, if there is one, what is done next."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(words)

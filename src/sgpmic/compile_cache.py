@@ -53,10 +53,7 @@ MOST_MEMORY = 2**30
 #: float64 as XLA's own. On a processor, XLA's older code for fused loops runs as fast as the newer
 #: and is compiled much sooner (docs/performance.md).
 _COMPILER_OPTIONS = {
-    "gpu": {
-        "xla_gpu_enable_dynamic_slice_fusion": True,
-        "xla_gpu_enable_triton_gemm": False,
-    },
+    "gpu": {"xla_gpu_enable_dynamic_slice_fusion": True, "xla_gpu_enable_triton_gemm": False},
     "cpu": {"xla_cpu_use_fusion_emitters": False},
 }
 
@@ -72,10 +69,7 @@ _compiling = threading.RLock()
 
 
 class _Program:
-    """A function that is compiled for every kind of arguments it is called with.
-
-    Arrays are traced; everything else is static.
-    """
+    """A function that is compiled for every kind of arguments: arrays are traced, others static."""
 
     memory = 0  # by how many bytes compiling all programs has made the process grow
 
@@ -190,7 +184,6 @@ def _export(function: Callable[..., Any], arrays: list[Any]) -> bytes:
 
 
 def _is_array(leaf: Any) -> bool:
-    """Return whether a leaf is JAX's or NumPy's array, or a scalar of theirs."""
     return hasattr(leaf, "shape")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,14 +30,14 @@ from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction
+from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction, view_axes
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
 
 # What only a fit needs is imported there: a prediction in a new process takes as long as imports.
 if TYPE_CHECKING:
     from sgpmic.learning.em import State
-    from sgpmic.learning.result import Result
+    from sgpmic.learning.run import Result
     from sgpmic.tables.encoder import TableEncoder
 
 #: Attributes by the names that they had up to version 1.0.0rc1.
@@ -59,7 +59,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     ----------
     n_clusters : int or 'auto', default='auto'
         Number of clusters. 'auto' takes the number expected to agree best with the true clusters,
-        which is one where the rows look like noise (:mod:`sgpmic.committee.how_many`);
+        which is one where the rows look like noise (:mod:`sgpmic.committee.examination`);
         ``n_clusters_`` is that number, ``number_of_clusters_`` the probability of every number.
     n_components : int, float or 'auto', default=2
         Number of latent dimensions; or, between 0 and 1, the share of variance: as many
@@ -364,7 +364,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Interrupted (Ctrl-C) after the first round, it warns and keeps the last finished round;
         with a checkpoint it stops, to be resumed from there.
         """
-        from sgpmic.learning.result import advice
+        from sgpmic.learning.run import advice
 
         before = self.__dict__.copy()
         try:
@@ -461,13 +461,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return state
 
     def _keep(self, result: Result, empty: Ints) -> None:
-        """Set the attributes that a fit has."""
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
         self._committee = result.committee_listing()
         self.cluster_tendency_, number, dimensions = result.structure
-        self._number_of_clusters = None if number is None else number.listing()
-        self.number_of_dimensions_ = None if dimensions is None else dimensions.listing()
+        self._number_of_clusters = None if number is None else asdict(number)
+        self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
         self.starts_ = result.selection.listing()
         self.history_ = result.selection.history
         fit = result.selection.fit
@@ -507,8 +506,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Of more than two latent dimensions, the two principal axes of the latent points.
         """
-        from sgpmic.learning.preprocessing import view_axes
-
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 

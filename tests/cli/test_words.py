@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 import sgpmic
 from sgpmic import SGPMIC, Progress
+from sgpmic._runtime import listening
 from sgpmic.cli import screens as display_module
 from sgpmic.cli.app import app
 from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.screens import FitDisplay, fitting
 from sgpmic.exceptions import Advice, DimensionsWarning, InvalidParameterError
-from sgpmic.learning.progress import listening
 from sgpmic.learning.starts import explain_choice
 
 SOURCE = Path(sgpmic.__file__).parent
@@ -112,7 +112,7 @@ def test_no_sentence_names_what_the_command_line_does_not_have(path: Path) -> No
 
 
 def test_the_sentences_are_found() -> None:
-    found = sentences(SOURCE / "learning" / "result.py")
+    found = sentences(SOURCE / "learning" / "run.py")
     assert any("The bound was still rising" in sentence for sentence in found)
     assert len(found) >= 7
 

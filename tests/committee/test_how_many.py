@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from how_many_data import blobs, shape
-from sgpmic.committee.how_many import Evidence, _expected_agreement, choose_number
+from sgpmic.committee.examination import Evidence, _expected_agreement, choose_number
 from sgpmic.committee.support import structure_support
 
 

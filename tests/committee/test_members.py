@@ -18,10 +18,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import scale
 
-from sgpmic.committee import genie, members
-from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.members import MEMBERS, cluster_all
-from sgpmic.committee.modes import cluster_by_modes, find_modes
+from sgpmic.committee import members
+from sgpmic.committee.geometry import Geometry, mutual_reachability, spanning_tree
+from sgpmic.committee.members import MEMBERS, cluster_all, cluster_by_modes, find_modes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,14 +45,14 @@ def rows(seed: int) -> Floats:
 @pytest.mark.parametrize("case", GENIE["cases"], ids=lambda case: str(case["seed"]))
 def test_genie_is_that_of_genieclust(case: dict[str, Any]) -> None:
     Y = rows(case["seed"])
-    tree = genie.spanning_tree(cdist(Y, Y))
-    found = genie.cut(tree, genie.merge_order(tree, case["gini_limit"]), case["n_clusters"])
+    tree = spanning_tree(cdist(Y, Y))
+    found = members.cut(tree, members.merge_order(tree, case["gini_limit"]), case["n_clusters"])
     assert adjusted_rand_score([int(label) for label in case["labels"]], found) == 1.0
 
 
 def test_the_spanning_tree_is_scipy_s() -> None:
     distances = cdist(rows(3), rows(3))
-    tree = genie.spanning_tree(distances)
+    tree = spanning_tree(distances)
     expected = np.sort(minimum_spanning_tree(distances).data)
     np.testing.assert_allclose(tree.length, expected, rtol=1e-12)
     np.testing.assert_array_equal(distances[tree.start, tree.end], tree.length)
@@ -61,7 +60,7 @@ def test_the_spanning_tree_is_scipy_s() -> None:
 
 def test_mutual_reachability_by_its_definition() -> None:
     distances, core = cdist(rows(0), rows(0))[:5, :5], np.array([1.0, 3.0, 0.1, 9.0, 0.5])
-    found = genie.mutual_reachability(distances, core)
+    found = mutual_reachability(distances, core)
     for i in range(5):
         for j in range(5):
             assert found[i, j] == max(distances[i, j], core[i], core[j])

@@ -7,10 +7,17 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic.committee import examination, members
-from sgpmic.committee.examination import Structure, choose_dimensions, examine
+from sgpmic.committee.examination import (
+    Structure,
+    _shares,
+    _split,
+    choose_dimensions,
+    choose_number,
+    examine,
+    gather_evidence,
+)
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.how_many import _shares, _split, choose_number, gather_evidence
-from sgpmic.committee.outcome import Support
+from sgpmic.committee.support import Support
 from sgpmic.learning.preprocessing import fit_scaler, view_axes
 from sgpmic.process_group import ProcessGroup
 
@@ -33,7 +40,7 @@ NOISE = Support(0.0, 0.6, "a gap", "Gaussian rows")
 def test_number_of_blobs(n_clusters: int) -> None:
     found = choose_number(blobs(n_clusters), CLEAR)
     assert found.chosen == n_clusters
-    assert found.candidates == tuple(range(1, 13))
+    assert found.candidates == list(range(1, 13))
     assert found.candidates[int(np.argmax(found.probability))] == n_clusters
     assert sum(found.probability) == pytest.approx(1.0)
     # Different members find separate blobs, and the judge expects that they are right.
@@ -50,9 +57,9 @@ def test_number_of_blobs(n_clusters: int) -> None:
 def test_what_splits_into_what() -> None:
     before = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     after = np.array([2, 2, 2, 1, 1, 0, 0, 0, 0, 1])  # 0 into 2 and 1, which takes one row of 1
-    assert _split(before, after) == (0.5, 0.3, 0.3)
-    assert _split(before, 1 - before) == ()
-    assert _shares(after) == (0.4, 0.3, 0.3)
+    assert _split(before, after) == [0.5, 0.3, 0.3]
+    assert _split(before, 1 - before) == []
+    assert _shares(after) == [0.4, 0.3, 0.3]
 
 
 @pytest.mark.slow
@@ -87,7 +94,7 @@ def test_more_modes_than_the_usual_candidates() -> None:
 
 def test_evidence_of_few_rows() -> None:
     evidence = gather_evidence(Geometry(blobs(2)[:7], 2), NOISE)
-    assert evidence.candidates == (1, 2)
+    assert evidence.candidates == [1, 2]
     assert np.isfinite(evidence.inputs).all()
     assert choose_number(blobs(2)[:4], NOISE).chosen == 1
 

@@ -11,17 +11,18 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.committee import reference_noise
-from sgpmic.committee.outcome import Support
-from sgpmic.committee.reference_noise import GRID, quantiles
-from sgpmic.committee.separation import (
+from sgpmic.committee import support
+from sgpmic.committee.support import (
+    GRID,
     LOGNORMAL_SHIFTS,
+    Support,
     dip,
     halves,
+    quantiles,
+    structure_support,
     two_group_gain,
     widest_gap,
 )
-from sgpmic.committee.support import structure_support
 
 
 def scaled(X: np.ndarray) -> np.ndarray:
@@ -121,7 +122,7 @@ def test_elliptical_noise_has_the_table_s_radii_and_scatter() -> None:
     rng = np.random.default_rng(0)
     root = np.array([[2.0, 0.0], [1.0, 0.5]])
     Z = rng.normal(size=(3000, 2)) @ root.T
-    drawn = np.vstack([reference_noise.elliptical(Z)(rng) for _ in range(5)])
+    drawn = np.vstack([support.elliptical(Z)(rng) for _ in range(5)])
     np.testing.assert_allclose(np.cov(drawn.T), root @ root.T, rtol=0.1, atol=0.05)
     radii = np.linalg.norm(np.linalg.solve(root, drawn.T), axis=0)
     assert stats.kstest(radii, stats.chi(2).cdf).statistic < 0.03
@@ -134,7 +135,7 @@ def normal_scores(Y: np.ndarray) -> np.ndarray:
 def test_noise_of_a_wide_table_has_its_rank_correlations_and_features() -> None:
     rng = np.random.default_rng(0)
     Y = np.exp(rng.normal(size=(40, 3)) @ rng.normal(size=(3, 60)))  # more features than rows
-    draw = reference_noise.with_marginals(Y, np.eye(60))
+    draw = support.with_marginals(Y, np.eye(60))
     drawn = np.vstack([draw(rng) for _ in range(100)])
     expected = np.corrcoef(normal_scores(Y).T)
     np.testing.assert_allclose(np.corrcoef(normal_scores(drawn).T), expected, atol=0.08)
@@ -153,7 +154,7 @@ NOISE = {
 def test_independent_components_of_an_axis_without_spread() -> None:
     rng = np.random.default_rng(0)
     Z = np.column_stack([rng.exponential(size=(400, 2)) - 1.0, np.zeros(400)])
-    drawn = reference_noise.independent(Z, 2)(rng)
+    drawn = support.independent(Z, 2)(rng)
     assert drawn.shape == (400, 2)
     for k in range(2):
         assert stats.ks_2samp(drawn[:, k], Z[:, k]).pvalue > 0.01
@@ -221,15 +222,16 @@ def test_the_sentence(p_value: float, draws: int, words: str) -> None:
 
 def test_of_many_features_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     n_seen = []
-    with_marginals = reference_noise.with_marginals
+    with_marginals = support.with_marginals
 
-    def count(Y: Any, axes: Any) -> reference_noise.Draw:
+    def count(Y: Any, axes: Any) -> support.Draw:
         n_seen.append(Y.shape[1])
         return with_marginals(Y, axes)
 
-    monkeypatch.setattr(reference_noise, "with_marginals", count)
+    monkeypatch.setattr(support, "with_marginals", count)
     Y = np.random.default_rng(0).normal(size=(60, 50)) + 6.0 * (np.arange(60) % 2)[:, None]
-    assert structure_support(Y, max_features=20).supported
+    monkeypatch.setattr(support, "MOST_FEATURES", 20)
+    assert structure_support(Y).supported
     assert n_seen == [20]
 
 

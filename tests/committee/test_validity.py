@@ -17,8 +17,7 @@ from sklearn.metrics import (
 from sklearn.preprocessing import scale
 
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import pairwise_agreement
-from sgpmic.committee.validity import INDICES, cluster_overlaps, validity_indices
+from sgpmic.committee.judge import INDICES, cluster_overlaps, pairwise_agreement, validity_indices
 
 Ints = NDArray[np.int64]
 K = 3

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.examination import Structure
-from sgpmic.committee.outcome import Support
+from sgpmic.committee.support import Support
 from sgpmic.exceptions import NoStructureWarning
 from sgpmic.learning.em import StartFit
-from sgpmic.learning.result import advice
+from sgpmic.learning.run import advice
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]

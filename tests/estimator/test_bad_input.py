@@ -196,7 +196,7 @@ def test_raised_jitter_is_said_if_it_matters(
         model = SGPMIC(3).set_params(**parameters).fit(table)
     assert JitterWarning not in {each.category for each in said}
     assert np.isfinite(model.lower_bound_)
-    monkeypatch.setattr("sgpmic.learning.result._HARMLESS_JITTER", 0.0)
+    monkeypatch.setattr("sgpmic.learning.run._HARMLESS_JITTER", 0.0)
     with pytest.warns(JitterWarning, match="raised from 0"):
         SGPMIC(3).set_params(**parameters).fit(table)
 

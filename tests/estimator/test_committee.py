@@ -82,7 +82,7 @@ def test_equal_votes_of_strength_one_are_no_votes(
     start = np.full((60, 3), 0.2) + 0.4 * np.eye(3)[np.repeat(np.arange(3), 20)]
     plain = quick_fit(table, start__memberships=start)
 
-    even = Vote(np.full((60, 3), 1.0 / 3.0), (), {}, 1.0)
+    even = Vote(np.full((60, 3), 1.0 / 3.0), (), {})
     monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: even)
     # A start that is given is in the order of the table, and so is the fit.
     monkeypatch.setattr("sgpmic.learning.run.canonical_order", lambda *_: AS_GIVEN)

@@ -14,9 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.estimator.conftest import QUICK
 
-from sgpmic import SGPMIC, TableEncoder
+from sgpmic import SGPMIC, Progress, TableEncoder
 from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
-from sgpmic.learning.progress import Progress
 from sgpmic.report.summary import print_summary
 
 Floats = NDArray[np.float64]

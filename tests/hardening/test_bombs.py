@@ -20,9 +20,8 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from sgpmic.storage import memory
-from sgpmic.storage.memory import free_in_container
-from sgpmic.storage.model_file import ModelFileError, read_model, write_model
+from sgpmic.storage import model_file
+from sgpmic.storage.model_file import ModelFileError, free_in_container, read_model, write_model
 from sgpmic.tables import base
 from sgpmic.tables.reader import TableError, read_table
 
@@ -300,8 +299,8 @@ def test_a_model_is_not_read_where_a_container_has_no_room(
 ) -> None:
     path = tmp_path / "m.sgpmic"
     write_model(path, {}, {"x": np.ones(1000)})
-    monkeypatch.setattr(memory, "free_in_container", lambda: 10_000.0)
+    monkeypatch.setattr(model_file, "free_in_container", lambda: 10_000.0)
     with pytest.raises(ModelFileError, match="GiB are free"):
         read_model(path)
-    monkeypatch.setattr(memory, "free_in_container", lambda: 20_000.0)
+    monkeypatch.setattr(model_file, "free_in_container", lambda: 20_000.0)
     read_model(path)

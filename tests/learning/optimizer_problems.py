@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -12,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic.learning.optimizers import OptimizerResult, lbfgs, scg
+from sgpmic.learning.optimizers import OptimizerResult, lbfgs
+from sgpmic.learning.scg import scg
 
 Objective = Callable[[Any], jax.Array]
+Solver = Callable[..., OptimizerResult]
 
 every_solver = pytest.mark.parametrize("solver", [scg, lbfgs], ids=["scg", "lbfgs"])
 
@@ -82,17 +83,17 @@ SMALL_PROBLEMS = (rosenbrock, log_barrier, slope_to_a_wall, many_minima, saddle,
 
 
 @functools.cache
-def program(solver: ModuleType, alternatives: tuple[Objective, ...]) -> Any:
+def program(solver: Solver, alternatives: tuple[Objective, ...]) -> Any:
     def solve(point: Any, which: jax.Array, options: dict[str, jax.Array]) -> OptimizerResult:
         value_and_grad = jax.value_and_grad(lambda x: jax.lax.switch(which, alternatives, x))
-        result: OptimizerResult = solver.minimize(value_and_grad, point, **options)
+        result: OptimizerResult = solver(value_and_grad, point, **options)
         return result
 
     return jax.jit(solve)
 
 
 def run(
-    solver: ModuleType,
+    solver: Solver,
     objective: Objective,
     start: Any,
     *,

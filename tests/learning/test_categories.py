@@ -8,8 +8,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.outcome import Support
-from sgpmic.committee.support import structure_support
+from sgpmic.committee.support import Support, structure_support
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import find_categories, fit_scaler
@@ -104,7 +103,7 @@ def test_a_category_alone_makes_no_clusters() -> None:
     assert {vote.failures[name] for name in repeating} == {
         "its clusters are the levels of one category"
     }
-    assert adjusted_rand_score(labels, vote.labels) > 0.9
+    assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.9
     everything_repeats = take_vote(Geometry(heaps[:, 2:], 2), 2, [chance])
     assert everything_repeats is not None  # the votes of all, rather than none
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.learning.optimizer_problems import (
+    Solver,
     convex_quadratic,
     every_solver,
     program,
@@ -19,7 +19,8 @@ from tests.learning.optimizer_problems import (
     run,
 )
 
-from sgpmic.learning.optimizers import OptimizerResult, scg
+from sgpmic.learning.optimizers import OptimizerResult
+from sgpmic.learning.scg import scg
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -33,7 +34,7 @@ def as_vector(tree: dict[str, Any]) -> jax.Array:
 
 
 @every_solver
-def test_a_tree_of_arrays_equals_the_same_numbers_in_one(solver: ModuleType) -> None:
+def test_a_tree_of_arrays_equals_the_same_numbers_in_one(solver: Solver) -> None:
     start = rosenbrock_start(10)
     flat = run(solver, rosenbrock, start, max_steps=40)
     tree = run(solver, lambda t: rosenbrock(as_vector(t)), as_tree(start), max_steps=40)
@@ -46,7 +47,7 @@ def test_a_tree_of_arrays_equals_the_same_numbers_in_one(solver: ModuleType) -> 
 
 
 @every_solver
-def test_leaves_keep_their_own_precision(solver: ModuleType) -> None:
+def test_leaves_keep_their_own_precision(solver: Solver) -> None:
     start = {"single": np.full(3, 2.0, np.float32), "double": -1.0, "empty": np.zeros((0, 4))}
 
     def objective(tree: dict[str, jax.Array]) -> jax.Array:
@@ -62,10 +63,8 @@ def test_leaves_keep_their_own_precision(solver: ModuleType) -> None:
     np.testing.assert_allclose(result.point["double"], 0, atol=1e-5)
 
 
-def _scaled_rosenbrock(
-    solver: ModuleType, start: jax.Array, scale: jax.Array, steps: jax.Array
-) -> Any:
-    return solver.minimize(
+def _scaled_rosenbrock(solver: Solver, start: jax.Array, scale: jax.Array, steps: jax.Array) -> Any:
+    return solver(
         jax.value_and_grad(lambda x: scale * rosenbrock(x)),
         start,
         max_steps=steps,
@@ -81,7 +80,7 @@ def _batch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @every_solver
-def test_a_member_does_not_depend_on_its_batch(solver: ModuleType) -> None:
+def test_a_member_does_not_depend_on_its_batch(solver: Solver) -> None:
     """To the last digit: predictions for a row rely on it."""
     batch = _batch()
     solve = jax.jit(jax.vmap(functools.partial(_scaled_rosenbrock, solver)))
@@ -102,7 +101,7 @@ def test_a_member_does_not_depend_on_its_batch(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_batched_equals_one_by_one(solver: ModuleType) -> None:
+def test_batched_equals_one_by_one(solver: Solver) -> None:
     """Two programs round differently; what that does to a few dozen steps is the tolerance.
 
     SCG takes its curvature over a distance of eps**0.3, which leaves it a relative rounding error
@@ -127,7 +126,7 @@ def test_batched_equals_one_by_one(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_padding_does_not_change_the_course(solver: ModuleType) -> None:
+def test_padding_does_not_change_the_course(solver: Solver) -> None:
     """Zeros with gradient zero, where the number of real parameters is known.
 
     Sums over longer arrays round differently: the tolerance is that of the test above.
@@ -137,7 +136,7 @@ def test_padding_does_not_change_the_course(solver: ModuleType) -> None:
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(None, None, 0))
     def solve(point: dict[str, jax.Array], dimension: jax.Array, steps: jax.Array) -> Any:
-        return solver.minimize(
+        return solver(
             jax.value_and_grad(lambda tree: rosenbrock(tree["x"][:6])),
             point,
             max_steps=steps,
@@ -160,7 +159,7 @@ def test_scg_takes_padding_for_parameters_unless_told() -> None:
     result = {}
     for dimension in (2, None):
         solve = jax.jit(
-            lambda x, dimension=dimension: scg.minimize(
+            lambda x, dimension=dimension: scg(
                 jax.value_and_grad(lambda x: rosenbrock(x[:2])),
                 x,
                 max_steps=10,
@@ -173,7 +172,7 @@ def test_scg_takes_padding_for_parameters_unless_told() -> None:
 
 @every_solver
 @pytest.mark.parametrize("batched", [False, True])
-def test_the_objective_is_traced_and_compiled_once(solver: ModuleType, batched: bool) -> None:
+def test_the_objective_is_traced_and_compiled_once(solver: Solver, batched: bool) -> None:
     traces = 0
 
     def value_and_grad(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -183,7 +182,7 @@ def test_the_objective_is_traced_and_compiled_once(solver: ModuleType, batched: 
         return jnp.sum(jnp.atan2(x, x[0])), x
 
     def solve(start: jax.Array, steps: jax.Array) -> OptimizerResult:
-        result: OptimizerResult = solver.minimize(value_and_grad, start, max_steps=steps)
+        result: OptimizerResult = solver(value_and_grad, start, max_steps=steps)
         return result
 
     if batched:
@@ -195,7 +194,7 @@ def test_the_objective_is_traced_and_compiled_once(solver: ModuleType, batched: 
 
 
 @every_solver
-def test_single_precision_stays_single(solver: ModuleType) -> None:
+def test_single_precision_stays_single(solver: Solver) -> None:
     with jax.enable_x64(False):
         result = run(
             solver,
@@ -212,7 +211,7 @@ def test_single_precision_stays_single(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_single_precision_below_its_rounding_stops_by_itself(solver: ModuleType) -> None:
+def test_single_precision_below_its_rounding_stops_by_itself(solver: Solver) -> None:
     objective, optimum = convex_quadratic(dimension=6, condition=100.0, seed=3)
     with jax.enable_x64(False):
         result = run(solver, lambda x: objective(x) + 1000, np.zeros(6, np.float32), max_steps=5000)
@@ -221,7 +220,7 @@ def test_single_precision_below_its_rounding_stops_by_itself(solver: ModuleType)
 
 
 @every_solver
-def test_deterministic(solver: ModuleType) -> None:
+def test_deterministic(solver: Solver) -> None:
     first = run(solver, rosenbrock, rosenbrock_start(10), max_steps=50)
     compiled_again = program.__wrapped__(solver, (rosenbrock,))
     options = {"max_steps": 50, "gradient_tolerance": 0.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.learning.optimizer_problems import (
     SMALL_PROBLEMS,
+    Solver,
     bowl,
     convex_quadratic,
     every_solver,
@@ -29,13 +29,15 @@ from tests.learning.optimizer_problems import (
     slope_to_a_wall,
 )
 
-from sgpmic.learning.optimizers import lbfgs, scg
+from sgpmic.learning import optimizers
+from sgpmic.learning.optimizers import lbfgs
+from sgpmic.learning.scg import scg
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @every_solver
-def test_ill_conditioned_quadratic(solver: ModuleType) -> None:
+def test_ill_conditioned_quadratic(solver: Solver) -> None:
     objective, optimum = convex_quadratic(dimension=20, condition=1e4, seed=1)
     result = run(solver, objective, np.zeros(20), max_steps=2000, gradient_tolerance=1e-9)
     assert result.converged
@@ -45,7 +47,7 @@ def test_ill_conditioned_quadratic(solver: ModuleType) -> None:
 
 @every_solver
 @pytest.mark.parametrize("dimension", [2, 10])
-def test_rosenbrock(solver: ModuleType, dimension: int) -> None:
+def test_rosenbrock(solver: Solver, dimension: int) -> None:
     result = run(
         solver, rosenbrock, rosenbrock_start(dimension), max_steps=500, gradient_tolerance=1e-9
     )
@@ -55,7 +57,7 @@ def test_rosenbrock(solver: ModuleType, dimension: int) -> None:
 
 
 @every_solver
-def test_logistic_regression_agrees_with_scipy(solver: ModuleType) -> None:
+def test_logistic_regression_agrees_with_scipy(solver: Solver) -> None:
     objective = logistic_regression()
     value_and_grad = jax.jit(jax.value_and_grad(objective))
     reference = scipy.optimize.minimize(
@@ -72,7 +74,7 @@ def test_logistic_regression_agrees_with_scipy(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_few_evaluations_are_wasted(solver: ModuleType) -> None:
+def test_few_evaluations_are_wasted(solver: Solver) -> None:
     """A guard against changes that keep the answers and lose the speed."""
     result = run(solver, rosenbrock, rosenbrock_start(2), max_steps=500, gradient_tolerance=1e-9)
     assert result.evaluations <= 150
@@ -80,7 +82,7 @@ def test_few_evaluations_are_wasted(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_the_optimum_lies_behind_a_region_without_values(solver: ModuleType) -> None:
+def test_the_optimum_lies_behind_a_region_without_values(solver: Solver) -> None:
     result = run(
         solver, log_barrier, np.array([50.0, 3.0, 1e-3]), max_steps=500, gradient_tolerance=1e-9
     )
@@ -90,7 +92,7 @@ def test_the_optimum_lies_behind_a_region_without_values(solver: ModuleType) -> 
 
 
 @every_solver
-def test_a_wall_on_the_way_down_is_approached_and_not_crossed(solver: ModuleType) -> None:
+def test_a_wall_on_the_way_down_is_approached_and_not_crossed(solver: Solver) -> None:
     result = run(solver, slope_to_a_wall, np.zeros(3), max_steps=500)
     assert np.all(result.point < 1)
     assert np.all(result.point > 1 - 1e-6)
@@ -99,7 +101,7 @@ def test_a_wall_on_the_way_down_is_approached_and_not_crossed(solver: ModuleType
 
 
 @every_solver
-def test_infinite_gradient_with_a_finite_value_is_rejected(solver: ModuleType) -> None:
+def test_infinite_gradient_with_a_finite_value_is_rejected(solver: Solver) -> None:
     def objective(x: jax.Array) -> jax.Array:
         return jnp.sum((x - 1) ** 2)
 
@@ -107,16 +109,16 @@ def test_infinite_gradient_with_a_finite_value_is_rejected(solver: ModuleType) -
         value, gradient = jax.value_and_grad(objective)(x)
         return value, jnp.where(jnp.all(x < 1.5), gradient, jnp.inf)
 
-    result = jax.jit(
-        lambda x: solver.minimize(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9)
-    )(jnp.asarray([-30.0, 1.0]))
+    result = jax.jit(lambda x: solver(value_and_grad, x, max_steps=200, gradient_tolerance=1e-9))(
+        jnp.asarray([-30.0, 1.0])
+    )
     assert result.converged
     np.testing.assert_allclose(result.point, np.ones(2), rtol=0, atol=1e-8)
 
 
 @every_solver
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
-def test_a_start_without_a_value_comes_back_unchanged(solver: ModuleType, bad: float) -> None:
+def test_a_start_without_a_value_comes_back_unchanged(solver: Solver, bad: float) -> None:
     start = np.array([2.0, 1.0, bad])
     result = run(solver, log_barrier, start, max_steps=10, gradient_tolerance=1e9)
     np.testing.assert_array_equal(result.point, start)
@@ -126,7 +128,7 @@ def test_a_start_without_a_value_comes_back_unchanged(solver: ModuleType, bad: f
 
 
 @every_solver
-def test_values_never_increase(solver: ModuleType) -> None:
+def test_values_never_increase(solver: Solver) -> None:
     limits = np.arange(60, dtype=np.int32)
     zero = jnp.zeros(60)
     options = {"max_steps": limits, "gradient_tolerance": zero}
@@ -148,7 +150,7 @@ def test_values_never_increase(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_started_at_the_optimum(solver: ModuleType) -> None:
+def test_started_at_the_optimum(solver: Solver) -> None:
     objective = logistic_regression()
     optimum = run(solver, objective, np.zeros(8), max_steps=1000).point
     again = run(solver, objective, optimum, max_steps=1000, gradient_tolerance=1e-6)
@@ -160,7 +162,7 @@ def test_started_at_the_optimum(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_no_steps_returns_the_start_with_its_value(solver: ModuleType) -> None:
+def test_no_steps_returns_the_start_with_its_value(solver: Solver) -> None:
     start = rosenbrock_start(2)
     result = run(solver, rosenbrock, start, max_steps=0)
     np.testing.assert_array_equal(result.point, start)
@@ -171,14 +173,14 @@ def test_no_steps_returns_the_start_with_its_value(solver: ModuleType) -> None:
 
 
 @every_solver
-def test_unbounded_below_is_followed_without_overflow(solver: ModuleType) -> None:
+def test_unbounded_below_is_followed_without_overflow(solver: Solver) -> None:
     result = run(solver, plane, np.zeros(3), max_steps=30)
     assert np.isfinite(result.value)
     assert result.value < -1e3
 
 
 @every_solver
-def test_a_saddle_is_left(solver: ModuleType) -> None:
+def test_a_saddle_is_left(solver: Solver) -> None:
     result = run(solver, saddle, np.array([1.0, 1e-3, 0.1]), max_steps=200, gradient_tolerance=1e-9)
     assert result.converged
     np.testing.assert_allclose(np.abs(result.point), [0, np.sqrt(2), 0], atol=1e-8)
@@ -192,8 +194,8 @@ def test_lbfgs_direction_equals_dense_bfgs() -> None:
     hessian = root @ root.T + np.eye(dimension)
     steps = generator.normal(size=(5, dimension))
     changes = steps @ hessian
-    history = lbfgs._empty_history(jnp.zeros(dimension), memory, jnp.dtype("float64"))
-    remember = jax.jit(lbfgs._remember)
+    history = optimizers._empty_history(jnp.zeros(dimension), memory, jnp.dtype("float64"))
+    remember = jax.jit(optimizers._remember)
     for step, change in zip(steps, changes, strict=True):
         history = remember(history, True, step, change)
         history = remember(history, False, change, step)  # not accepted
@@ -205,7 +207,7 @@ def test_lbfgs_direction_equals_dense_bfgs() -> None:
         left = np.eye(dimension) - weight * np.outer(step, change)
         inverse = left @ inverse @ left.T + weight * np.outer(step, step)
     gradient = generator.normal(size=dimension)
-    direction = jax.jit(lbfgs._direction)(history, gradient)
+    direction = jax.jit(optimizers._direction)(history, gradient)
     np.testing.assert_allclose(direction, -inverse @ gradient, rtol=1e-10)
 
 
@@ -214,14 +216,12 @@ _DIMENSION = 5
 
 
 def _solve_quadratic(
-    solver: ModuleType, hessian: jax.Array, optimum: jax.Array, start: jax.Array
+    solver: Solver, hessian: jax.Array, optimum: jax.Array, start: jax.Array
 ) -> Any:
     def objective(x: jax.Array) -> jax.Array:
         return 0.5 * (x - optimum) @ hessian @ (x - optimum)
 
-    return solver.minimize(
-        jax.value_and_grad(objective), start, max_steps=3000, gradient_tolerance=1e-7
-    )
+    return solver(jax.value_and_grad(objective), start, max_steps=3000, gradient_tolerance=1e-7)
 
 
 _quadratic_solver = {
@@ -239,7 +239,7 @@ _quadratic_solver = {
     distance=st.floats(-2, 3),
 )
 def test_random_convex_quadratics(
-    solver: ModuleType, seed: int, condition: float, scale: float, distance: float
+    solver: Solver, seed: int, condition: float, scale: float, distance: float
 ) -> None:
     generator = np.random.default_rng(seed)
     rotation, _ = np.linalg.qr(generator.normal(size=(_DIMENSION, _DIMENSION)))

@@ -234,8 +234,8 @@ def _run(this: Fit) -> None:
 
 def _learn(this: Fit) -> None:
     """Fit with a live display, and note what the model warned of."""
+    from sgpmic._runtime import listening
     from sgpmic.exceptions import collected_warnings
-    from sgpmic.learning.progress import listening
     from sgpmic.process_group import SharedTable
 
     job, model = this.job, this.model

@@ -167,7 +167,7 @@ def _answers(
         with collected_warnings() as said:
             # In this order, since sums in another one would round differently.
             rows = np.ascontiguousarray(values, np.float64)
-            found = model.predictor.assess_rows(dense_rows(rows, model.reduction))
+            found = model.predictor.assess(dense_rows(rows, model.reduction))
         notes |= {str(w.message) for w in said}
         names_of_rows = next(iter(texts), None)
         yield Rows(names_of_rows, id_name, n_done, found.labels < 0).columns(

@@ -10,19 +10,26 @@ from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
-from sgpmic._types import Floats
-from sgpmic.committee.geometry import sample_rows
-from sgpmic.committee.how_many import NumberOfClusters, choose_number
-from sgpmic.committee.outcome import Support
-from sgpmic.committee.reference_noise import MixedTable
-from sgpmic.committee.support import structure_support
+from sgpmic._runtime import announce, listening
+from sgpmic._types import Floats, Ints
+from sgpmic.committee.geometry import Geometry, sample_rows
+from sgpmic.committee.judge import (
+    INDICES,
+    judge,
+    load_networks,
+    pairwise_agreement,
+    validity_indices,
+)
+from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
+from sgpmic.committee.support import MixedTable, Support, structure_support
+from sgpmic.committee.voting import consensus, contingency
 from sgpmic.learning.preprocessing import Scaler
-from sgpmic.learning.progress import announce
 from sgpmic.process_group import ProcessGroup
 
-#: At most this many rows are looked at.
-MOST_ROWS = 1000
+#: At most this many rows are looked at, and of these are voted on for a number of clusters.
+MOST_EXAMINED, MOST_VOTED_ON = 1000, 600
 #: Latent dimensions that are chosen, at most.
 MOST_DIMENSIONS = 10
 #: Tables of noise that variances are compared with, and which of them counts.
@@ -36,32 +43,44 @@ _MOST_REMEMBERED = 64
 _remembering = threading.Lock()
 _R = TypeVar("_R")
 
+#: Numbers of clusters that are tried, at least and at most; in between two more than modes.
+LEAST_TRIED, MOST_TRIED = 12, 20
+#: A mode's density is so much higher than at its saddle, in logarithms: a chance peak of an
+#: estimate from ten neighbors seldom is.
+_PROMINENT = 1.6
+#: The members that vote: those that take longest do not.
+VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name != "subspaces")
+#: Those whose agreement is compared with noise.
+_STABLE = ("k-means", "Ward", "Gaussian mixture, full")
+#: Figures of every number of clusters.
+N_FIGURES = 10 + len(INDICES)
+#: The BIC per row where no mixture could be fitted.
+_MOST_BIC = 1e3
+
+
+@dataclass(frozen=True)
+class NumberOfClusters:
+    """How the number of clusters was chosen; lists are in the order of the candidates."""
+
+    chosen: int  # of which most agreement with the true clusters is expected
+    candidates: list[int]  # the numbers that were tried, from one on
+    probability: list[float]
+    #: The adjusted Rand index with the true clusters, whatever their number, that is expected.
+    expected: list[float]
+    modes: int  # of the density
+    shares: list[list[float]]  # of the rows, in the clusters of each, the largest first
+    #: What becomes of the clusters of the number before: the share of the largest that splits, and
+    #: the shares of its parts; empty where none does.
+    splits: list[list[float]]
+
 
 @dataclass(frozen=True)
 class NumberOfDimensions:
-    """How the number of latent dimensions was chosen.
+    """How the number of latent dimensions was chosen."""
 
-    Attributes
-    ----------
-    chosen : int
-        Principal components with more variance than noise has, at least one.
-    variance : tuple of float
-        Shares of the variance of the principal components.
-    noise : tuple of float
-        The same of rows whose features were shuffled, each by itself: what chance gives.
-    """
-
-    chosen: int
-    variance: tuple[float, ...]
-    noise: tuple[float, ...]
-
-    def listing(self) -> dict[str, Any]:
-        """Return it as plain numbers and lists."""
-        return {
-            "chosen": self.chosen,
-            "variance": list(self.variance),
-            "noise": list(self.noise),
-        }
+    chosen: int  # principal components with more variance than noise has, at least one
+    variance: list[float]  # shares of the variance of the principal components
+    noise: list[float]  # the same of rows whose features were shuffled, each by itself
 
 
 class Structure(NamedTuple):
@@ -82,22 +101,14 @@ def examine(
     dimensions: bool,
     mixed: MixedTable | None = None,
 ) -> Structure:
-    """Return what the table of all processes supports.
+    """Return what the table of all processes supports, as far as it is asked.
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_own, n_features)
-        The rows of this process, in their own scaler.
-    group : ProcessGroup
-    scaler : Scaler
-    support, clusters, dimensions : bool
-        What to find out. The number of clusters needs the support.
-    mixed : MixedTable or None
-        A sample of the table with its categories, if ``Y`` has their factors.
+    ``Y`` are the rows of this process, in their own units; ``mixed`` is a sample of the table with
+    its categories, where ``Y`` has their factors.
     """
     if not (support or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = sample_rows(group.n_rows, MOST_ROWS)
+    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     found = number = None
@@ -126,6 +137,166 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
+class Evidence(NamedTuple):
+    """What speaks for every number of clusters."""
+
+    candidates: list[int]  # from one on
+    inputs: Floats  # (n_candidates, d) what the network sees of each
+    trust: Floats  # (n_candidates,) the index that the judge expects of the vote; 1 for one cluster
+    modes: int
+    labels: list[Ints]  # what the committee arrived at
+
+
+def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
+    """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency.
+
+    For every number k from two on the committee votes, and the vote leaves evidence: what the judge
+    expects of it, how far the members agree, validity indices of the consensus, the BIC of
+    mixtures, the modes of the density. Two figures are compared with noise of the same covariance
+    without clusters: how compact the clusters of k-means are (the gap statistic of Tibshirani,
+    Walther and Hastie) and how far clusterings agree (stability). For a single cluster there is the
+    test of cluster tendency. Small networks turn the evidence into scores, and a softmax turns
+    these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The number that
+    is chosen is the one of which most agreement with the true clusters is expected.
+    """
+    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_VOTED_ON)], MOST_TRIED), support)
+    probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
+    if support.supported and len(probability) > 1:
+        probability[0] = 0.0  # the test has found more than one cluster
+        probability /= probability.sum()
+    expected = _expected_agreement(found, probability)
+    return NumberOfClusters(
+        found.candidates[int(expected.argmax())],
+        found.candidates,
+        probability.tolist(),
+        expected.tolist(),
+        found.modes,
+        [_shares(labels) for labels in found.labels],
+        [[], *map(_split, found.labels[:-1], found.labels[1:])],
+    )
+
+
+def _expected_agreement(found: Evidence, probability: Floats) -> Floats:
+    """Return the adjusted Rand index with the true clusters that is expected of each number.
+
+    Where k is the true number, the clusters are about those of the vote into k, as far as the judge
+    trusts these, and the vote into another number agrees with them as far as it agrees with that
+    vote. Where several numbers are probable, the maximum is often between them. If there is no more
+    than one cluster, only one is right.
+    """
+    agreement = pairwise_agreement(np.stack(found.labels), max(found.candidates))
+    weighted: Floats = agreement @ (probability * found.trust)
+    return weighted
+
+
+def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
+    """Return what speaks for every number of clusters."""
+    Y = geometry.Y
+    prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
+    # Heights are logarithms of squared distances; a density has the dimension as their factor.
+    modes = max(int(np.sum(0.5 * geometry.intrinsic_dimension * prominence > _PROMINENT)), 1)
+    most = min(max(LEAST_TRIED, modes + 2), MOST_TRIED, len(geometry) // 3)
+    # Gaussian rows with the same covariance.
+    _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    drawn = np.random.default_rng(0).standard_normal((len(Y), len(singular)))
+    noise = Geometry(drawn * singular @ axes / np.sqrt(len(Y)), most)
+    figures: dict[int, Floats] = {}
+    labels = [np.zeros(len(geometry), np.int64)]
+    for k in range(2, most + 1):
+        announce(f"trying {k} of {most} clusters")
+        with listening(None):
+            found = _figures(geometry, noise, k, modes)
+        if found is not None:
+            figures[k], outcome = found
+            labels.append(outcome)
+    by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
+    about = np.array([*geometry.summary, np.log(modes), support.statistic, support.p_value])
+    trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
+    return Evidence([1, *figures], _inputs(by_number, about), trust, modes, labels)
+
+
+def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:
+    """Return figures of one number of clusters, and the vote's labels; None where nobody voted."""
+    labels, _ = cluster_all(geometry, k, VOTERS)
+    if not labels:
+        return None
+    opinion = judge(geometry, labels, k)
+    w = opinion.weights
+    shares = consensus(list(labels.values()), w, k)
+    outcome = shares.argmax(axis=1)
+    gap = _compactness(noise, k) - _compactness(geometry, k)
+    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE).labels, k)
+    bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
+    figures = np.array(
+        [
+            float(w @ opinion.expected),
+            float(opinion.expected.max()),
+            float(w @ opinion.agreement @ w),
+            float(opinion.agreement.mean()),
+            float(shares.max(axis=1).mean()),
+            gap,
+            stability,
+            bic,
+            np.log(k),
+            -abs(np.log(k / modes)),
+            *validity_indices(geometry, [outcome], k)[0],
+        ]
+    )
+    return figures, outcome
+
+
+def _shares(labels: Ints) -> list[float]:
+    counts = np.sort(np.bincount(labels))[::-1]
+    return (counts[counts > 0] / len(labels)).tolist()
+
+
+def _split(before: Ints, after: Ints) -> list[float]:
+    """Return the share of the largest cluster that splits, and the shares of its parts."""
+    counts = contingency(before, after)
+    sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
+    families = [np.flatnonzero((parents == m) & (sizes > 0)) for m in range(len(counts))]
+    split = [m for m, parts in enumerate(families) if len(parts) > 1]
+    if not split:
+        return []
+    largest = max(split, key=lambda m: counts[m].sum())
+    parts = np.sort(sizes[families[largest]])[::-1]
+    return (np.append(counts[largest].sum(), parts) / len(before)).tolist()
+
+
+def _inputs(figures: Floats, about: Floats) -> Floats:
+    """Return what the network sees: one cluster first, then the others, side by side.
+
+    Of one cluster the extremes of all figures; of the others their figures, beside those of the
+    numbers before and after and those of the best.
+    """
+    n = len(figures)
+    padded = figures if n else np.zeros((1, N_FIGURES))
+    largest, smallest = padded.max(axis=0), padded.min(axis=0)
+    before = np.vstack([figures[:1], figures[:-1]])
+    after = np.vstack([figures[1:], figures[-1:]])
+    others = [figures, figures - before, after - figures, figures - largest, figures - smallest]
+    of_one = np.concatenate([[1.0], about, largest, smallest, np.zeros(3 * N_FIGURES)])
+    of_others = np.hstack([np.zeros((n, 1)), np.tile(about, (n, 1)), *others])
+    return np.vstack([of_one, of_others])
+
+
+def _compactness(geometry: Geometry, k: int) -> float:
+    """Return the logarithm of the sum of squares within the clusters of k-means."""
+    labels = MEMBERS["k-means"](geometry, k)
+    indicators = np.eye(k)[labels]
+    means = indicators.T @ geometry.Y / np.maximum(indicators.sum(axis=0), 1.0)[:, None]
+    return float(np.log(np.sum((geometry.Y - means[labels]) ** 2) + 1e-12))
+
+
+def _stability(labels: dict[str, Ints], k: int) -> float:
+    """Return the mean agreement of the members that are compared with noise."""
+    found = [labels[name] for name in _STABLE if name in labels]
+    if len(found) < 2:
+        return 0.0
+    agreement = pairwise_agreement(np.stack(found), k)
+    return float(agreement[np.triu_indices(len(found), 1)].mean())
+
+
 def choose_dimensions(
     Y: Floats, together: Sequence[tuple[int, int]] | None = None
 ) -> NumberOfDimensions:
@@ -148,7 +319,7 @@ def choose_dimensions(
     above = variance > noise
     first_below = len(above) if above.all() else int(np.argmin(above))
     chosen = min(max(first_below, 1), MOST_DIMENSIONS)
-    return NumberOfDimensions(chosen, tuple(map(float, variance)), tuple(map(float, noise)))
+    return NumberOfDimensions(chosen, variance.tolist(), noise.tolist())
 
 
 def _variances(Y: Floats) -> Floats:
@@ -164,21 +335,15 @@ def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: Proces
     """
     if isinstance(n_components, Integral):
         return int(n_components)
-    squares = _principal_squares(scaler, Y, group)
+    if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
+        squares = np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2
+    else:
+        products = np.zeros((Y.shape[1], Y.shape[1]))
+        for first in range(0, len(Y), _MOST_DECOMPOSED):
+            part = scaler.transform(Y[first : first + _MOST_DECOMPOSED])
+            products += part.T @ part
+        squares = np.maximum(np.linalg.eigvalsh(group.total(products))[::-1], 0.0)
     if squares.sum() == 0:
         return 1
     shares = np.cumsum(squares) / squares.sum()
     return min(int(np.searchsorted(shares, n_components, side="right")) + 1, len(shares))
-
-
-def _principal_squares(scaler: Scaler, Y: Floats, group: ProcessGroup) -> Floats:
-    """Return the squared singular values of the centered, scaled table of all processes."""
-    if group.n_processes == 1 and len(Y) <= _MOST_DECOMPOSED:
-        return np.asarray(np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2, np.float64)
-    products = np.zeros((Y.shape[1], Y.shape[1]))
-    for first in range(0, len(Y), _MOST_DECOMPOSED):
-        part = scaler.transform(Y[first : first + _MOST_DECOMPOSED])
-        products += part.T @ part
-    values = np.linalg.eigvalsh(group.total(products))[::-1]
-    squares: Floats = np.maximum(values, 0.0)
-    return squares

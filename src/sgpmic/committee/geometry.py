@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, squareform
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.genie import Tree, mutual_reachability, spanning_tree
 from sgpmic.learning.preprocessing import rotated
 
 #: Neighbors that validity indices and modes look at.
@@ -43,15 +42,46 @@ def sample_rows(n_rows: int, most: int) -> Ints:
     return np.sort(np.random.RandomState(0).choice(n_rows, most, replace=False))
 
 
-class Geometry:
-    """Distances, neighbors, trees and embeddings of rows.
+class Tree(NamedTuple):
+    """A minimum spanning tree, its edges from the shortest to the longest."""
 
-    Parameters
-    ----------
-    Y : ndarray of shape (n_samples, n_features)
-        Scaled rows, at least two.
-    most_clusters : int
-        The largest number of clusters that will be asked for.
+    start: Ints  # (n - 1,)
+    end: Ints
+    length: Floats
+
+
+def spanning_tree(distances: Floats) -> Tree:
+    """Return the minimum spanning tree of all pairwise distances (n, n), by Prim's algorithm.
+
+    On 3000 rows it takes a sixtieth of the time of SciPy's, which sorts all pairs.
+    """
+    n = len(distances)
+    nearest = distances[0].copy()  # how far every row is from the tree so far, and from which row
+    start, end, length = np.zeros(n, np.int64), np.zeros(n - 1, np.int64), np.zeros(n - 1)
+    outside = np.ones(n, dtype=bool)
+    outside[0] = False
+    nearest[0] = np.inf
+    for edge in range(n - 1):
+        row = int(nearest.argmin())
+        end[edge], length[edge] = row, nearest[row]
+        outside[row], nearest[row] = False, np.inf
+        closer = outside & (distances[row] < nearest)
+        nearest[closer] = distances[row][closer]
+        start[closer] = row
+    order = np.argsort(length, kind="stable")
+    return Tree(start[end][order], end[order], length[order])
+
+
+def mutual_reachability(distances: Floats, core: Floats) -> Floats:
+    """Return distances (n, n) that are at least both rows' core distances, as in HDBSCAN."""
+    reach = np.maximum(distances, core)
+    return np.maximum(reach, core[:, None], out=reach)
+
+
+class Geometry:
+    """Distances, neighbors, trees and embeddings of scaled rows (n, p), at least two.
+
+    ``most_clusters`` is the largest number of clusters that will be asked for.
     """
 
     def __init__(self, Y: Floats, most_clusters: int) -> None:
@@ -66,8 +96,7 @@ class Geometry:
     @cached_property
     def distances(self) -> Floats:
         """Euclidean distances of all pairs (n, n)."""
-        found: Floats = cdist(self.Y, self.Y)
-        return found
+        return cdist(self.Y, self.Y)
 
     @cached_property
     def _nearest(self) -> tuple[Floats, Ints]:
@@ -98,10 +127,8 @@ class Geometry:
     @cached_property
     def reachability_tree(self) -> Tree:
         """The minimum spanning tree of mutual reachability."""
-        column = min(_CORE_NEIGHBOR, self.neighbor_distances.shape[1]) - 1
-        return spanning_tree(
-            mutual_reachability(self.distances, self.neighbor_distances[:, column])
-        )
+        near = self.neighbor_distances[:, :_CORE_NEIGHBOR]
+        return spanning_tree(mutual_reachability(self.distances, near[:, -1]))
 
     @cached_property
     def ward_merges(self) -> Ints:
@@ -115,16 +142,14 @@ class Geometry:
         left, singular, _ = np.linalg.svd(self.Y - self.Y.mean(axis=0), full_matrices=False)
         explained = np.cumsum(singular**2)
         number = int(np.searchsorted(explained, _SHARE_OF_VARIANCE * explained[-1])) + 1
-        kept: Floats = (left * singular)[:, : min(number, _MOST_DIMENSIONS)]
-        return kept
+        return (left * singular)[:, : min(number, _MOST_DIMENSIONS)]
 
     @cached_property
     def log_spacing(self) -> Floats:
         """Logarithms of the mean distances to the nearest rows (n,); equal rows have a floor."""
         spacing = self.neighbor_distances.mean(axis=1)
         floor = _SMALLEST_SPACING * float(spacing.mean()) + np.finfo(float).tiny
-        logs: Floats = np.log(np.maximum(spacing, floor))
-        return logs
+        return np.log(np.maximum(spacing, floor))
 
     @cached_property
     def intrinsic_dimension(self) -> float:
@@ -159,5 +184,4 @@ class Geometry:
         key = (make.__name__, *args)
         if key not in self._made:
             self._made[key] = make(self, *args)
-        made: _R = self._made[key]
-        return made
+        return self._made[key]

@@ -4,6 +4,10 @@ Thousands of labeled problems were drawn from a documented prior (``benchmarks/j
 members clustered each of them, and small neural networks learned to predict a partition's adjusted
 Rand index with the truth from internal validity indices of it and of the other members. No real
 data took part. The networks are an ensemble of perceptrons, evaluated here with NumPy.
+
+No validity index is right for all data: silhouettes and likelihoods favor clouds, cuts of neighbor
+graphs and spanning trees favor clusters separated by gaps. What each is worth on which data is what
+the judge learned.
 """
 
 from __future__ import annotations
@@ -13,15 +17,16 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from scipy.special import softmax
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.geometry import Geometry, Tree
 from sgpmic.committee.members import MEMBERS
-from sgpmic.committee.validity import INDICES, validity_indices
 
 #: The learned weights, beside this module.
 WEIGHTS_FILE = "judge.safetensors"
@@ -29,6 +34,48 @@ WEIGHTS_FILE = "judge.safetensors"
 SHARPNESS = 12.0
 #: Standardized inputs are clipped: what lies further out was never learned.
 _MOST_DEVIATIONS = 5.0
+#: A cluster is small with less than this part of an equal share of the rows.
+SMALL = 0.2
+#: Silhouettes are those of at most this many rows; distances are to all.
+_MOST_SILHOUETTES = 1000
+#: Neighbors that connect a cluster.
+_CONNECTING = 5
+_FLOOR = 1e-3
+_TINY = 1e-12
+
+#: The names of the columns of :func:`validity_indices`.
+INDICES = (
+    "cut",  # share of neighbors elsewhere, by cluster, small clusters counting as cut off
+    "raw cut",  # the same over rows
+    "largest cut",  # of a cluster
+    "nearest cut",  # share of rows whose two nearest neighbors lie elsewhere
+    "size entropy",  # 1 for equal sizes
+    "smallest size",  # relative to an equal share
+    "largest size",
+    "empty",  # clusters without rows
+    "valley",  # how much sparser rows at the border are than those inside, in logarithms
+    "least valley",  # of a cluster
+    "border",  # share of rows with a neighbor elsewhere
+    "silhouette",
+    "least silhouette",  # of a cluster
+    "Calinski-Harabasz",  # its logarithm
+    "Davies-Bouldin",
+    "full likelihood",  # classification likelihoods, per row and dimension, above one Gaussian
+    "diagonal likelihood",
+    "tied likelihood",
+    "tied likelihood, whole",  # of all dimensions together
+    "full BIC",
+    "overlap",  # of pairs of clusters as Gaussians, by Fisher's discriminant
+    "largest overlap",
+    "projected valley",  # density between a cluster and the one it overlaps most, along it
+    "largest projected valley",
+    "connected",  # share of a cluster in its largest connected piece
+    "linear accuracy",  # of Fisher's linear discriminant
+    "tree cut",  # edges of the minimum spanning tree that are cut, above the k − 1 necessary ones
+    "tree gap",  # how long the longest k − 1 of these are, in logarithms of the usual length
+    "reachability tree cut",
+    "reachability tree gap",
+)
 
 
 class Perceptrons(NamedTuple):
@@ -45,8 +92,7 @@ class Perceptrons(NamedTuple):
         hidden = np.clip((x - self.mean) / self.std, -bound, bound)[None]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
-        outputs: Floats = hidden @ self.weights[-1] + self.biases[-1]
-        return outputs
+        return hidden @ self.weights[-1] + self.biases[-1]
 
 
 class Opinion(NamedTuple):
@@ -106,20 +152,12 @@ def digest(arrays: Mapping[str, Floats]) -> str:
 
 
 def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
-    """Return what is expected of partitions, and what their votes should count.
-
-    Parameters
-    ----------
-    geometry : Geometry
-    labels : mapping of str to ndarray of shape (n_samples,)
-        Partitions by the names of the members, from 0 to k − 1.
-    k : int
-        At least 2.
-    """
-    networks = load_networks()
-    indices, agreement = look_at(geometry, labels, k)
+    """Return what is expected of members' partitions, by name, and what their votes count."""
+    partitions = list(labels.values())
+    indices = validity_indices(geometry, partitions, k)
+    agreement = pairwise_agreement(np.stack(partitions), k)
     inputs = judge_inputs(list(labels), indices, agreement, geometry.summary, k)
-    outputs = networks["judge"](inputs)
+    outputs = load_networks()["judge"](inputs)
     expected = np.clip(outputs[..., 0].mean(axis=0), 0.0, 1.0)
     return Opinion(expected, vote_weights(outputs[..., 1]), indices, agreement)
 
@@ -130,38 +168,31 @@ def vote_weights(expected: Floats) -> Floats:
     Every network has its own weights, and theirs are averaged: where they disagree, as on data
     unlike any they have seen, more members count.
     """
-    weights: Floats = softmax(SHARPNESS * expected, axis=1).mean(axis=0)
-    return weights
-
-
-def look_at(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> tuple[Floats, Floats]:
-    """Return the validity indices of partitions (m, …) and how far they agree (m, m)."""
-    partitions = list(labels.values())
-    return validity_indices(geometry, partitions, k), pairwise_agreement(np.stack(partitions), k)
+    return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
 
 
 def pairwise_agreement(labels: Ints, k: int) -> Floats:
     """Return the adjusted Rand indices (m, m) between partitions (m, n) into k clusters."""
     m, n = labels.shape
     members = np.eye(k)[labels].transpose(1, 0, 2).reshape(n, m * k)
-    common = (members.T @ members).reshape(m, k, m, k)
+    return adjusted_rand((members.T @ members).reshape(m, k, m, k), n)
+
+
+def adjusted_rand(common: Floats, n: int) -> Floats:
+    """Return the adjusted Rand indices (m, m) of m partitions of n rows.
+
+    ``common`` (m, k, m, k) is how many rows every two of their clusters have in common.
+    """
     together = np.sum(common * (common - 1.0), axis=(1, 3)) / 2.0
     of_each = np.diag(together)  # pairs of rows that a partition puts together
     expected = np.outer(of_each, of_each) / max(n * (n - 1) / 2.0, 1.0)
     most = (of_each[:, None] + of_each) / 2.0
     alike = most <= expected
-    agreement: Floats = np.where(
-        alike, 1.0, (together - expected) / np.where(alike, 1.0, most - expected)
-    )
-    return agreement
+    return np.where(alike, 1.0, (together - expected) / np.where(alike, 1.0, most - expected))
 
 
 def judge_inputs(
-    names: Sequence[str],
-    indices: Floats,
-    agreement: Floats,
-    summary: Sequence[float],
-    k: int,
+    names: Sequence[str], indices: Floats, agreement: Floats, summary: Sequence[float], k: int
 ) -> Floats:
     """Return what the judge sees of every member (m, d).
 
@@ -187,3 +218,235 @@ def judge_inputs(
     return np.column_stack(
         [own, relative, own - own.max(axis=0), rank, kinds, np.tile(problem, (m, 1))]
     )
+
+
+def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> Floats:
+    """Return internal validity indices (m, len(INDICES)) of partitions into k ≥ 2 clusters.
+
+    All partitions of the same rows are looked at together, so that distances and products of
+    matrices are computed once.
+    """
+    labels = np.asarray(partitions, np.int64)
+    members = np.eye(k)[labels]  # (m, n, k) indicators
+    sizes = members.sum(axis=1)
+    share = sizes / len(geometry)
+    # Those that see clusters as Gaussians do so in the leading principal components.
+    each = zip(labels, members, sizes, strict=True)
+    gaussian = [_gaussian_indices(geometry.components, *one) for one in each]
+    found: dict[str, Any] = {
+        "size entropy": -np.sum(share * np.log(share + _TINY), axis=1) / np.log(k),
+        "smallest size": share.min(axis=1) * k,
+        "largest size": share.max(axis=1) * k,
+        "empty": np.sum(sizes == 0, axis=1).astype(np.float64),
+        **_neighbor_cuts(geometry, labels, members, sizes),
+        **_silhouettes(geometry, labels, members, sizes),
+        **{name: [one[name] for one in gaussian] for name in gaussian[0]},
+        "connected": _connections(geometry, labels, sizes),
+        **_tree_cuts("tree", geometry.tree, labels, k),
+        **_tree_cuts("reachability tree", geometry.reachability_tree, labels, k),
+    }
+    return np.nan_to_num(
+        np.column_stack([found[name] for name in INDICES]), posinf=9.0, neginf=-9.0
+    )
+
+
+def _by_cluster(values: Floats, members: Floats, sizes: Floats) -> Floats:
+    """Return the means (m, k) of a quantity of rows (m, n) over clusters; 0 for empty ones."""
+    return np.einsum("mn,mnk->mk", values, members) / np.maximum(sizes, 1.0)
+
+
+def _neighbor_cuts(
+    geometry: Geometry, labels: Ints, members: Floats, sizes: Floats
+) -> dict[str, Floats]:
+    n, k = len(geometry), sizes.shape[1]
+    elsewhere = labels[:, geometry.neighbors] != labels[:, :, None]  # (m, n, neighbors)
+    cut = elsewhere.mean(axis=2)
+    cuts = _by_cluster(cut, members, sizes)
+    small = sizes < SMALL * n / k
+    at_border = (cut > 0).astype(np.float64)
+    # Rows with a neighbor elsewhere against those without, in logarithms of their distances.
+    spacing = geometry.log_spacing
+    outer = np.einsum("mn,mnk->mk", at_border, members)
+    inner = sizes - outer
+    total = np.einsum("n,mnk->mk", spacing, members)
+    total_outer = np.einsum("mn,mnk->mk", at_border * spacing, members)
+    valley = total_outer / np.maximum(outer, 1) - (total - total_outer) / np.maximum(inner, 1)
+    valley = np.where(outer == 0, 2.0, np.where(inner == 0, 0.0, valley))
+    valley = np.where(sizes > 4, valley, 0.0)
+    return {
+        "cut": np.mean(np.where(small, cuts + 1.0, cuts), axis=1),
+        "raw cut": cut.mean(axis=1),
+        "largest cut": cuts.max(axis=1),
+        "nearest cut": elsewhere[:, :, :2].all(axis=2).mean(axis=1),
+        "valley": valley.mean(axis=1),
+        "least valley": valley.min(axis=1),
+        "border": at_border.mean(axis=1),
+    }
+
+
+def _silhouettes(
+    geometry: Geometry, labels: Ints, members: Floats, sizes: Floats
+) -> dict[str, Floats]:
+    m, n, k = members.shape
+    rows = np.unique(np.linspace(0, n - 1, min(n, _MOST_SILHOUETTES)).astype(int))
+    sums = geometry.distances[rows] @ members.transpose(1, 0, 2).reshape(n, m * k)
+    sums = sums.reshape(len(rows), m, k).transpose(1, 0, 2)  # (m, rows, k)
+    own = labels[:, rows, None]
+    own_size = np.take_along_axis(sizes[:, None, :].repeat(len(rows), axis=1), own, axis=2)
+    inside = np.take_along_axis(sums, own, axis=2) / np.maximum(own_size - 1.0, 1.0)
+    means = np.where(sizes[:, None, :] > 0, sums / np.maximum(sizes[:, None, :], 1.0), np.inf)
+    np.put_along_axis(means, own, np.inf, axis=2)
+    outside, inside = means.min(axis=2), inside[:, :, 0]
+    defined = (own_size[:, :, 0] > 1) & np.isfinite(outside)
+    outside = np.where(defined, outside, inside)
+    width = (outside - inside) / np.maximum(np.maximum(inside, outside), _TINY)
+    here = members[:, rows]
+    counts = here.sum(axis=1)
+    least = np.where(counts > 0, _by_cluster(width, here, counts), np.inf).min(axis=1)
+    alone = np.sum(sizes > 0, axis=1) < 2
+    return {
+        "silhouette": np.where(alone, -1.0, width.mean(axis=1)),
+        "least silhouette": np.where(alone, -1.0, least),
+    }
+
+
+def _gaussian_indices(Z: Floats, labels: Ints, members: Floats, sizes: Floats) -> dict[str, float]:
+    (n, q), k = Z.shape, len(sizes)
+    floor = _FLOOR * np.eye(q)
+    count = np.maximum(sizes, 1.0)
+    means = members.T @ Z / count[:, None]
+    scatter = np.stack([_scatter(Z[labels == c], means[c]) for c in range(k)])
+    within = scatter.sum(axis=0)
+    total = Z.T @ Z - n * np.outer(Z.mean(axis=0), Z.mean(axis=0))
+    one = total / n + floor
+    log_one = float(np.linalg.slogdet(one)[1])
+    # Covariances of small clusters are drawn to half the variances of all rows.
+    covariances = scatter / count[:, None, None]
+    drawn = (count / (count + q + 2.0))[:, None, None]
+    shrunk = drawn * covariances + (1.0 - drawn) * 0.5 * np.diag(np.diag(one)) + floor
+    prior = 2.0 * np.log(count / n)
+    full = float(sizes @ (np.linalg.slogdet(shrunk)[1] - prior)) / n
+    diagonal = float(sizes @ (np.log(np.einsum("kqq->kq", shrunk)).sum(axis=1) - prior)) / n
+    tied = within / n + floor
+    log_tied = float(np.linalg.slogdet(tied)[1])
+    between = max(float(np.trace(total) - np.trace(within)), 0.0)
+    ch = between / max(k - 1, 1) / max(float(np.trace(within)) / max(n - k, 1), _TINY)
+    n_parameters = (k - 1) * (q * (q + 3) / 2.0 + 1.0)
+    overlap, directions = _overlaps(means, covariances, sizes)
+    valleys = _projected_valleys(Z, labels, means, overlap, directions)
+    scores = Z @ np.linalg.solve(tied, means.T)
+    scores += np.log(count / n) - 0.5 * np.einsum("kq,qk->k", means, np.linalg.solve(tied, means.T))
+    pairs = overlap[np.triu_indices(k, 1)]
+    return {
+        "Calinski-Harabasz": float(np.log(ch + 1e-9)),
+        "Davies-Bouldin": _davies_bouldin(Z, labels, means, sizes),
+        "full likelihood": -0.5 * (full - log_one) / q,
+        "diagonal likelihood": -0.5 * (diagonal - float(np.log(np.diag(one)).sum())) / q,
+        "tied likelihood": -0.5 * (log_tied - log_one) / q,
+        "tied likelihood, whole": -0.5 * (log_tied - log_one),
+        "full BIC": (-0.5 * (full - log_one) - 0.5 * np.log(n) * n_parameters / n) / q,
+        "overlap": float(pairs.mean()),
+        "largest overlap": float(pairs.max()),
+        "projected valley": float(np.mean(valleys)),
+        "largest projected valley": float(np.max(valleys)),
+        "linear accuracy": float(np.mean(scores.argmax(axis=1) == labels)),
+    }
+
+
+def _scatter(Z: Floats, mean: Floats) -> Floats:
+    centered = Z - mean
+    return centered.T @ centered
+
+
+def _davies_bouldin(Z: Floats, labels: Ints, means: Floats, sizes: Floats) -> float:
+    present = np.flatnonzero(sizes > 0)
+    if len(present) < 2:
+        return 9.0
+    from_center = np.linalg.norm(Z - means[labels], axis=1)
+    sums = np.bincount(labels, from_center, minlength=len(sizes))
+    spread = (sums / np.maximum(sizes, 1.0))[present]
+    apart = np.linalg.norm(means[present][:, None] - means[present], axis=2)
+    np.fill_diagonal(apart, np.inf)
+    ratio = (spread[:, None] + spread) / np.maximum(apart, _TINY)
+    return min(float(ratio.max(axis=1).mean()), 9.0)
+
+
+def cluster_overlaps(geometry: Geometry, labels: Ints, k: int) -> Floats:
+    """Return how far every two clusters overlap as Gaussians (k, k), between 0 and 1."""
+    Z = geometry.components
+    sizes = np.bincount(labels, minlength=k).astype(np.float64)
+    count = np.maximum(sizes, 1.0)
+    means = np.eye(k)[labels].T @ Z / count[:, None]
+    scatter = np.stack([_scatter(Z[labels == c], means[c]) for c in range(k)])
+    return _overlaps(means, scatter / count[:, None, None], sizes)[0]
+
+
+def _overlaps(means: Floats, covariances: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    """Return the overlap (k, k) of pairs of Gaussians, and Fisher's directions (k, k, q)."""
+    k, q = means.shape
+    a, b = np.triu_indices(k, 1)
+    apart = means[a] - means[b]
+    both = covariances[a] + covariances[b]
+    w = np.linalg.solve(both + 10 * _FLOOR * np.eye(q), apart[..., None])[..., 0]
+    variance = np.einsum("iq,iqr,ir->i", w, both, w)
+    square = np.einsum("iq,iq->i", w, apart) ** 2
+    pairs = np.exp(-0.5 * square / (variance + _TINY))
+    pairs[(sizes[a] < 3) | (sizes[b] < 3)] = 1.0
+    overlap, directions = np.zeros((k, k)), np.zeros((k, k, q))
+    overlap[a, b] = overlap[b, a] = pairs
+    directions[a, b] = directions[b, a] = w
+    return overlap, directions
+
+
+def _projected_valleys(
+    Z: Floats, labels: Ints, means: Floats, overlap: Floats, directions: Floats
+) -> list[float]:
+    """Return for every cluster the density between it and the one it overlaps most.
+
+    Both are projected onto Fisher's direction; the lowest density between their centers is
+    relative to the lower of the densities there: 0 is a gap, 1 no valley at all.
+    """
+    found = []
+    masked = overlap - 2.0 * np.eye(len(overlap))
+    for cluster, other in enumerate(masked.argmax(axis=1)):
+        w = directions[cluster, other]
+        x = Z[(labels == cluster) | (labels == other)] @ w
+        low, high = sorted((float(means[cluster] @ w), float(means[other] @ w)))
+        width = 1.06 * x.std() * len(x) ** -0.2 / 2.0 if len(x) > 4 else 0.0
+        if width <= 0 or high - low <= 0:
+            found.append(1.0)
+            continue
+        at = np.linspace(low, high, 15)
+        density = np.exp(-0.5 * ((at[:, None] - x) / width) ** 2).mean(axis=1)
+        found.append(float(density.min() / max(min(density[0], density[-1]), _TINY)))
+    return found
+
+
+def _connections(geometry: Geometry, labels: Ints, sizes: Floats) -> list[float]:
+    """Return how connected clusters are in the graph of nearest neighbors."""
+    n, k = len(geometry), sizes.shape[1]
+    neighbors = geometry.neighbors[:, :_CONNECTING]
+    start, end = np.repeat(np.arange(n), neighbors.shape[1]), neighbors.ravel()
+    found = []
+    for label, size in zip(labels, sizes, strict=True):
+        same = label[start] == label[end]
+        graph = coo_matrix((np.ones(same.sum()), (start[same], end[same])), (n, n))
+        piece = connected_components(graph, directed=False)[1]
+        of_piece = np.bincount(piece)
+        largest = np.zeros(k)
+        np.maximum.at(largest, label, of_piece[piece])
+        found.append(float(np.mean(largest / np.maximum(size, 1.0))))
+    return found
+
+
+def _tree_cuts(name: str, tree: Tree, labels: Ints, k: int) -> dict[str, Floats]:
+    """Return how many edges of a spanning tree partitions cut, and how long these are."""
+    floor = 1e-2 * float(tree.length.mean()) + _TINY  # rows may be equal
+    usual = np.log(max(float(np.median(tree.length)), floor))
+    cuts, gaps = [], []
+    for label in labels:
+        lengths = tree.length[label[tree.start] != label[tree.end]]
+        cuts.append(np.log((len(lengths) + 1.0) / k))
+        longest = lengths[-(k - 1) :]  # in rising order
+        gaps.append(np.mean(np.log(np.maximum(longest, floor))) - usual if len(longest) else 0.0)
+    return {f"{name} cut": np.array(cuts), f"{name} gap": np.clip(gaps, -9.0, 9.0)}

@@ -21,16 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csgraph
 from scipy.sparse.linalg import eigsh
+from scipy.spatial import KDTree
 from sklearn.cluster import KMeans
 from sklearn.manifold import spectral_embedding
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import kneighbors_graph
 
+from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
-from sgpmic.committee import genie
-from sgpmic.committee.geometry import N_NEIGHBORS, Geometry
-from sgpmic.committee.modes import cluster_by_modes
-from sgpmic.learning.progress import announce
+from sgpmic.committee.geometry import N_NEIGHBORS, Geometry, Tree
 
 #: Covariances of the mixtures.
 COVARIANCE_TYPES = ("full", "tied", "diag")
@@ -68,6 +67,12 @@ def _k_means(geometry: Geometry, k: int) -> Ints:
     return np.asarray(KMeans(k, init=centers, n_init=1).fit_predict(Y))
 
 
+def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
+    return GaussianMixture(
+        k, covariance_type=kind, reg_covar=_VARIANCE_FLOOR, random_state=0, **options
+    )
+
+
 def _fitted_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
     return fit_mixture(geometry.components, geometry.once(_k_means, k), covariance_type)
 
@@ -88,24 +93,16 @@ def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
 
 def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     # The best of several short runs of EM goes on.
-    Y = (
-        geometry.Y
-        if geometry.features.shape[1] <= _MOST_FEATURES
-        else geometry.components[:, :_MOST_FEATURES]
-    )
-    new = partial(
-        GaussianMixture,
-        k,
-        covariance_type=covariance_type,
-        reg_covar=_VARIANCE_FLOOR,
-        random_state=0,
-    )
+    Y = geometry.Y
+    if geometry.features.shape[1] > _MOST_FEATURES:
+        Y = geometry.components[:, :_MOST_FEATURES]
+    new = partial(_new_mixture, k, covariance_type)
     short = new(n_init=_STARTS, max_iter=_SHORT_RUN, tol=1e-2, init_params="k-means++").fit(Y)
     start = {f"{name}_init": getattr(short, f"{name}_") for name in _PARAMETERS}
     return np.asarray(new(**start).fit(Y).predict(Y))
 
 
-def _spectral_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
+def _graph_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
     graph = kneighbors_graph(geometry.Y, min(n_neighbors, len(geometry)), include_self=True)
     return laplacian_eigenvectors(0.5 * (graph + graph.T), geometry.most_clusters)
 
@@ -130,14 +127,13 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     rows = np.repeat(np.arange(len(Y)), kept)
     graph = coo_matrix((values.ravel(), (rows, columns.ravel())), (len(Y), len(Y)))
     # Not a graph of near rows: factorizing it, as ARPACK does, would fill it in.
-    embedding: Floats = spectral_embedding(
+    return spectral_embedding(
         0.5 * (graph + graph.T).tocsr(),
         n_components=geometry.most_clusters,
         eigen_solver="lobpcg",
         random_state=0,
         drop_first=False,
     )
-    return embedding
 
 
 def laplacian_eigenvectors(graph: Any, number: int) -> Floats:
@@ -150,32 +146,21 @@ def laplacian_eigenvectors(graph: Any, number: int) -> Floats:
     start = np.random.RandomState(0).uniform(-1, 1, len(degrees))
     seeded = {"rng": 0} if "rng" in signature(eigsh).parameters else {}
     _, vectors = eigsh(laplacian.tocsc(), number, sigma=-1e-5, v0=start, tol=0, **seeded)
-    embedding: Floats = vectors / degrees[:, None]
-    return embedding
+    return vectors / degrees[:, None]
 
 
-def _spectral(geometry: Geometry, k: int, n_neighbors: int) -> Ints:
-    leading = geometry.once(_spectral_embedding, n_neighbors)[:, :k]
+def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options: int) -> Ints:
+    leading = geometry.once(embed, *options)[:, :k]
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _subspaces(geometry: Geometry, k: int) -> Ints:
-    leading = geometry.once(_subspace_embedding)[:, :k]
-    return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
+def _genie(geometry: Geometry, k: int, gini_limit: float, tree_name: str = "tree") -> Ints:
+    order = geometry.once(_genie_order, gini_limit, tree_name)
+    return cut(getattr(geometry, tree_name), order, k)
 
 
-def _modes(geometry: Geometry, k: int) -> Ints:
-    return cluster_by_modes(geometry.Y, geometry.neighbor_distances, geometry.neighbors, k)
-
-
-def _genie(geometry: Geometry, k: int, gini_limit: float, reachability: bool = False) -> Ints:
-    tree = geometry.reachability_tree if reachability else geometry.tree
-    return genie.cut(tree, geometry.once(_genie_order, gini_limit, reachability), k)
-
-
-def _genie_order(geometry: Geometry, gini_limit: float, reachability: bool) -> Ints:
-    tree = geometry.reachability_tree if reachability else geometry.tree
-    return genie.merge_order(tree, gini_limit)
+def _genie_order(geometry: Geometry, gini_limit: float, tree_name: str) -> Ints:
+    return merge_order(getattr(geometry, tree_name), gini_limit)
 
 
 #: The members by the names that users see: functions of the rows and the number of clusters.
@@ -191,13 +176,17 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
     "Gaussian mixture, diagonal, random starts": partial(
         _mixture_from_random_starts, covariance_type="diag"
     ),
-    "spectral, 10 neighbors": partial(_spectral, n_neighbors=10),
-    "spectral, 20 neighbors": partial(_spectral, n_neighbors=20),
-    "subspaces": _subspaces,
-    "modes of the density": _modes,
+    "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
+    "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
+    "subspaces": lambda geometry, k: _spectral(geometry, k, _subspace_embedding),
+    "modes of the density": lambda geometry, k: cluster_by_modes(
+        geometry.Y, geometry.neighbor_distances, geometry.neighbors, k
+    ),
     "Genie, 0.3": partial(_genie, gini_limit=0.3),
     "Genie, 0.5": partial(_genie, gini_limit=0.5),
-    "Genie, 0.3, mutual reachability": partial(_genie, gini_limit=0.3, reachability=True),
+    "Genie, 0.3, mutual reachability": lambda geometry, k: _genie(
+        geometry, k, 0.3, "reachability_tree"
+    ),
 }
 
 
@@ -240,15 +229,7 @@ def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
 
 
 def fit_mixture(Z: Floats, labels: Ints, covariance_type: str) -> GaussianMixture:
-    """Fit a Gaussian mixture that starts from clusters.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n_samples, n_dimensions)
-    labels : ndarray of shape (n_samples,)
-        None of the clusters is empty.
-    covariance_type : {'full', 'tied', 'diag'}
-    """
+    """Fit a Gaussian mixture to rows (n, q) that starts from clusters, none of them empty."""
     k = int(labels.max()) + 1
     means, indicators = _centers(Z, labels, k), np.eye(k)[labels]
     off_center = Z - means[labels]
@@ -265,13 +246,147 @@ def fit_mixture(Z: Floats, labels: Ints, covariance_type: str) -> GaussianMixtur
         precisions = np.linalg.inv(covariances)
         if covariance_type == "diag":
             precisions = 1.0 / np.einsum("mpp->mp", covariances)
-    mixture = GaussianMixture(
-        k,
-        covariance_type=covariance_type,
-        reg_covar=_VARIANCE_FLOOR,
-        weights_init=indicators.mean(axis=0),
-        means_init=means,
-        precisions_init=precisions,
-        random_state=0,
-    )
-    return mixture.fit(Z)
+    start = {"means_init": means, "precisions_init": precisions}
+    weights = indicators.mean(axis=0)
+    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
+
+
+def merge_order(tree: Tree, gini_limit: float) -> Ints:
+    """Return the edges of a spanning tree in the order in which Genie merges along them.
+
+    Clusters merge along the edges of the tree, shortest first, as in single linkage; but while the
+    Gini index of the cluster sizes exceeds a limit (1 is single linkage), only edges of a smallest
+    cluster count. So outliers join clusters instead of becoming clusters. Gagolewski, Bartoszuk and
+    Cena, *Genie: A new, fast, and outlier-resistant hierarchical clustering algorithm*, Information
+    Sciences 363 (2016).
+    """
+    n = len(tree.length) + 1
+    one, other = tree.start.copy(), tree.end.copy()  # the clusters that every edge joins
+    size = np.ones(n, np.int64)
+    n_of_size = {1: n}
+    differences = 0  # the sum of |size_i - size_j| over pairs of clusters
+    waiting = np.ones(n, dtype=bool)  # the last entry is never reached
+    order = np.empty(n - 1, np.int64)
+    shortest = 0
+
+    def distance_to_others(mine: int) -> int:
+        return sum(count * abs(mine - size) for size, count in n_of_size.items())
+
+    for step in range(n - 1):
+        edge = shortest
+        if differences > gini_limit * n * (n - step - 1):  # the Gini index of n - step sizes
+            smallest = min(n_of_size)
+            touching = (size[one] == smallest) | (size[other] == smallest)
+            edge = int((waiting[:-1] & touching).argmax())
+        a, b = int(one[edge]), int(other[edge])
+        sizes = int(size[a]), int(size[b])
+        for removed in sizes:
+            n_of_size[removed] -= 1
+            if not n_of_size[removed]:
+                del n_of_size[removed]
+            differences -= distance_to_others(removed)
+        merged = sum(sizes)
+        differences += distance_to_others(merged)
+        n_of_size[merged] = n_of_size.get(merged, 0) + 1
+        size[a] = merged
+        one[one == b] = a
+        other[other == b] = a
+        order[step], waiting[edge] = edge, False
+        while not waiting[shortest]:
+            shortest += 1
+    return order
+
+
+def cut(tree: Tree, order: Ints, n_clusters: int) -> Ints:
+    """Return labels of the rows when ``n_clusters`` are left."""
+    n = len(order) + 1
+    merged = order[: n - n_clusters]
+    edges = np.ones(len(merged)), (tree.start[merged], tree.end[merged])
+    return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
+
+
+class Modes(NamedTuple):
+    """The modes of a density on a neighbor graph.
+
+    Every row climbs the graph to a mode. Two modes meet at a saddle; the lower one is as prominent
+    as its density is above the saddle's (in logarithms). The most prominent modes are the clusters,
+    every other one is merged into its parent, the higher mode that it meets first. This is ToMATo
+    (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian manifolds*,
+    J. ACM 60, 2013) with a nearest-neighbor estimate of the density.
+    """
+
+    mode: Ints  # (n,) the mode that every row climbs to
+    prominence: Floats  # (n_modes,) infinite for the highest mode of a connected piece
+    parent: Ints  # (n_modes,) the mode it is merged into, itself where there is none
+
+
+def find_modes(distances: Floats, neighbors: Ints) -> Modes:
+    """Return the modes of the density of rows."""
+    n = len(neighbors)
+    # The density goes with a power of the distance: its logarithm but for factors, all of which
+    # leave the order of prominences as it is.
+    squares = np.mean(distances**2, axis=1)
+    height = -np.log(np.maximum(squares, 1e-12 * squares.mean() + np.finfo(float).tiny))
+    rank = np.empty(n, np.int64)
+    rank[np.lexsort((np.arange(n), -height))] = np.arange(n)
+    # Links both ways; each is as high as its lower end.
+    one = np.repeat(np.arange(n), neighbors.shape[1])
+    other = neighbors.ravel()
+    start, end = np.concatenate([one, other]), np.concatenate([other, one])
+    best = rank.copy()
+    np.minimum.at(best, start, rank[end])
+    by_rank = np.argsort(rank)
+    uphill = by_rank[best]
+    peak = uphill.copy()
+    for row in by_rank:  # from the top, so that a row's way up is known
+        peak[row] = peak[uphill[row]] if uphill[row] != row else row
+    peaks, mode = np.unique(peak, return_inverse=True)
+    prominence, parent = _meet(mode, height, height[peaks], start, end)
+    return Modes(mode, prominence, parent)
+
+
+def _meet(mode: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> tuple[Floats, Ints]:
+    """Return every mode's prominence and parent, from the saddles between modes."""
+    n_modes = len(tops)
+    across = mode[start] < mode[end]
+    saddles = np.minimum(height[start[across]], height[end[across]])
+    pairs = mode[start[across]], mode[end[across]]
+    prominence, parent = np.full(n_modes, np.inf), np.arange(n_modes)
+    root = np.arange(n_modes)
+
+    def top_of(number: int) -> int:
+        while root[number] != number:
+            root[number] = root[root[number]]
+            number = int(root[number])
+        return number
+
+    for link in np.argsort(-saddles, kind="stable"):
+        a, b = top_of(int(pairs[0][link])), top_of(int(pairs[1][link]))
+        if a == b:
+            continue
+        lower, higher = (a, b) if tops[a] < tops[b] else (b, a)
+        prominence[lower] = tops[lower] - saddles[link]
+        parent[lower] = root[lower] = higher
+    return prominence, parent
+
+
+def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: int) -> Ints:
+    """Return labels of rows by the ``n_clusters`` most prominent modes, or as many as there are."""
+    modes = find_modes(distances, neighbors)
+    sizes = np.bincount(modes.mode)
+    # Of pieces of the graph that fall apart, the larger ones come first.
+    order = np.lexsort((-sizes, -modes.prominence))
+    kept = np.zeros(len(sizes), dtype=bool)
+    kept[order[:n_clusters]] = True
+    target = np.arange(len(sizes))
+    for number in range(len(sizes)):
+        place = number
+        while not kept[place] and modes.parent[place] != place:
+            place = int(modes.parent[place])
+        target[number] = place
+    found = target[modes.mode]
+    lost = ~kept[found]  # on small pieces of the graph, which have no parent
+    if lost.any():
+        _, nearest = KDTree(Y[~lost]).query(Y[lost])
+        found[lost] = found[~lost][nearest]
+    return np.unique(found, return_inverse=True)[1]

@@ -23,9 +23,16 @@ from scipy.special import expit
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry, sample_rows
-from sgpmic.committee.judge import Opinion, judge, load_networks, pairwise_agreement
+from sgpmic.committee.judge import (
+    INDICES,
+    Opinion,
+    cluster_overlaps,
+    judge,
+    load_networks,
+    pairwise_agreement,
+    validity_indices,
+)
 from sgpmic.committee.members import cluster_all
-from sgpmic.committee.validity import INDICES, cluster_overlaps, validity_indices
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.preprocessing import Scaler, find_categories
 from sgpmic.learning.settings import Committee
@@ -44,56 +51,23 @@ _NEAREST = 6
 
 
 class Member(NamedTuple):
-    """One clustering of the committee.
-
-    Attributes
-    ----------
-    name : str
-    labels : ndarray of shape (n_samples,)
-    weight : float
-        What its vote counts; all weights add up to 1.
-    expected : float
-        The adjusted Rand index with the true clusters that the judge expects.
-    agreement : float
-        Adjusted Rand index with the outcome of the vote.
-    cut : float
-        The share of neighbors that lie in another cluster.
-    """
+    """One clustering of the committee."""
 
     name: str
-    labels: Ints
-    weight: float
-    expected: float
-    agreement: float
-    cut: float
+    labels: Ints  # (n,)
+    weight: float  # what its vote counts; all weights add up to 1
+    expected: float  # adjusted Rand index with the true clusters that the judge expects
+    agreement: float  # adjusted Rand index with the outcome of the vote
+    cut: float  # share of neighbors that lie in another cluster
 
 
 @dataclass(frozen=True)
 class Vote:
-    """The outcome of a vote.
+    """The outcome of a vote."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n_samples, n_clusters)
-        Every row's calibrated memberships; none is 0.
-    members : tuple of Member
-    failures : mapping of str to str
-        Why a member did not vote, by its name.
-    expected : float
-        The adjusted Rand index with the true clusters that the judge expects of its members, by
-        their weights.
-    """
-
-    shares: Floats
+    shares: Floats  # (n, k) every row's calibrated memberships; none is 0
     members: tuple[Member, ...]
-    failures: Mapping[str, str]
-    expected: float
-
-    @property
-    def labels(self) -> Ints:
-        """The cluster with the most votes."""
-        labels: Ints = self.shares.argmax(axis=1)
-        return labels
+    failures: Mapping[str, str]  # why a member did not vote, by its name
 
 
 def vote_on(
@@ -125,23 +99,17 @@ def vote_on(
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote | None:
-    """Let all members cluster the rows and count their votes.
+    """Let all members cluster the rows and count their votes; None where no member could.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        Of scaled rows.
-    n_clusters : int
-    known : sequence of ndarrays of shape (n_samples,)
-        Partitions that say nothing new: members whose labels follow from one of them do not vote.
-
-    Returns
-    -------
-    vote : Vote or None
-        None where no member could cluster the rows.
+    Partitions that are ``known`` say nothing new: members whose labels follow from one of them, for
+    most rows, do not vote.
     """
     labels, failures = cluster_all(geometry, n_clusters)
-    new = {name: each for name, each in labels.items() if not _follows(each, known)}
+    new = {
+        name: each
+        for name, each in labels.items()
+        if not any(contingency(k, each).max(axis=1).sum() >= _REPEATED * len(each) for k in known)
+    }
     if new and len(new) < len(labels):
         repeated = [name for name in labels if name not in new]
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
@@ -162,8 +130,7 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
         Member(name, each, *values)
         for (name, each), values in zip(labels.items(), figures, strict=True)
     )
-    expected = float(opinion.weights @ opinion.expected)
-    return Vote(calibrated(geometry, shares, opinion), members, failures, expected)
+    return Vote(calibrated(geometry, shares, opinion), members, failures)
 
 
 #: What is found by the kinds of members, by how their names begin.
@@ -181,10 +148,7 @@ _MOST_WEIGHT = 0.5
 
 
 def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence why a vote went as it did; '' where there was none.
-
-    ``committee`` is as ``SGPMIC.committee_``.
-    """
+    """Return in a sentence why a vote, ``SGPMIC.committee_``, went as it did; '' without one."""
     if not committee:
         return ""
     weights = {
@@ -197,14 +161,7 @@ def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
     return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
 
 
-def _follows(labels: Ints, known: Sequence[Ints]) -> bool:
-    """Return whether most rows have the most common label of their part of a known partition."""
-    return any(
-        _in_common(each, labels).max(axis=1).sum() >= _REPEATED * len(labels) for each in known
-    )
-
-
-def _in_common(one: Ints, other: Ints) -> Floats:
+def contingency(one: Ints, other: Ints) -> Floats:
     """Return how many rows every two clusters of two partitions have in common."""
     table = np.zeros((one.max() + 1, other.max() + 1))
     np.add.at(table, (one, other), 1.0)
@@ -240,8 +197,7 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
     lift = np.clip((right - largest) / np.maximum(1.0 - largest, 1e-12), 0.0, 1.0)[:, None]
     found = (1.0 - lift) * found + lift * np.eye(k)[top]
     found = np.maximum(found, 1e-9)
-    normalized: Floats = found / found.sum(axis=1, keepdims=True)
-    return normalized
+    return found / found.sum(axis=1, keepdims=True)
 
 
 def calibration_inputs(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:

@@ -35,11 +35,12 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
-from sgpmic._types import Ints
+from sgpmic._runtime import announce
+from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel, stack
-from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs, scg
-from sgpmic.learning.progress import Progress, announce, print_progress
+from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
+from sgpmic.learning.scg import scg
 from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model.bound import Mappings, add_latent, data_term, factorize_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_cells, responsibilities, summed_out
@@ -66,12 +67,6 @@ from sgpmic.process_group import ProcessGroup
 
 #: The standard deviations of uncertain latent points at the start, for X of variance 1.
 START_X_STD = 0.3
-
-#: The optimizers by the names that users know.
-MINIMIZERS: dict[str, Callable[..., OptimizerResult]] = {
-    "scg": scg.minimize,
-    "lbfgs": lbfgs.minimize,
-}
 
 
 @keepable
@@ -167,21 +162,18 @@ class StartFit:
     interrupted: bool = False  # learning was interrupted: the last finished iteration is kept
 
 
-class Snapshot(NamedTuple):
-    """All fits at the end of an iteration: enough to resume, to the very same result."""
-
-    seeds: list[int]  # of all planned starts: a fit without a fixed seed can resume too
-    fits: list[StartFit]  # from the starts so far; the last may not have ended
-
-
 class CheckpointWriter(Protocol):
-    """Where snapshots go and come from."""
+    """Keeps all fits at the end of an iteration: enough to resume, to the very same result.
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot in place of the one before."""
+    Those from the starts so far, of which the last may not have ended, and the seeds of all planned
+    starts: a fit without a fixed seed can resume too.
+    """
 
-    def load(self, template: State, n_starts: int) -> Snapshot | None:
-        """Return the snapshot that was kept of so many starts, None if there is none."""
+    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
+        """Keep these in place of the ones before."""
+
+    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
+        """Return what was kept of so many starts, None if nothing was."""
 
 
 @keepable
@@ -198,6 +190,58 @@ class IterationInfo(NamedTuple):
     jitter: Array  # the largest relative jitter
     cluster_sizes: Array  # (M,)
     finite: Array  # whether every number of the new state is
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told after every iteration.
+
+    Attributes
+    ----------
+    start, n_starts : int
+        Which start this is (from 0), and how many there are.
+    round, max_rounds : int
+        Which iteration has just ended (from 1), and how many there may be.
+    bound : float
+        The objective: the KL-corrected bound, in the units of the data, plus the log of the
+        conjugate prior.
+    change : float
+        Its relative change over the iteration; infinite after the first.
+    cluster_sizes : ndarray of shape (n_clusters,)
+        Expected number of rows in every cluster.
+    seconds : float
+        Since this start began.
+    """
+
+    start: int
+    n_starts: int
+    round: int
+    max_rounds: int
+    bound: float
+    change: float
+    cluster_sizes: Floats
+    seconds: float
+    _labels: Callable[[], Ints] = field(repr=False, compare=False)
+
+    @property
+    def labels(self) -> Ints:
+        """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
+
+        Computed when asked for: it takes a copy of all memberships. Of several processes, each
+        has the labels of its own rows.
+        """
+        return self._labels()
+
+
+def print_progress(progress: Progress) -> None:
+    """Print a line for an iteration."""
+    sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
+    print(
+        f"start {progress.start + 1}/{progress.n_starts}  round {progress.round}"
+        f"/{progress.max_rounds}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
+        f"clusters {sizes}  {progress.seconds:.1f} s",
+        flush=True,
+    )
 
 
 def run_em(
@@ -233,8 +277,7 @@ def run_em(
         change = abs(bound - fit.bound) / max(group.n_rows, abs(bound - log_volume))
         seconds = time.perf_counter() - began
         fit.state, fit.bound = state, bound
-        names = info._fields[:-2]
-        record = {name: np.asarray(getattr(info, name)).item() for name in names}
+        record = {k: np.asarray(v).item() for k, v in list(info._asdict().items())[:-2]}
         record["bound_after_e"] += log_volume
         fit.history.append(
             {"start": start, "round": number, **record, "bound": bound, "seconds": seconds}
@@ -248,7 +291,7 @@ def run_em(
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes)[: settings.n_clusters],
             seconds=seconds,
-            _labels=partial(_labels, state, group),
+            _labels=partial(lambda S: group.own_rows(S).argmax(axis=1), state.S),
         )
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]
@@ -260,14 +303,20 @@ def run_em(
         save()
 
 
-def _labels(state: State, group: ProcessGroup) -> Ints:
-    return group.own_rows(state.S).argmax(axis=1)
-
-
 @compiled
 def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, IterationInfo]:
     """Make one iteration of EM: E-steps, then an M-step."""
-    begun = _update_cells(_in_place(state, rows), rows, options)
+    begun = _in_place(state, rows)
+    if begun.cells is not None:  # the optimal posterior of missing cells for q(F)
+        cells = expected_cells(
+            begun.mappings,
+            begun.parameters.X,
+            mapping_weights(begun.S, rows, shared=options.shared),
+            with_cells(rows, begun.cells),
+            jitter=begun.jitter,
+            x_std=begun.parameters.x_std,
+        )
+        begun = begun._replace(cells=cells)
     rows = with_cells(rows, begun.cells)
     settled, count = run_e_steps(begun, rows, options)
     new, bounds, result = _m_step(settled, rows, options)
@@ -307,7 +356,6 @@ def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Ar
 
 
 def _e_step(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state after one E-step."""
     S, jitter = e_step(
         state.mappings,
         prior_of(state, rows, options),
@@ -357,7 +405,7 @@ def _m_step(
         data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
         return -(data + latent_term(prior, X, log_x_std, S, rows, options))
 
-    minimize = MINIMIZERS[options.optimizer]
+    minimize = {"lbfgs": lbfgs, "scg": scg}[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
     result = minimize(
         jax.value_and_grad(loss),
@@ -423,21 +471,6 @@ def latent_term(
     return jnp.sum(summed_out(densities + prior.log_weights, rows)) + entropy
 
 
-def _update_cells(state: State, rows: Rows, options: EMOptions) -> State:
-    """Return the state with the optimal posterior of missing cells for q(F)."""
-    if state.cells is None:
-        return state
-    cells = expected_cells(
-        state.mappings,
-        state.parameters.X,
-        mapping_weights(state.S, rows, shared=options.shared),
-        with_cells(rows, state.cells),
-        jitter=state.jitter,
-        x_std=state.parameters.x_std,
-    )
-    return state._replace(cells=cells)
-
-
 def _in_place(state: State, rows: Rows) -> State:
     """Return the state with what has an entry for each row beside them, the rest everywhere."""
     mesh = rows.mesh
@@ -479,11 +512,8 @@ def first_state(
     # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
     omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
-    flat = Mixture(
-        jnp.full(M, 1.0 / M, X.dtype),
-        jnp.zeros((M, Q), X.dtype),
-        jnp.broadcast_to(eye, (M, Q, Q)),
-    )
+    equal, zeros = jnp.full(M, 1.0 / M, X.dtype), jnp.zeros((M, Q), X.dtype)
+    flat = Mixture(equal, zeros, jnp.broadcast_to(eye, (M, Q, Q)))
     log_x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
         log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]

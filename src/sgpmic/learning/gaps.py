@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sgpmic._types import Bools, Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, has_gaps
+from sgpmic._types import Floats, Ints
+from sgpmic.learning.preprocessing import Scaler, features_seen
 from sgpmic.model.rows import Groups, Rows, column_patterns, group_features, pad
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -53,10 +53,6 @@ MOST_GROUPS = 24
 _HIDDEN, _MOST_HIDDEN_ROWS = 0.15, 400
 #: Nearest training rows that may have a cell.
 _DONORS = 10
-
-#: Expectations of all cells by the mapping, for the numbers of training rows and their cells, some
-#: of them hidden.
-LeftOutMeans = Callable[[Ints, Floats], Floats]
 
 
 class FactorModel(NamedTuple):
@@ -102,15 +98,14 @@ class FactorModel(NamedTuple):
 
 def _outer(vectors: Floats) -> Floats:
     """Return v vᵀ of every row, flattened."""
-    products: Floats = vectors[:, :, None] * vectors[:, None, :]
-    return products.reshape(len(vectors), -1)
+    return (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
 
 
 def _inverses(matrices: Floats) -> Floats:
     """Return the inverses of flattened symmetric matrices, flattened."""
     r = round(matrices.shape[1] ** 0.5)
-    inverses = np.linalg.inv(matrices.reshape(-1, r, r))
-    return np.asarray(inverses.reshape(len(matrices), -1), np.float64)
+    inverses: Any = np.linalg.inv(matrices.reshape(-1, r, r))
+    return inverses.reshape(len(matrices), -1)
 
 
 def fit_factors(Y: Floats) -> FactorModel:
@@ -187,8 +182,6 @@ def fill_from_nearest(
 
 def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     """Return this process's rows with imputed cells; all processes fit to the same sample."""
-    if not has_gaps(Y, group):
-        return Y
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
@@ -197,44 +190,29 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
-    """Return which features any row of the table of all processes has."""
-    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
-
-
-def with_gaps(rows: Rows, Y: Floats, group: ProcessGroup) -> Rows:
+def with_gaps(
+    rows: Rows, Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup
+) -> tuple[Rows, Any]:
     """Return the laid-out rows of ``Y``, this process's table, as the model reads gaps.
 
     In groups of features that are observed together, where there are at most
-    :data:`MOST_GROUPS`; otherwise with a mask of missing cells. Complete tables stay as they are.
+    :data:`MOST_GROUPS`; otherwise with a mask of missing cells, which then have a posterior: their
+    first values, laid out, are returned too.
     """
-    if not has_gaps(Y, group):
-        return rows
     missing = np.isnan(Y)
-    n_padded = rows.Y.shape[1]
+    shape = (len(Y), rows.Y.shape[1])
     n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
     patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
     patterns = patterns.reshape(-1)
     if len(np.unique(patterns)) <= MOST_GROUPS:
-        groups = group_features(patterns, missing, n_padded)
+        groups = group_features(patterns, missing, shape[1])
         laid_out = group.lay_out(np.asarray(groups.observed), rows)
-        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed)
+        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed), None
     seen = features_seen(Y, group)
-    cells = pad((missing & seen).astype(np.float64), (len(Y), n_padded))
-    return replace(
-        rows,
-        missing=group.lay_out(cells, rows),
-        n_observed=n_observed,
-        n_features=np.float64(seen.sum()),
-    )
-
-
-def first_cells(Y_imputed: Floats, scaler: Scaler, rows: Rows, group: ProcessGroup) -> Any:
-    """Return the first values of missing cells, laid out, where these have a posterior."""
-    if rows.missing is None:
-        return None
-    values = pad(scaler.transform(Y_imputed), (len(Y_imputed), rows.Y.shape[1]))
-    return group.lay_out(values, rows) * rows.missing
+    mask = group.lay_out(pad((missing & seen).astype(np.float64), shape), rows)
+    cells = group.lay_out(pad(scaler.transform(Y_imputed), shape), rows) * mask
+    n_features = np.float64(seen.sum())
+    return replace(rows, missing=mask, n_observed=n_observed, n_features=n_features), cells
 
 
 class Imputation(NamedTuple):
@@ -271,26 +249,24 @@ class Imputer:
         itself.
         """
         mean, variance = self.factors.expected(Y)
-        near = mean + self._of_nearest(np.where(np.isnan(Y), mean, Y), skip_nearest)
-        parts = np.stack([mapped, mean, near])
-        combined: Floats = np.tensordot(self.weights, parts, axes=1)
+        near, last = mean, min(_DONORS + int(skip_nearest), len(self.left_over))
+        if last > skip_nearest:
+            places = np.arange(1 + int(skip_nearest), last + 1)
+            _, nearest = self.tree.query(np.where(np.isnan(Y), mean, Y), k=places)
+            theirs = self.left_over[nearest]  # (n, k, P)
+            has = ~np.isnan(theirs)
+            # One more row without anything: few rows that have a cell say little.
+            near = mean + np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
+        combined = np.tensordot(self.weights, np.stack([mapped, mean, near]), axes=1)
         return combined, self.inflation * np.sqrt(variance)
 
-    def _of_nearest(self, Y: Floats, skip: bool) -> Floats:
-        """Return the mean of what the nearest training rows have beyond their expectations."""
-        first, last = int(skip), min(_DONORS + int(skip), len(self.left_over))
-        if last <= first:
-            return np.zeros_like(Y)
-        _, nearest = self.tree.query(Y, k=np.arange(first + 1, last + 1))
-        theirs = self.left_over[nearest]  # (n, k, P)
-        has = ~np.isnan(theirs)
-        # One more row without anything: few rows that have a cell say little.
-        total: Floats = np.where(has, theirs, 0.0).sum(axis=1)
-        return total / (has.sum(axis=1) + 1.0)
 
+def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:
+    """Learn from scaled training rows (R, P), NaN for missing cells.
 
-def learn_imputer(rows: Floats, left_out_means: LeftOutMeans) -> Imputer:
-    """Learn from scaled training rows (R, P), NaN for missing cells."""
+    ``left_out_means`` are expectations of all cells by the mapping, for the numbers of training
+    rows and their cells, some of them hidden.
+    """
     rng = np.random.RandomState(0)
     chosen = np.arange(len(rows))
     if len(rows) > _MOST_HIDDEN_ROWS:

@@ -20,13 +20,15 @@ from scipy.sparse import csr_matrix, diags, identity
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import MOST_ROWS as MOST_EXAMINED
-from sgpmic.committee.examination import choose_dimensions
+from sgpmic.committee.examination import MOST_EXAMINED, choose_dimensions
 from sgpmic.committee.geometry import sample_rows
-from sgpmic.committee.reference_noise import MixedTable
+from sgpmic.committee.support import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
 from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
 from sgpmic.learning.settings import FitSettings
@@ -106,23 +108,14 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     return View(scores, unscaled, has_categories=True, mixed=mixed)
 
 
-class StartValues(NamedTuple):
-    """Arrays a start begins with."""
-
-    X: Floats  # (n_own, Q)
-    Z: Floats  # (U, Q)
-    S: Floats  # (n_own, M)
-    notes: tuple[str, ...]
-
-
 def start_values(
     view: View,
     group: ProcessGroup,
     start: PlannedStart,
     settings: FitSettings,
     votes: Floats | None,
-) -> StartValues:
-    """Return the embedding and memberships of this process's rows, and the inducing points.
+) -> tuple[Floats, Floats, Floats, tuple[str, ...]]:
+    """Return X (n_own, Q), Z (U, Q) and S (n_own, M) that a start begins with, and notes.
 
     ``view`` is the table that the start is made from; ``votes`` (n_own, n_clusters) are the
     committee's, None without one.
@@ -159,7 +152,7 @@ def start_values(
     X, Z, S = group.agree((X, Z, S))
     if not sampled:
         own = slice(group.first, group.first + group.n_own)
-        return StartValues(X[own], Z, S[own], embedding.notes)
+        return X[own], Z, S[own], embedding.notes
     note = (
         f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
         "others were placed between their nearest rows among them."
@@ -173,7 +166,7 @@ def start_values(
         X_own = np.asarray(start.embedding, np.float64) / deviations
     if not isinstance(memberships, str):
         S_own = initial_memberships(X_own, n_clusters, memberships, rng)
-    return StartValues(X_own, Z, S_own, (note, *embedding.notes))
+    return X_own, Z, S_own, (note, *embedding.notes)
 
 
 def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:
@@ -248,8 +241,15 @@ def embed(
     if method in ("ppca", "spectral"):
         found = found / found.std(axis=0)
         scale = 1.0
-    filled = _fill_columns(found, n_components, random_state, notes)
-    return Embedding(filled * scale, tuple(notes))
+    n_found = found.shape[1]
+    if n_found < n_components:
+        notes.append(
+            f"The data give only {n_found} of the {n_components} latent dimensions; the rest was "
+            "filled with small random noise."
+        )
+        noise = random_state.standard_normal((n_rows, n_components - n_found))
+        found = np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])
+    return Embedding(found * scale, tuple(notes))
 
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:
@@ -265,12 +265,7 @@ def _principal_scores(data: Floats, n_components: int) -> Floats:
 
 
 def _graph_embedding(
-    data: Floats,
-    n_components: int,
-    method: str,
-    n_neighbors: int,
-    pieces: str,
-    notes: list[str],
+    data: Floats, n_components: int, method: str, n_neighbors: int, pieces: str, notes: list[str]
 ) -> Floats:
     """Embed by the neighbor graph of the distinct rows, then copy to their duplicates."""
     points, copy_of, counts = distinct_rows(data)
@@ -313,8 +308,6 @@ def _graph_embedding(
 
 def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
     """Return the graph that joins two points if either is among the other's neighbors."""
-    from sklearn.neighbors import NearestNeighbors
-
     n_points = points.shape[0]
     # Without an argument a point is not counted as its own neighbor.
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(points)
@@ -426,7 +419,7 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
 
 def _start_vector(size: int) -> Floats:
     """Return a fixed start for the iterative solver, so that results do not vary between runs."""
-    start: Floats = np.random.RandomState(0).uniform(0.5, 1.5, size)
+    start = np.random.RandomState(0).uniform(0.5, 1.5, size)
     start[::2] *= -1.0
     return start
 
@@ -440,22 +433,6 @@ def _fix_signs(coordinates: Floats) -> Floats:
     return coordinates * np.where(signs == 0.0, 1.0, signs)
 
 
-def _fill_columns(
-    found: Floats, n_components: int, random_state: np.random.RandomState, notes: list[str]
-) -> Floats:
-    """Append columns of small noise until there are enough, and say so."""
-    n_rows, n_found = found.shape
-    n_missing = n_components - n_found
-    if n_missing == 0:
-        return found
-    notes.append(
-        f"The data give only {n_found} of the {n_components} latent dimensions; the rest was "
-        "filled with small random noise."
-    )
-    noise = random_state.standard_normal((n_rows, n_missing))
-    return np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])
-
-
 def initial_memberships(
     X: Floats, n_clusters: int, method: str | ArrayLike, random_state: np.random.RandomState
 ) -> Floats:
@@ -466,7 +443,17 @@ def initial_memberships(
     clusters than distinct points: some then start empty or as copies of each other.
     """
     if not isinstance(method, str):
-        return _checked_memberships(method, (len(X), n_clusters))
+        array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")
+        if (array < 0.0).any():
+            raise ValueError("The given memberships contain negative values.")
+        # Dividing by the largest entry first keeps the sum of huge weights finite.
+        largest = array.max(axis=1, keepdims=True)
+        if (largest == 0.0).any():
+            raise ValueError(
+                "Every row of the given memberships needs at least one positive value."
+            )
+        array /= largest
+        return array / array.sum(axis=1, keepdims=True)
     if method == "fcm":
         return fuzzy_c_means(X, n_clusters, random_state)
     found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
@@ -474,19 +461,6 @@ def initial_memberships(
         labels, _ = k_means(X, n_clusters, 10, random_state)
         found = np.eye(n_clusters)[labels]
     return found
-
-
-def _checked_memberships(memberships: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """Return the given memberships with rows that sum to one."""
-    array = given_array("memberships", memberships, shape, "rows, clusters")
-    if (array < 0.0).any():
-        raise ValueError("The given memberships contain negative values.")
-    # Dividing by the largest entry first keeps the sum of huge weights finite.
-    largest = array.max(axis=1, keepdims=True)
-    if (largest == 0.0).any():
-        raise ValueError("Every row of the given memberships needs at least one positive value.")
-    array /= largest
-    return array / array.sum(axis=1, keepdims=True)
 
 
 def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
@@ -543,8 +517,6 @@ def _mixture_memberships(
         return None
     origin, unit = origin_and_unit(points)
     scaled = (points - origin) / unit
-    from sklearn.mixture import GaussianMixture  # which takes its time, and only fits need
-
     mixture = GaussianMixture(
         n_clusters,
         # Enough to keep every covariance invertible, too little to blur the clusters.
@@ -558,7 +530,7 @@ def _mixture_memberships(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         try:
-            found: Floats = mixture.fit(scaled).predict_proba(scaled)
+            found = mixture.fit(scaled).predict_proba(scaled)
         except (ValueError, np.linalg.LinAlgError):
             return None
     return found / found.sum(axis=1, keepdims=True) if np.isfinite(found).all() else None
@@ -617,18 +589,13 @@ def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) 
 
 def origin_and_unit(points: Floats) -> tuple[Floats, float]:
     """Return a shift and a factor under which squares neither overflow nor cancel."""
-    origin: Floats = points[0]
-    return origin, float(np.abs(points - origin).max()) or 1.0
+    return points[0], float(np.abs(points - points[0]).max()) or 1.0
 
 
 def k_means(
     points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[Ints, Floats]:
     """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
-    # Which take their time, and only fits need.
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     origin, unit = origin_and_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)

@@ -102,8 +102,7 @@ def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
 def _sums(values: Floats, axis: int) -> Floats:
     """Return sums, without gaps, that round the same whatever the order."""
     # NumPy adds up in the order of the memory.
-    in_order = np.sort(np.ascontiguousarray(values), axis=axis)
-    return np.nansum(in_order, axis=axis)
+    return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
 
 
 class Category(NamedTuple):
@@ -230,10 +229,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
 
 
 def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
-    """Return whether features look like ones of one unit, and by what, in words.
-
-    ``is_whole`` says which have whole numbers only.
-    """
+    """Return whether features look like ones of one unit, and by what, in words."""
     varying = ranges > 0
     n_varying = int(varying.sum())
     if n_varying < 2:
@@ -259,16 +255,14 @@ def _parts(Y: Floats) -> Iterator[Floats]:
         yield Y[first : first + _PART]
 
 
-def total_log_volume(Y: Floats, group: ProcessGroup, scaler: Scaler) -> float:
-    """Return the sum of :meth:`Scaler.log_volumes` over the rows of all processes."""
-    if not has_gaps(Y, group):
-        return group.n_rows * scaler.log_volume
-    return float(group.total(scaler.log_volumes(Y).sum()))
-
-
 def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
     """Return whether a cell of the table of all processes is missing."""
     return bool(group.largest(np.array(np.isnan(Y).any())))
+
+
+def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
+    """Return which features any row of the table of all processes has."""
+    return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
 
 
 def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
@@ -367,6 +361,6 @@ def view_axes(points: Floats) -> Floats:
     """
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])
-    axes: Floats = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
+    axes = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
     return axes * np.where(signs == 0, 1.0, signs)

@@ -2,34 +2,56 @@
 
 :func:`run` is all of it: order and scale the table, examine it, let the committee vote, iterate EM
 from every start, choose one of the fits, and make the last E-step that leaves what predictions
-need.
+need. :func:`advice` says what a fit deserves to be warned of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from sgpmic._runtime import with_numerics
-from sgpmic._types import Floats
+from sgpmic import exceptions
+from sgpmic._runtime import announce, numerics
+from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.learning.em import CheckpointWriter, StartFit, State, run_em
-from sgpmic.learning.gaps import first_cells, impute_rows, with_gaps
+from sgpmic.learning.em import (
+    CheckpointWriter,
+    LastEStep,
+    StartFit,
+    State,
+    by_row,
+    last_e_step,
+    run_em,
+    with_rows,
+)
+from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.initialization import View, committee_view, start_values
+from sgpmic.learning.prediction.predictor import (
+    Predictor,
+    Reference,
+    answer_alike,
+    sample_numbers,
+    sorted_fingerprints,
+)
 from sgpmic.learning.preprocessing import (
     AS_GIVEN,
+    Order,
     Scaler,
     all_rows_equal,
     canonical_order,
+    features_seen,
     fit_scaler,
-    total_log_volume,
+    has_gaps,
 )
-from sgpmic.learning.progress import announce
-from sgpmic.learning.result import Result, finish
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import (
+    Selection,
     continued_state,
     has_all_clusters,
     initial_state,
@@ -39,11 +61,39 @@ from sgpmic.learning.starts import (
     save,
     select_fit,
 )
+from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
+#: Relative jitter up to here changes nothing that anybody sees.
+_HARMLESS_JITTER = 1e-4
 
-@with_numerics  # with one BLAS thread: the same numbers on any machine, whatever else runs on it
+
+class Result(NamedTuple):
+    """What :func:`run` returns."""
+
+    predictor: Predictor
+    X: Floats  # (n_own, Q) latent points of this process's rows
+    S: Floats  # (n_own, M) their responsibilities
+    sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
+    selection: Selection
+    state: State  # to start another fit from: of this process's rows, without padding
+    x_std: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
+    vote: Vote | None  # shares are of this process's rows, members of the rows voted on
+    structure: Structure  # what the table supports
+
+    def committee_listing(self) -> list[dict[str, Any]]:
+        """Return a description of every member of the committee, those of most weight first."""
+        if self.vote is None:
+            return []
+        members = sorted(self.vote.members, key=lambda member: -member.weight)
+        shown = ("name", "weight", "expected", "agreement", "cut")
+        voted = [{field: getattr(member, field) for field in shown} for member in members]
+        failures = self.vote.failures.items()
+        return voted + [{"name": k, "weight": 0.0, "reason": why} for k, why in failures]
+
+
+@numerics()  # with one BLAS thread: the same numbers on any machine, whatever else runs on it
 def run(
     settings: FitSettings,
     Y: Floats,
@@ -59,24 +109,34 @@ def run(
     ``previous`` is the state of an earlier result to start from.
     """
     # Order and scale the table; impute it for what needs complete rows.
-    order = canonical_order(Y, group) if _may_reorder(settings, previous) else AS_GIVEN
-    Y = order.apply(Y)
+    asked = settings.start
+    by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
+    reorder = settings.committee is not None and previous is None and by_name
+    order = canonical_order(Y, group) if reorder else AS_GIVEN
+    Y, gaps = order.apply(Y), has_gaps(Y, group)
     scaler = fit_scaler(Y, group, settings.scale)
-    Y_imputed = impute_rows(Y, group, scaler)
+    Y_imputed = impute_rows(Y, group, scaler) if gaps else Y
 
     # Examine it, and let the committee vote.
     view = View(Y_imputed, scaler)
     if settings.committee is not None:
         view = committee_view(Y, Y_imputed, scaler, group)
-    structure = _examine(settings, view, group)
-    settings = _with_chosen(settings, structure, scaler, Y_imputed, group)
-    vote = _vote(settings, Y, view, group)
+    settings, structure = _examine(settings, view, scaler, Y_imputed, group)
+    vote, committee = None, settings.committee
+    if committee is not None and isinstance(settings.start.memberships, str):
+        mixed = Y if view.has_categories else None
+        vote = vote_on(view.rows, group, view.scaler, committee, settings.n_clusters, mixed)
     votes = None if vote is None else vote.shares
 
     # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
-    rows = _lay_out(settings, Y, group, scaler, votes)
-    cells = first_cells(Y_imputed, scaler, rows, group)
-    log_volume = total_log_volume(Y, group, scaler)
+    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
+    if committee is not None and votes is not None:
+        prior = lay_out_memberships(votes, settings, rows, group)
+        rows = replace(rows, assignment_prior=prior, prior_weight=np.float64(committee.strength))
+    cells, log_volume = None, group.n_rows * scaler.log_volume
+    if gaps:
+        rows, cells = with_gaps(rows, Y, Y_imputed, scaler, group)
+        log_volume = float(group.total(scaler.log_volumes(Y).sum()))
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
@@ -99,9 +159,9 @@ def run(
             if number == len(fits):
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
-                values = start_values(view, group, start, settings, votes)
-                state = initial_state(values, settings, scaler, rows, cells, group)
-                fits.append(StartFit(state, notes=(*start.notes, *values.notes)))
+                X, Z, S, notes = start_values(view, group, start, settings, votes)
+                state = initial_state(X, Z, S, settings, scaler, rows, cells, group)
+                fits.append(StartFit(state, notes=(*start.notes, *notes)))
             where = {"start": number, "n_starts": max(n_planned, number + 1)}
             run_em(fits[number], rows, settings, group, **where, log_volume=log_volume, save=keep)
     except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has
@@ -115,29 +175,15 @@ def run(
     # Choose one of the fits, and finish it.
     selection = select_fit(starts, fits, settings, group)
     return finish(
-        selection,
-        settings,
-        Y,
-        rows,
-        group,
-        random_state,
-        scaler=scaler,
-        order=order,
-        vote=vote,
-        structure=structure,
+        selection, settings, Y, rows, group, random_state, scaler, order, gaps, vote, structure
     )
 
 
-def _may_reorder(settings: FitSettings, previous: State | None) -> bool:
-    """Return whether rows may be put into another order, and something is gained by it."""
-    start = settings.start
-    by_name = isinstance(start.embedding, str) and isinstance(start.memberships, str)
-    return settings.committee is not None and previous is None and by_name
-
-
-def _examine(settings: FitSettings, view: View, group: ProcessGroup) -> Structure:
-    """Return what the table supports, as far as the settings ask."""
-    return examine(
+def _examine(
+    settings: FitSettings, view: View, scaler: Scaler, Y_imputed: Floats, group: ProcessGroup
+) -> tuple[FitSettings, Structure]:
+    """Return the settings with the numbers that were chosen, and what the table supports."""
+    found = examine(
         view.rows,
         group,
         view.scaler,
@@ -146,41 +192,185 @@ def _examine(settings: FitSettings, view: View, group: ProcessGroup) -> Structur
         dimensions=settings.n_components == "auto",
         mixed=view.mixed,
     )
-
-
-def _with_chosen(
-    settings: FitSettings,
-    structure: Structure,
-    scaler: Scaler,
-    Y_imputed: Floats,
-    group: ProcessGroup,
-) -> FitSettings:
-    """Return the settings with the numbers of clusters and latent dimensions that were chosen."""
-    n_clusters, n_components = settings.n_clusters, settings.n_components
-    if structure.clusters is not None:
-        n_clusters = structure.clusters.chosen
-    if structure.dimensions is not None:
-        n_components = structure.dimensions.chosen
+    n_clusters = settings.n_clusters if found.clusters is None else found.clusters.chosen
+    n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
     n_components = count_components(n_components, scaler, Y_imputed, group)
-    return replace(settings, n_clusters=n_clusters, n_components=n_components)
+    return replace(settings, n_clusters=n_clusters, n_components=n_components), found
 
 
-def _vote(settings: FitSettings, Y: Floats, view: View, group: ProcessGroup) -> Vote | None:
-    """Return the committee's votes; None where it is not asked."""
-    if settings.committee is None or not isinstance(settings.start.memberships, str):
-        return None
-    mixed = Y if view.has_categories else None
-    return vote_on(view.rows, group, view.scaler, settings.committee, settings.n_clusters, mixed)
+def finish(
+    selection: Selection,
+    settings: FitSettings,
+    Y: Floats,
+    rows: Rows,
+    group: ProcessGroup,
+    random_state: np.random.RandomState,
+    scaler: Scaler,
+    order: Order,
+    gaps: bool,
+    vote: Vote | None,
+    structure: Structure,
+) -> Result:
+    """Make the last E-step and keep what predictions need, the largest cluster first.
+
+    From here on, rows and features are in the order they came in. A process by itself remembers
+    all the rows it was trained on. Of several, each keeps to itself what it found for its rows, and
+    all remember the same sample of everybody's.
+    """
+    announce("last E-step")
+    Y, places, features = order.undo(Y), order.row_places, order.feature_places
+    scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
+    state, M = selection.fit.state, settings.n_clusters
+    last = last_e_step(state, rows, settings.options)
+
+    # NumPy arrays, which outlive any device and any precision context, without padding.
+    def of_rows(array: Any) -> Any:
+        return np.array(group.own_rows(array)[places])
+
+    arrays = {k: of_rows(array) for k, array in by_row(state).items() if k != "cells"}
+    state = with_rows(state, arrays)
+    x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
+    keys = sorted_fingerprints(Y)
+    X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
+    vote = None if vote is None else replace(vote, shares=vote.shares[places])
+    votes = np.ones_like(S) if vote is None else vote.shares
+    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
+
+    def known(array: Any) -> Any:
+        return array if array is None or numbers is None else group.rows_at(array, numbers)
+
+    known_Y = known(Y)
+    known_keys = keys if numbers is None else sorted_fingerprints(known_Y)
+    some = sample_numbers(len(known_Y), random_state)
+    points, shares = known(X_alike)[some], known(votes)[some]
+    reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
+    sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
+    if gaps:
+        S = _softened(S, known(S), Y, keys, reference, group)
+        sizes = group.total(np.bincount(S.argmax(axis=1), minlength=M).astype(np.float64))
+    # Sorted by the labels that users will see, so that an empty cluster comes last.
+    by_size = np.lexsort([-masses, -sizes])
+
+    shared = len(last.A_inverse) == 1
+    state, posterior, A_inverse = _sorted_clusters(state, last, by_size, shared=shared)
+    seen = features_seen(Y, group)
+    posterior = posterior._replace(
+        mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
+        groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
+    )
+    selection.partitions = [partition[places] for partition in selection.partitions]
+    predictor = Predictor(
+        scaler,
+        posterior,
+        known(X_alike),
+        known(S)[:, by_size],
+        replace(reference, votes=reference.votes[:, by_size]),
+        A_inverse,
+        float(last.jitter),
+        1.0 if rows.prior_weight is None else float(rows.prior_weight),
+        known(x_std),
+        seen,
+    )
+    S, sizes = S[:, by_size], sizes[by_size]
+    return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
 
 
-def _lay_out(
-    settings: FitSettings, Y: Floats, group: ProcessGroup, scaler: Scaler, votes: Floats | None
-) -> Rows:
-    """Return the scaled rows of all processes as the model reads them."""
-    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    rows = with_gaps(rows, Y, group)
-    if votes is None or settings.committee is None:
-        return rows
-    prior = lay_out_memberships(votes, settings, rows, group)
-    weight = np.float64(settings.committee.strength)
-    return replace(rows, assignment_prior=prior, prior_weight=weight)
+def _sorted_clusters(
+    state: State, last: LastEStep, by_size: Ints, *, shared: bool
+) -> tuple[State, Posterior, Any]:
+    """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
+
+    def of_clusters(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
+
+    def of_mappings(tree: Any) -> Any:
+        return jax.tree.map(np.asarray, tree) if shared else of_clusters(tree)
+
+    parameters, conjugate = state.parameters, state.conjugate
+    state = state._replace(
+        parameters=parameters._replace(log_kernels=of_mappings(parameters.log_kernels)),
+        S=state.S[:, by_size],
+        mixture=of_clusters(state.mixture),
+        conjugate=conjugate._replace(pseudo_counts=of_clusters(conjugate.pseudo_counts)),
+        jitter=of_mappings(state.jitter),
+        present=of_mappings(state.present),
+    )
+    posterior = jax.tree.map(np.asarray, last.posterior)
+    posterior = posterior._replace(
+        mappings=posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels)),
+        mean_weights=of_mappings(posterior.mean_weights),
+        precision_loss=of_mappings(posterior.precision_loss),
+        mixture=of_clusters(posterior.mixture),
+    )
+    return state, posterior, of_mappings(last.A_inverse)
+
+
+def _softened(
+    S: Floats, known_S: Floats, Y: Floats, keys: Any, reference: Reference, group: ProcessGroup
+) -> Floats:
+    """Return memberships of this process's rows, those of rows with gaps less certain."""
+    gaps = np.flatnonzero(np.isnan(Y).any(axis=1))
+    if not len(gaps):
+        return S
+    theirs = known_S[reference.lookup(reference.rows)]
+    everybody = len(reference.rows) == group.n_rows
+    own = gaps + group.first if everybody else np.full(len(gaps), -1)
+    S, some = S.copy(), Y[gaps]
+    S[gaps] = reference.soften(S[gaps], theirs, reference.complete(some), ~np.isnan(some), own)
+    return answer_alike(keys, S)[0]
+
+
+def advice(
+    result: Result, settings: FitSettings, names: Any = None
+) -> Iterator[tuple[type[Warning], str]]:
+    """Yield the warnings that a fit deserves; ``names`` are those of the features, if any."""
+    fit = result.selection.fit
+    unseen = np.flatnonzero(~result.predictor.seen)
+    if len(unseen):
+        shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
+        empty = "of the features have no value in any row and were left out"
+        more = ", …" if len(unseen) > 5 else ""
+        yield exceptions.EmptyFeatureWarning, f"{len(unseen)} {empty}: {shown}{more}."
+    n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
+    # Two of one feature are the default, and make a plot.
+    if n_components > max(n_seen, 2):
+        why = (
+            f"{n_components} latent dimensions are more than the table's {n_seen} features: "
+            "what is beyond them holds nothing but noise. Use fewer, or let the data decide"
+        )
+        yield exceptions.DimensionsWarning, exceptions.Advice(why, "n_components='auto'")
+    support = result.structure.support
+    if support is not None and not support.supported and result.S.shape[1] > 1:
+        why = (
+            f"{support.sentence()} What is called a cluster may be an arbitrary part of one "
+            "cloud: add features that tell groups apart, or let there be fewer clusters"
+        )
+        fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"
+        yield exceptions.NoStructureWarning, exceptions.Advice(why, fewer)
+    for note in fit.notes:
+        yield exceptions.StartWarning, note
+    if empty_clusters := int(np.sum(result.sizes == 0)):
+        lost = f"{empty_clusters} of {settings.n_clusters} clusters ended without rows"
+        if settings.options.variational:
+            why = f"{lost}: the data do not ask for so many, and uncertain latent points merge them"
+            yield exceptions.DeadClusterWarning, exceptions.Advice(why, "latent='variational'")
+        else:
+            why = f"{lost}; fewer clusters or more starts may suit the data"
+            helps = ("n_clusters", "start__n_init", "em__prior_strength")
+            yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
+    if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
+        why = (
+            "A kernel matrix was close to singular: its jitter was raised from "
+            f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may help"
+        )
+        yield exceptions.JitterWarning, exceptions.Advice(why, "n_inducing")
+    rounds = len(fit.history)
+    if fit.interrupted:
+        why = f"Learning was interrupted: the model is that of the last finished round, {rounds}."
+        yield ConvergenceWarning, why
+    elif fit.broke_off:
+        broken = f"Round {rounds + 1} gave numbers that are not finite"
+        yield ConvergenceWarning, f"{broken}; the model is that of round {rounds}."
+    elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
+        why = f"The bound was still rising after {rounds} rounds: allow more of them"
+        yield ConvergenceWarning, exceptions.Advice(why, "max_iter", "tol")

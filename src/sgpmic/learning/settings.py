@@ -25,7 +25,6 @@ from sgpmic._types import Floats
 from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
 from sgpmic.learning.preprocessing import SCALES
-from sgpmic.learning.progress import Callback
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
@@ -34,15 +33,6 @@ from sgpmic.process_group import ProcessGroup
 EMBEDDINGS = ("isomap", "pca", "ppca", "spectral", "random")
 MEMBERSHIPS = ("fcm", "kmeans", "gmm")
 INDUCING = ("random", "kmeans")
-#: What to do with a neighbor graph that falls apart.
-PIECES = ("join", "largest")
-#: How the fit to keep is chosen among several starts.
-SELECTIONS = ("consensus", "bound")
-OPTIMIZERS = ("lbfgs", "scg")
-#: Latent points as point estimates, or with posteriors of their own.
-LATENTS = ("point", "variational")
-#: One Gaussian process for all clusters, or one for each.
-MAPPINGS = ("shared", "per_cluster")
 #: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
 MOST_STARTS = 10_000
 #: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
@@ -68,9 +58,8 @@ def one_of(*choices: str, or_array: bool = False) -> Constraint:
     def problem(value: Any) -> str | None:
         if isinstance(value, str):
             return None if value in choices else f"={value!r} is not known; use one of {known}."
-        return (
-            None if or_array and value is not None else f" must be one of {known}, got {value!r}."
-        )
+        is_array = or_array and value is not None
+        return None if is_array else f" must be one of {known}, got {value!r}."
 
     return problem
 
@@ -108,9 +97,8 @@ def number(least: float, *, above: bool = False, word: str | None = None) -> Con
         enough = float(value) > least if above else float(value) >= least
         if enough and np.isfinite(float(value)):
             return None
-        return (
-            f" must be {'greater than' if above else 'at least'} {least:g} and finite, got {value}."
-        )
+        bound = "greater than" if above else "at least"
+        return f" must be {bound} {least:g} and finite, got {value}."
 
     return problem
 
@@ -237,12 +225,12 @@ default='votes'
     memberships: Annotated[str | ArrayLike, one_of("votes", *MEMBERSHIPS, or_array=True)] = "votes"
     n_init: Annotated[int, whole_number(1, most=MOST_STARTS)] = 1
     n_neighbors: Annotated[int, whole_number(1)] = 12
-    pieces: Annotated[str, one_of(*PIECES)] = "join"
+    pieces: Annotated[str, one_of("join", "largest")] = "join"
     unit_variance: Annotated[bool, FLAG] = False
     inducing: Annotated[str, one_of(*INDUCING)] = "random"
     kernel_scale: Annotated[float | str, number(0.0, above=True, word="data")] = 0.01
     n_retries: Annotated[int, whole_number(0, most=MOST_STARTS)] = 1
-    selection: Annotated[str, one_of(*SELECTIONS)] = "consensus"
+    selection: Annotated[str, one_of("consensus", "bound")] = "consensus"
     warm_start: Annotated[bool, FLAG] = False
 
 
@@ -305,7 +293,7 @@ class EM(Settings):
         that start.
     """
 
-    optimizer: Annotated[str, one_of(*OPTIMIZERS)] = "lbfgs"
+    optimizer: Annotated[str, one_of("lbfgs", "scg")] = "lbfgs"
     m_steps: Annotated[int, whole_number(0)] = 10
     e_steps: Annotated[int, whole_number(1)] = 20
     e_tol: Annotated[float, number(0.0)] = 1e-3
@@ -313,7 +301,7 @@ class EM(Settings):
     prior_strength: Annotated[float, number(0.0)] = 0.3
     covariance_floor: Annotated[float, number(0.0, above=True)] = 1e-4
     jitter: Annotated[float, number(0.0)] = 1e-8
-    callbacks: Annotated[Sequence[Callback], CALLBACKS] = ()
+    callbacks: Annotated[Sequence[Callable[[Any], object]], CALLBACKS] = ()
 
 
 @dataclass(frozen=True)
@@ -353,10 +341,7 @@ def _static() -> Any:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EMOptions:
-    """Options of an EM iteration: numbers, and what each combination of is a program of its own.
-
-    :class:`EM` says more.
-    """
+    """Options of an EM iteration (:class:`EM`): numbers, and what programs are compiled for."""
 
     m_steps: Any
     e_steps: Any
@@ -391,9 +376,9 @@ class FitSettings(Settings):
     n_clusters: Annotated[Any, whole_number(1, word="auto")]  # a number when it is chosen
     n_components: Annotated[Any, count_or_share]  # a number when it is chosen
     kernel: Kernel
-    mapping: Annotated[str, one_of(*MAPPINGS)]
+    mapping: Annotated[str, one_of("shared", "per_cluster")]
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
-    latent: Annotated[str, one_of(*LATENTS)]
+    latent: Annotated[str, one_of("point", "variational")]
     n_inducing: Annotated[int, whole_number(1)]
     scale: Annotated[str, one_of(*SCALES)]
     committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
@@ -411,14 +396,11 @@ class FitSettings(Settings):
                 "checkpoint and warm_start both say where learning starts from: use one of them."
             )
         if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
-            raise ValueError(
-                Advice(
-                    "A kernel scale from the data takes one unit for all features, not "
-                    f"{self.scale!r}: use 'one' or 'none' with it",
-                    "start__kernel_scale='data'",
-                    "scale='one'",
-                )
+            why = (
+                "A kernel scale from the data takes one unit for all features, not "
+                f"{self.scale!r}: use 'one' or 'none' with it"
             )
+            raise ValueError(Advice(why, "start__kernel_scale='data'", "scale='one'"))
 
     @property
     def options(self) -> EMOptions:

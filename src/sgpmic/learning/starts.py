@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sgpmic import exceptions
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.exceptions import Advice
+from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning.em import (
     CheckpointWriter,
-    Snapshot,
     StartFit,
     State,
     by_row,
@@ -33,7 +34,6 @@ from sgpmic.learning.em import (
     state_template,
     with_rows,
 )
-from sgpmic.learning.initialization import StartValues
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN, Order, Scaler
 from sgpmic.learning.settings import FitSettings
@@ -103,7 +103,9 @@ def plan_starts(
 
 
 def initial_state(
-    values: StartValues,
+    X: Floats,
+    Z: Floats,
+    S: Floats,
     settings: FitSettings,
     scaler: Scaler,
     rows: Rows,
@@ -115,19 +117,15 @@ def initial_state(
     if not isinstance(settings.start.kernel_scale, str):
         factor = float(settings.start.kernel_scale) * scaler.mean_variance
     kernel = settings.kernel.for_dimensions(settings.n_components)
-    kernel = replace(
-        kernel,
-        variance=kernel.variance * factor,
-        bias=kernel.bias * factor,
-        white=kernel.white * factor,
-    )
+    sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
+    kernel = replace(kernel, **sizes)
     # As NumPy arrays, small ones may go to any device.
     return first_state(
         rows,
         settings.options,
-        X=group.lay_out(values.X, rows),
-        Z=np.asarray(values.Z),
-        S=lay_out_memberships(values.S, settings, rows, group),
+        X=group.lay_out(X, rows),
+        Z=np.asarray(Z),
+        S=lay_out_memberships(S, settings, rows, group),
         kernels=stack([kernel] * settings.n_mappings),
         # The paper's start, β = (½ √mean(var(Y)))⁻².
         beta=np.asarray(4.0 / scaler.mean_variance),
@@ -164,17 +162,17 @@ def resume(
     if checkpoint is None:
         return starts, []
     template = state_template(settings, cells=rows.missing is not None)
-    snapshot = checkpoint.load(template, len(starts))
-    if snapshot is None:
+    kept = checkpoint.load(template, len(starts))
+    if kept is None:
         return starts, []
+    seeds, fits = kept
 
     def in_order(name: str, own: Any) -> Any:
         return group.lay_out(_moved(name, own, order.rows, order.features), rows)
 
-    for fit in snapshot.fits:
+    for fit in fits:
         fit.state = _map_rows(in_order, fit.state)
-    seeded = [s._replace(seed=seed) for s, seed in zip(starts, snapshot.seeds, strict=True)]
-    return seeded, snapshot.fits
+    return [s._replace(seed=seed) for s, seed in zip(starts, seeds, strict=True)], fits
 
 
 def save(
@@ -184,10 +182,7 @@ def save(
     order: Order,
     group: ProcessGroup,
 ) -> None:
-    """Keep the fits, with rows and features in the order that they came in.
-
-    They can then be resumed by any number of processes.
-    """
+    """Keep the fits, rows in the order they came in: any number of processes can resume them."""
 
     def as_given(name: str, array: Any) -> Any:
         padded = np.array(group.own_part(array))
@@ -197,11 +192,10 @@ def save(
 
     if order is not AS_GIVEN:
         fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
-    checkpoint.save(Snapshot([start.seed for start in starts], fits))
+    checkpoint.save([start.seed for start in starts], fits)
 
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
-    """Return an array of this process's rows in another order."""
     moved = own[rows]
     if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
         moved[:, : len(features)] = moved[:, features]
@@ -264,10 +258,7 @@ class Selection:
         return {name: [record[name] for record in records] for name in records[0]}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return a description of every start.
-
-        With clusters numbered by size, as the estimator's labels are.
-        """
+        """Return a description of every start, with clusters numbered by size, as labels are."""
         ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
         return [
             start.describe()
@@ -291,14 +282,12 @@ def select_fit(
     # One whose very first iteration gave numbers that are not finite has no history.
     survivors = [i for i, fit in enumerate(fits) if fit.history]
     if not survivors:
-        raise ValueError(
-            Advice(
-                "The first round of learning gave numbers that are not finite. Look for features "
-                "of very different sizes and scale them",
-                "scale='each'",
-                f"em__jitter={100 * settings.em.jitter:g}",
-            )
+        why = (
+            "The first round of learning gave numbers that are not finite. Look for features of "
+            "very different sizes and scale them"
         )
+        jitter = f"em__jitter={100 * settings.em.jitter:g}"
+        raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
     starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
     partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]
     sizes = [cluster_sizes(fit, settings, group) for fit in fits]
@@ -328,33 +317,17 @@ def agreements(
     partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, group: ProcessGroup
 ) -> Floats:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
-    n = len(partitions)
+    n, k = len(partitions), n_clusters
     if n == 1:
         return np.ones(1)
-    table = np.zeros((n, n))
-    for i in range(n):
-        for j in range(i):
-            pairs = partitions[i].astype(np.int64) * n_clusters + partitions[j]
-            counts = np.bincount(pairs, minlength=n_clusters**2).reshape(n_clusters, n_clusters)
-            table[i, j] = table[j, i] = rand_index(group.total(counts.astype(np.float64)))
+    # By counts, which add up over processes; scikit-learn's function wants the labels.
+    common = np.zeros((n, k, n, k))
+    for (i, one), (j, other) in product(enumerate(partitions), repeat=2):
+        pairs = np.bincount(one.astype(np.int64) * k + other, minlength=k**2)
+        common[i, :, j] = pairs.reshape(k, k)
+    table = adjusted_rand(group.total(common), group.n_rows)
+    np.fill_diagonal(table, 0.0)
     return table.sum(axis=1) / (n - 1)
-
-
-def rand_index(counts: Floats) -> float:
-    """Return the adjusted Rand index of two partitions from how many rows they have in common.
-
-    From the counts, which add up over processes; scikit-learn's function wants the labels.
-    """
-
-    def pairs(sizes: Floats) -> float:
-        return float(np.sum(sizes * (sizes - 1.0)) / 2.0)
-
-    together = pairs(counts)
-    first, second = pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
-    expected = first * second / max(pairs(counts.sum()), 1.0)
-    most = (first + second) / 2.0
-    # Two partitions that are both one cluster, or both single rows, agree.
-    return 1.0 if most == expected else (together - expected) / (most - expected)
 
 
 def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -> int:
@@ -366,10 +339,7 @@ def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -
 
 
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
-    """Return why one of several starts was kept, in a sentence or two; '' where there was one.
-
-    ``starts`` are as ``SGPMIC.starts_``, with or without the labels.
-    """
+    """Return in a sentence or two why one of several ``SGPMIC.starts_`` was kept; '' of one."""
     if len(starts) < 2:
         return ""
     kept = next(i for i, start in enumerate(starts) if start["kept"])

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
 from sgpmic.kernels import Kernel, stack
@@ -60,7 +60,7 @@ def _latent(data: Array, mixture: Mixture, X: Array, S: Array, rows: Rows) -> tu
     return add_latent(data, prior, X, S, rows), log_densities(prior, X) + prior.log_weights
 
 
-@with_numerics
+@numerics()
 def evaluate(
     Y: ArrayLike,
     X: ArrayLike,

@@ -28,7 +28,7 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
-from sgpmic.learning.em import Snapshot, StartFit, State, by_row, with_rows
+from sgpmic.learning.em import StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
@@ -80,16 +80,16 @@ class Checkpoint:
                 "that you may write to; name another place."
             )
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Write the snapshot, if it is time for one."""
-        last = snapshot.fits[-1]
+    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
+        """Write a snapshot, if it is time for one."""
+        last = fits[-1]
         if len(last.history) % self._every and not last.ended:
             return
-        number = sum(len(fit.history) for fit in snapshot.fits)
+        number = sum(len(fit.history) for fit in fits)
         final = self.path / f"round-{number:06d}"
         unfinished = self.path / f".{final.name}.part"
         try:
-            self._write(unfinished, snapshot)
+            self._write(unfinished, seeds, fits)
             if self._group.process == 0:
                 shutil.rmtree(final, ignore_errors=True)
                 unfinished.rename(final)
@@ -100,8 +100,7 @@ class Checkpoint:
             for older in self._rounds()[:-1]:
                 shutil.rmtree(older, ignore_errors=True)
 
-    def _write(self, folder: Path, snapshot: Snapshot) -> None:
-        """Write a checkpoint's files, all processes together."""
+    def _write(self, folder: Path, seeds: list[int], fits: list[StartFit]) -> None:
         group = self._group
         if group.process == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -109,7 +108,7 @@ class Checkpoint:
         group.wait("checkpoint is begun")
         own = {
             f"{i}.{name}": np.ascontiguousarray(group.own_rows(array))
-            for i, fit in enumerate(snapshot.fits)
+            for i, fit in enumerate(fits)
             for name, array in by_row(fit.state).items()
         }
         first, end = group.first, group.first + group.n_own
@@ -119,7 +118,7 @@ class Checkpoint:
             return
         arrays: dict[str, np.ndarray] = {}
         described = []
-        for i, fit in enumerate(snapshot.fits):
+        for i, fit in enumerate(fits):
             nothing = {name: np.zeros(0) for name in by_row(fit.state)}
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
@@ -130,18 +129,17 @@ class Checkpoint:
         header = {
             "kind": _KIND,
             "belongs_to": self._belongs_to,
-            "seeds": snapshot.seeds,
+            "seeds": seeds,
             "outcomes": described,
         }
         write_model(folder / _REST, header, arrays)
 
     def _rounds(self) -> list[Path]:
-        """Return the checkpoints that are whole, the newest last."""
         if not self.path.is_dir():
             return []
         return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
 
-    def load(self, template: State, n_starts: int) -> Snapshot | None:
+    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
         """Return the newest snapshot, X and S of this process's rows; None where there is none.
 
         A `ModelFileError` says that it is damaged, or belongs to another fit.
@@ -163,7 +161,9 @@ class Checkpoint:
                 "anew."
             ) from error
 
-    def _read(self, folder: Path, template: State, n_starts: int) -> Snapshot:
+    def _read(
+        self, folder: Path, template: State, n_starts: int
+    ) -> tuple[list[int], list[StartFit]]:
         header, arrays = read_model(folder / _REST)
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
@@ -193,7 +193,7 @@ class Checkpoint:
             if says["bound"] is None:
                 says["bound"] = float("nan")
             fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
-        return Snapshot(seeds, fits)
+        return seeds, fits
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""
@@ -261,12 +261,6 @@ def open_checkpoint(
     A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
     """
     assert computation.checkpoint is not None  # for the type checker: there is a folder
-    belongs_to = {"data": data_fingerprint(own, group), **_settings_fingerprints(parameters)}
-    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
-
-
-def _settings_fingerprints(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return fingerprints of what decides the result of a fit besides the data."""
     settings = hashlib.sha256()
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
@@ -275,8 +269,12 @@ def _settings_fingerprints(parameters: Mapping[str, Any]) -> dict[str, str]:
         if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
             continue
         settings.update(f"{name}=".encode() + _bytes_of(value) + b";")
-    versions = f"sgpmic {sgpmic.__version__}, jax {jax.__version__}"
-    return {"settings": settings.hexdigest(), "versions": versions}
+    belongs_to = {
+        "data": data_fingerprint(own, group),
+        "settings": settings.hexdigest(),
+        "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
+    }
+    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
 
 
 def _bytes_of(value: Any) -> bytes:

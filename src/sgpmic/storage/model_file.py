@@ -20,15 +20,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from sgpmic.storage.memory import free_memory
 from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
@@ -102,8 +103,6 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         raise ModelFileError(f"{name} {error}") from error.__cause__
 
 
-# ------------------------------------------------------------------------------- JSON
-
 NUMBER = (int, float)
 
 
@@ -138,11 +137,7 @@ def _is(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
 
 
-# ------------------------------------------------------------------------------- writing
-
-
 def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return the bytes of the file."""
     import safetensors.numpy  # when there is a file: learning needs none
 
     plain = {name: _plain_array(name, array) for name, array in arrays.items()}
@@ -180,9 +175,6 @@ def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
         )
     # numpy.ascontiguousarray would give a scalar a dimension.
     return np.asarray(result, dtype=result.dtype.newbyteorder("<"), order="C")
-
-
-# ------------------------------------------------------------------------------- reading
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -268,7 +260,6 @@ def _check_length(table: dict[str, Any], found: int) -> None:
 
 
 def _decode(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file, as writable copies."""
     import safetensors.numpy
     from safetensors import SafetensorError
 
@@ -283,7 +274,6 @@ def _decode(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    """Compare what was read with what was written."""
     for key in sorted({*checksums} ^ {*arrays}):
         if key in checksums:
             raise _damaged(f"the array {key!r} is missing")
@@ -291,9 +281,6 @@ def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> N
     for key, array in arrays.items():
         if _array_checksum(array) != checksums[key]:
             raise _damaged(f"the checksum of the array {key!r} does not match")
-
-
-# ------------------------------------------------------------------------------- both
 
 
 def _array_checksum(array: np.ndarray) -> str:
@@ -312,7 +299,6 @@ def _document_checksum(document: Mapping[str, Any]) -> str:
 
 
 def _kind(start: bytes) -> str:
-    """Return what a file looks like from its first bytes."""
     for magic, kind in _OTHER_KINDS.items():
         if start.startswith(magic):
             return f"it looks like {kind}"
@@ -339,3 +325,32 @@ def _explained(name: str, advice: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise type(error)(error.errno, f"{reason}; {advice}", name) from error
+
+
+def free_memory() -> float:
+    """Return how many bytes this process can still take; infinity where the system does not say."""
+    free = free_in_container()
+    with suppress(OSError, StopIteration, ValueError), open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+        return min(free, int(line.split()[1]) * 1024)
+    with suppress(OSError, AttributeError, ValueError):
+        return min(free, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return free
+
+
+def free_in_container(system: Path = Path("/")) -> float:
+    """Return what the control groups (version 2) of this process leave it."""
+    free = math.inf
+    with suppress(OSError, StopIteration):
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
+        group = Path(next(line for line in lines if line.startswith("0::"))[3:])
+        for parent in (group, *group.parents):  # each may have a limit
+            folder = system / "sys/fs/cgroup" / parent.relative_to("/")
+            with suppress(OSError, ValueError):  # "max" is no limit, and the topmost group has none
+                limit = int((folder / "memory.max").read_text())
+                used = int((folder / "memory.current").read_text())
+                statistics = (folder / "memory.stat").read_text().split()
+                # Cached files count as used, but give way.
+                cached = int(statistics[statistics.index("inactive_file") + 1])
+                free = min(free, limit - used + cached)
+    return free

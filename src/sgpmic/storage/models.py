@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -18,7 +18,6 @@ import numpy as np
 
 import sgpmic
 from sgpmic._types import Ints
-from sgpmic.committee.outcome import Support
 from sgpmic.kernels import KERNELS, Kernel, stacked_like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
@@ -28,13 +27,7 @@ from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad
-from sgpmic.storage.model_file import (
-    NUMBER,
-    ModelFileError,
-    check_kinds,
-    read_model,
-    write_model,
-)
+from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -65,8 +58,9 @@ _ARRAYS = {
     "reference.order": ("reference.order", "N"),
     "features_seen": ("seen", "P"),
 }
+_REFERENCE = ("rows", "points", "votes", "keys", "order")
 #: What a header holds of the records of a fit as they are.
-_PLAIN = ("history", "committee", "number_of_clusters", "number_of_dimensions")
+_PLAIN = ("history", "committee", "support", "number_of_clusters", "number_of_dimensions")
 
 
 @dataclass
@@ -77,7 +71,7 @@ class StoredModel:
     parameters: dict[str, Any]
     attributes: dict[str, Any]  # numbers and truth values by name
     feature_names: list[str] | None
-    records: dict[str, Any]  # of the fit: those in _PLAIN, its starts and its support
+    records: dict[str, Any]  # of the fit: those in _PLAIN, and its starts
     encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
@@ -103,7 +97,6 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "kernel": kernel_to_json(model.predictor.kernels[0]),
         "scaling": model.predictor.scaler.kind,
         "starts": starts,
-        "support": model.records["support"] and asdict(model.records["support"]),
         "attributes": model.attributes,
         "feature_names": model.feature_names,
         **{name: model.records[name] for name in _PLAIN},
@@ -131,7 +124,6 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                     start | {"labels": arrays[f"start.{i}.labels"]}
                     for i, start in enumerate(header["starts"])
                 ],
-                "support": None if header["support"] is None else Support(**header["support"]),
             },
             encoder=header["encoder"],
             reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,
@@ -171,6 +163,7 @@ def _predictor_from_arrays(
     kernel_type = KERNELS[kernel["name"]]
     pattern = kernel_type(ard=bool(kernel["ard"]))
     stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
+    reference = {name: arrays[f"reference.{name}"] for name in _REFERENCE}
     predictor = Predictor(
         Scaler(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
         Posterior(
@@ -183,14 +176,7 @@ def _predictor_from_arrays(
         ),
         arrays["embedding"],
         arrays["memberships"],
-        Reference(
-            arrays["reference.rows"],
-            arrays["reference.points"],
-            arrays["reference.votes"],
-            arrays["reference.keys"],
-            arrays["reference.order"],
-            arrays["scale"],
-        ),
+        Reference(**reference, scale=arrays["scale"]),
         arrays["A_inverse"],
         float(arrays["jitter"]),
         float(arrays["strength"]),
@@ -215,16 +201,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-# ------------------------------------------------------------------------------- parameters
-
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
-_SETTINGS: dict[str, type[Settings]] = {
-    "Start": Start,
-    "Committee": Committee,
-    "EM": EM,
-    "Computation": Computation,
-}
+_SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
 _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 
@@ -288,8 +267,6 @@ def kernel_to_json(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
 
 
-# ------------------------------------------------------------------------------- checks
-
 #: How far shares may be from adding up to one.
 _ROUNDING = 1e-6
 #: The types of arrays that are not float64.
@@ -348,7 +325,6 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
 
 
 def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    """Return the shape that every array of a predictor must have."""
     N, Q = arrays["embedding"].shape
     M, P = arrays["weights"].size, arrays["offset"].size
     U, R = len(arrays["inducing"]), len(arrays["reference.rows"])

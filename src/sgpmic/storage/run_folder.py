@@ -90,10 +90,7 @@ def _owner(path: Path) -> str:
 
 
 class Results(NamedTuple):
-    """The files of a run, in the order in which they take the place of earlier ones.
-
-    The record is the last: a folder that has one is complete.
-    """
+    """The files of a run in the order they replace earlier ones; with the record it is complete."""
 
     labels: Path
     model: Path
@@ -236,7 +233,6 @@ class RunFolder:
         shutil.rmtree(self._complete, ignore_errors=True)
 
     def _check(self, *, force: bool, resume: bool) -> None:
-        """Raise unless a fit may write to the folder."""
         # What a kill left of a file that was being written is nobody's.
         names = {p.name for p in self.path.iterdir() if not p.name.startswith(".")}
         if not names:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sgpmic._types import Floats
-from sgpmic.storage.memory import free_memory
+from sgpmic.storage.model_file import free_memory
 from sgpmic.tables.cell_text import parse_plain_number
 from sgpmic.tables.conversions import BadCells, cast_texts, column_words, to_numbers, unsupported
 from sgpmic.tables.errors import TableError, decoding, list_names, quote

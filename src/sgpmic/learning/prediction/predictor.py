@@ -13,18 +13,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._runtime import with_numerics
+from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
-from sgpmic.learning.neighbors import padded_count
+from sgpmic.learning.neighbors import block_rows, in_blocks, padded_count
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -133,9 +133,8 @@ class Reference:
     def complete(self, Y: Floats) -> Floats:
         """Return rows as they are compared: scaled, with expectations of missing cells."""
         with np.errstate(over="ignore"):
-            return np.clip(
-                self._completed(Y) - self._center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED
-            )
+            off_center = self._completed(Y) - self._center
+        return np.clip(off_center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED)
 
     @cached_property
     def _compared(self) -> tuple[Floats, Ints, float]:
@@ -159,8 +158,9 @@ class Reference:
         cells that they have, ``own`` (n,) says which of the training rows they are, or -1.
         """
         rows, numbers, variance = self._compared
-        similar = (rows, theirs[numbers], numbers, variance)
-        mean, unknown = projection.average_similar(similar, completed, observed, own)
+        similar = partial(projection.average_similar, (rows, theirs[numbers], numbers, variance))
+        block, known = block_rows(completed.shape[1]), observed.astype(np.float64)
+        mean, unknown = in_blocks(similar, block, completed, known, own)
         doubt = 1.0 - (1.0 - unknown[:, None]) ** _SOFTNESS
         return S + doubt * (mean - S)
 
@@ -183,10 +183,7 @@ def sorted_fingerprints(Y: Floats) -> SortedKeys:
 
 
 def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
-    """Return what is said of rows with these fingerprints, the mean for those that are equal.
-
-    Rows that are equal get one answer, in ``fit`` and later.
-    """
+    """Return what is said of rows with these fingerprints; equal ones get one answer, the mean."""
     keys, order = rows
     is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
@@ -209,19 +206,6 @@ def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
     if n_rows <= MOST_REFERENCE_ROWS:
         return np.arange(n_rows)
     return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
-
-
-def make_reference(
-    Y: Floats,
-    known: SortedKeys,
-    X: Floats,
-    votes: Floats,
-    scale: Floats,
-    random_state: np.random.RandomState,
-) -> Reference:
-    """Remember training rows, their fingerprints, latent points and a committee's votes."""
-    chosen = sample_numbers(len(Y), random_state)
-    return Reference(Y[chosen], X[chosen], votes[chosen], *known, scale)
 
 
 class Assessment(NamedTuple):
@@ -290,13 +274,25 @@ class Predictor:
 
     @cached_property
     def _model(self) -> projection.Model:
-        """The posterior in a shape that it shares with other models, compiled programs too."""
+        """The posterior in a shape that it shares with other models, compiled programs too.
+
+        More features and clusters, none of which make a difference.
+        """
+        posterior = self.posterior
+        G, U, P = posterior.mean_weights.shape
+        n_features = padded_features(P, 0)
+        posterior = posterior._replace(mean_weights=pad(posterior.mean_weights, (G, U, n_features)))
+        if posterior.groups is not None:
+            groups = pad(posterior.groups, (len(posterior.groups), n_features))
+            posterior = posterior._replace(groups=groups)
+        if G == 1:
+            n_clusters = max(round_up(len(posterior.mixture.weights), 2), _LEAST_CLUSTERS)
+            posterior = posterior._replace(mixture=pad_mixture(posterior.mixture, n_clusters))
         weight = np.asarray(self.prior_weight, np.float64)
-        return projection.Model(pad_posterior(self.posterior), weight, self.A_inverse)
+        return projection.Model(posterior, weight, self.A_inverse)
 
     @cached_property
     def _sample(self) -> projection.Sample:
-        """The reference in such a shape."""
         reference, posterior = self.reference, self._model.posterior
         R = padded_count(len(reference.rows))
         return projection.Sample(
@@ -308,7 +304,6 @@ class Predictor:
 
     @cached_property
     def _reference_S(self) -> Floats:
-        """The memberships of the reference's rows."""
         return self.S[self.reference.lookup(self.reference.rows)]
 
     def _scaled(self, Y: Floats) -> Floats:
@@ -333,9 +328,8 @@ class Predictor:
         completed = self.reference.complete(Y)
         numbers = np.full(len(Y), -1) if own is None else own
         padded = pad(completed, (len(Y), self._sample.rows.shape[1]))
-        found, S = projection.project(
-            self._model, self._sample, padded, numbers, self._cells(Y), fitted
-        )
+        cells = self._cells(Y)
+        found, S = projection.project(self._model, self._sample, padded, numbers, cells, fitted)
         S = S[:, : self.S.shape[1]]
         observed = ~np.isnan(Y)
         if not observed.all():
@@ -355,7 +349,7 @@ class Predictor:
                 part = rows[first : first + step]
                 yield part, Y[part]
 
-    @with_numerics
+    @numerics()
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
         known = self.reference.lookup(Y)
@@ -366,29 +360,29 @@ class Predictor:
             X[new[part]] = found.X
         return X, S
 
-    @with_numerics
-    def assess(self, Y: Floats) -> Assessment:
-        """Return everything there is to say about rows, with every row projected once."""
+    @numerics()
+    def assess(self, rows: Floats) -> Assessment:
+        """Return everything there is to say about rows; nothing about those without any value."""
+        Y, empty = self.known_rows(rows)
         known = self.reference.lookup(Y)
         X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
         new = known < 0
-        for part, rows in self._in_parts(Y):
-            found, memberships = self._project(rows)
+        for part, some in self._in_parts(Y):
+            found, memberships = self._project(some)
             # Also of training rows: their fitted points maximize the bound, not this density.
             mapping = projection.laplace(self.posterior, found)
-            normals = self._densities.normals.log_density(self._scaled(rows))
+            normals = self._densities.normals.log_density(self._scaled(some))
             density = mixed(mapping, normals, self._densities.mapping_share)
-            log_density[part] = density + self.scaler.log_volumes(rows)
+            log_density[part] = density + self.scaler.log_volumes(some)
             own = new[part]
             X[part[own]], S[part[own]] = found.X[own], memberships[own]
-        return Assessment(S.argmax(axis=1), S, X, log_density, log_density < self.unusual_below)
-
-    def assess_rows(self, rows: Floats) -> Assessment:
-        """Return everything there is to say about rows, of which some may be empty."""
-        Y, empty = self.known_rows(rows)
-        blanks = {"labels": -1, "unusual": False}
-        found = self.assess(Y)._asdict().items()
-        return Assessment(**{k: blanked(v, empty, blanks.get(k, np.nan)) for k, v in found})
+        return Assessment(
+            blanked(S.argmax(axis=1), empty, -1),
+            blanked(S, empty),
+            blanked(X, empty),
+            blanked(log_density, empty),
+            blanked(log_density < self.unusual_below, empty, False),
+        )
 
     @cached_property
     def _densities(self) -> _Densities:
@@ -412,13 +406,12 @@ class Predictor:
         return _Densities(fit_normals(reduced, S, factors), share, left_out)
 
     def _fitted(self, numbers: Ints) -> projection.Fitted:
-        """Return how rows of the reference were fitted."""
         T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
         points, rows = self.reference.points[numbers], self.reference.rows[numbers]
         return projection.Fitted(points, T, self._cells(rows))
 
     @property
-    @with_numerics
+    @numerics()
     def left_out_log_density(self) -> Floats:
         """Log densities of training rows, or a sample of them, each left out."""
         return self._densities.left_out
@@ -433,7 +426,7 @@ class Predictor:
         """The log density under which a row is unlike anything seen in fit."""
         return lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
-    @with_numerics
+    @numerics()
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows, in the units of the data, at latent points."""
         return self._restored(self._mapped(X))
@@ -446,7 +439,7 @@ class Predictor:
             return mean[:, 0]
         return np.einsum("nm,nmp->np", shares, mean)
 
-    @with_numerics
+    @numerics()
     def impute(self, Y: Floats) -> Imputation:
         """Return rows with expectations of their missing cells, and how sure they are."""
         missing = np.isnan(Y)
@@ -463,16 +456,14 @@ class Predictor:
 
     @cached_property
     def _imputer(self) -> Imputer:
-        rows = self.reference.rows
-
         def left_out_means(numbers: Ints, shown: Floats) -> Floats:
             fitted = self._fitted(numbers)
             found, _ = self._project(self.scaler.inverse_transform(shown), numbers, fitted)
             return self._mapped(found.X, fitted)
 
-        return learn_imputer(self.scaler.transform(rows), left_out_means)
+        return learn_imputer(self.scaler.transform(self.reference.rows), left_out_means)
 
-    @with_numerics
+    @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
         """Return rows drawn from the model and the clusters they came from, cluster by cluster.
 
@@ -480,8 +471,8 @@ class Predictor:
         neighbor in the same cluster: a Gaussian around a cluster's mean would also reach where
         there are no rows, and where the mapping has learned nothing.
         """
-        mixture = self.mixture
-        counts = rng.multinomial(n_samples, mixture.weights / np.sum(mixture.weights))
+        weights = self.mixture.weights
+        counts = rng.multinomial(n_samples, weights / np.sum(weights))
         labels = np.repeat(np.arange(len(counts)), counts)
         X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
         mean, _ = projection.means_at(self._model, X)
@@ -497,10 +488,8 @@ class Predictor:
 
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:
-            mixture = self.mixture
-            return rng.multivariate_normal(
-                mixture.means[cluster], mixture.covariances[cluster], count
-            )
+            _, means, covariances = self.mixture
+            return rng.multivariate_normal(means[cluster], covariances[cluster], count)
         chosen = rng.randint(len(own), size=count)
         k = min(_DRAWN_BETWEEN, len(own) - 1)
         _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))
@@ -525,19 +514,6 @@ def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
         values = values.copy()
         values[empty] = blank
     return values
-
-
-def pad_posterior(posterior: Posterior) -> Posterior:
-    """Return a posterior for more features and clusters, none of which make a difference."""
-    G, U, P = posterior.mean_weights.shape
-    mean_weights = pad(posterior.mean_weights, (G, U, padded_features(P, 0)))
-    groups = posterior.groups
-    if groups is not None:
-        groups = pad(groups, (len(groups), mean_weights.shape[2]))
-    mixture = posterior.mixture
-    if G == 1:
-        mixture = pad_mixture(mixture, max(round_up(len(mixture.weights), 2), _LEAST_CLUSTERS))
-    return posterior._replace(mean_weights=mean_weights, mixture=mixture, groups=groups)
 
 
 def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:

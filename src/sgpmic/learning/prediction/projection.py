@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array, lax
 
 from sgpmic._runtime import default_device
-from sgpmic._types import Bools, Floats, Ints
+from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, nearest, smallest
 from sgpmic.model.mixture import factor_mixture, log_densities
@@ -111,11 +111,23 @@ def _start_block(
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
     weights = inverse_weights(jnp.sqrt(squares))
     votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
-    return _begin(X, votes.shape[1]), votes
+    # Nothing is known of rows at X: the first step finds out, and has length 0.
+    n, Q = X.shape
+    course = Course(
+        X,
+        jnp.zeros((n, votes.shape[1])),
+        jnp.full(n, jnp.inf),
+        jnp.zeros((n, Q)),
+        jnp.zeros((n, Q, Q)),
+        jnp.full(n, _RADIUS),
+        jnp.zeros((n, Q)),
+        jnp.zeros(n),
+        jnp.zeros(n, bool),
+    )
+    return course, votes
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
-    """Return log p(y, x, m) as a function of X."""
     prior, without = factor_mixture(model.posterior.mixture), _without(model, fitted)
     return lambda X: log_joints(model.posterior, prior, X, *Y, without)
 
@@ -206,22 +218,6 @@ def _where(which: Array, first: Course, second: Course) -> Course:
     )
 
 
-def _begin(X: Array, n_clusters: int) -> Course:
-    """Return rows at X of which nothing is known: the first step finds out, and has length 0."""
-    n, Q = X.shape
-    return Course(
-        X,
-        jnp.zeros((n, n_clusters)),
-        jnp.full(n, jnp.inf),
-        jnp.zeros((n, Q)),
-        jnp.zeros((n, Q, Q)),
-        jnp.full(n, _RADIUS),
-        jnp.zeros((n, Q)),
-        jnp.zeros(n),
-        jnp.zeros(n, bool),
-    )
-
-
 def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
     if fitted is None:
         return None
@@ -238,9 +234,15 @@ def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, 
 
 
 @compiled
-def _similar_block(
+def average_similar(
     similar: Any, completed: Array, observed: Array, own: Array
 ) -> tuple[Array, Array]:
+    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
+
+    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
+    others. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
+    numbers (K,), -2 for padding, and the table's variance; ``own`` are the rows' numbers, or -1.
+    """
     rows, S, numbers, variance = similar
     squares = observed @ (rows**2).T - 2.0 * (observed * completed) @ rows.T
     squares += jnp.sum(observed * completed**2, axis=1, keepdims=True)
@@ -284,17 +286,6 @@ def project(
             of_all[rows] = of_some
         rows = rows[~part[0].settled]
     return found
-
-
-def average_similar(similar: Any, completed: Floats, observed: Bools, own: Ints) -> Any:
-    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
-
-    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
-    others. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
-    numbers (K,), -2 for padding, and the table's variance; ``own`` are the rows' numbers, or -1.
-    """
-    program, block = partial(_similar_block, similar), block_rows(completed.shape[1])
-    return in_blocks(program, block, completed, observed.astype(np.float64), own)
 
 
 def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Floats, Floats]:

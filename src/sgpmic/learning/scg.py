@@ -250,4 +250,4 @@ def _probe(value: jax.Array) -> float:
 
 
 #: :func:`sgpmic.learning.optimizers.minimize` by scaled conjugate gradients.
-minimize = partial(base.minimize, init, step, lambda state: state.result)
+scg = partial(base.minimize, init, step, lambda state: state.result)

@@ -1,0 +1,517 @@
+"""Optimizers behind one ``init``/``step`` protocol, and limited-memory BFGS.
+
+An optimizer is two functions on a state of its own: ``init`` makes the first state, ``step`` takes
+the objective at the point that the state asked for and returns the next one. :func:`minimize` calls
+the objective at one place only, in the body of one ``lax.while_loop``: a large objective is
+compiled once, and no number goes back to the host between iterations. Scaled conjugate gradients
+have a module of their own (:mod:`sgpmic.learning.scg`).
+
+A parameter vector is a pytree of floating-point arrays. It is never flattened into one long array,
+because its leaves may be sharded; sums of products are taken leaf by leaf for the same reason.
+
+The line search of L-BFGS brackets a point that satisfies the weak Wolfe conditions (Lewis and
+Overton, Mathematical Programming 141, 2013): a trial that does not lower the objective enough
+becomes the far end of the bracket, one from which it still goes steeply down becomes the near end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+PyTree = Any
+ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
+
+#: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
+MEMORY = 10
+
+_SUFFICIENT_DECREASE = 1e-4
+_SLOPE_REDUCTION = 0.9
+# A line search longer than this has met a wall or a kink: take the near end of its bracket.
+_LONGEST_SEARCH = 25
+# How much longer the next trial is after one from which the objective still goes steeply down.
+_EXPANSION = 4.0
+
+
+class Evaluation(NamedTuple):
+    """The objective at a point."""
+
+    point: PyTree
+    value: jax.Array
+    gradient: PyTree
+
+
+class OptimizerResult(NamedTuple):
+    """Where an optimizer is, and at the end where it stopped."""
+
+    point: PyTree  # the best accepted one; the start itself where no step was accepted
+    value: jax.Array  # of the objective at the point
+    gradient: PyTree
+    start_value: jax.Array
+    steps: jax.Array  # accepted and rejected together
+    evaluations: jax.Array  # the first one at the start included
+    accepted: jax.Array  # steps
+    converged: jax.Array  # the gradient's tolerance was met
+
+    @classmethod
+    def at(cls, start: PyTree) -> OptimizerResult:
+        """Return the result before the first evaluation."""
+        zero = jnp.zeros((), common_dtype(start))
+        none = jnp.zeros((), jnp.int32)
+        no = jnp.zeros((), bool)
+        gradient = jax.tree.map(jnp.zeros_like, start)
+        return cls(start, zero, gradient, zero, none, none, none, no)
+
+    @property
+    def here(self) -> Evaluation:
+        """The objective at the point."""
+        return Evaluation(self.point, self.value, self.gradient)
+
+    def after(
+        self, here: Evaluation, *, first: jax.Array, trial: jax.Array, accept: jax.Array
+    ) -> OptimizerResult:
+        """Return the result after one more evaluation, `converged` still to be decided.
+
+        It was the ``first``, at the start, or a ``trial``, which counts as an iteration.
+        """
+        return OptimizerResult(
+            *here,
+            start_value=jnp.where(first, here.value, self.start_value),
+            steps=self.steps + trial,
+            evaluations=self.evaluations + 1,
+            accepted=self.accepted + accept,
+            converged=self.converged,
+        )
+
+
+class Settings(NamedTuple):
+    """What an optimizer knows of the problem beside the objective; see :func:`minimize`."""
+
+    gradient_tolerance: jax.Array
+    dimension: jax.Array
+
+
+def minimize(
+    init: Callable[[PyTree], Any],
+    step: Callable[[Any, Evaluation, Settings], Any],
+    finish: Callable[[Any], OptimizerResult],
+    value_and_grad: ValueAndGrad,
+    start: PyTree,
+    *,
+    max_steps: int | jax.Array,
+    gradient_tolerance: float | jax.Array = 0.0,
+    dimension: int | jax.Array | None = None,
+) -> OptimizerResult:
+    """Minimize a smooth function; to be called inside ``jax.jit``, also under ``jax.vmap``.
+
+    Values of accepted points never increase. A trial point where the objective or its gradient is
+    not finite is rejected and the step shortened; a start that is not finite comes back unchanged.
+    The search runs in the precision of the start's arrays.
+
+    ``init``, ``step`` and ``finish`` are the algorithm, which ``lbfgs`` and ``scg`` have already:
+    the first state, the one after an evaluation, and the result of the last. A state has a
+    ``result``, the ``direction`` and ``length`` of the step from there to the next evaluation, and
+    whether it has ``stopped``. It does once no element of the gradient is larger than
+    ``gradient_tolerance``, or after ``max_steps``, rejected ones included; a step costs one
+    evaluation, and with SCG one more where it is accepted. Of all parameters ``dimension`` are
+    real, and others padding, zeros with gradient zero, on which the course does not depend.
+    """
+    # A weakly typed leaf would change its type on the way round the loop, which makes JAX trace
+    # the objective a second time.
+    start = like(start, start)
+    dtype = common_dtype(start)
+    limit = jnp.asarray(max_steps, jnp.int32)
+    if dimension is None:
+        dimension = sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(start))
+    settings = Settings(jnp.asarray(gradient_tolerance, dtype), jnp.asarray(dimension, jnp.int32))
+
+    def unfinished(state: Any) -> jax.Array:
+        result = state.result
+        return (result.evaluations == 0) | (~state.stopped & (result.steps < limit))
+
+    def advance(state: Any) -> Any:
+        point = add_scaled(state.result.point, state.length, state.direction)
+        value, gradient = value_and_grad(point)
+        found = Evaluation(point, jnp.asarray(value, dtype), like(gradient, point))
+        return step(state, found, settings)
+
+    return finish(lax.while_loop(unfinished, advance, init(start)))
+
+
+# The vector algebra of pytrees.
+
+
+def common_dtype(tree: PyTree) -> jnp.dtype:
+    """Return the type that scalars computed from all leaves together have."""
+    return jnp.dtype(jnp.result_type(*jax.tree.leaves(tree)))
+
+
+def like(tree: PyTree, pattern: PyTree) -> PyTree:
+    """Return `tree` with the leaf types of `pattern`, strongly typed."""
+    return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
+
+
+def add_scaled(left: PyTree, factor: jax.Array, right: PyTree) -> PyTree:
+    """Return ``left + factor * right``, in the leaf types of `left`."""
+    return jax.tree.map(lambda a, b: a + factor.astype(a.dtype) * b, left, right)
+
+
+def select(condition: jax.Array, if_true: PyTree, if_false: PyTree) -> PyTree:
+    """Return one of two trees, as a scalar condition says."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)
+
+
+def vdot(left: PyTree, right: PyTree) -> jax.Array:
+    """Return the inner product of two trees as a scalar of their common type."""
+    dtype = common_dtype(left)
+    # Not jnp.vdot: that ravels its arguments, and a reshape can move a sharded leaf.
+    products = jax.tree.map(lambda a, b: jnp.sum(a * b).astype(dtype), left, right)
+    return sum(jax.tree.leaves(products), jnp.zeros((), dtype))
+
+
+def squared_norm(tree: PyTree) -> jax.Array:
+    """Return the squared Euclidean norm."""
+    return vdot(tree, tree)
+
+
+def max_norm(tree: PyTree) -> jax.Array:
+    """Return the largest absolute value of any element, zero for a tree without elements."""
+    dtype = common_dtype(tree)
+    largest = (jnp.max(jnp.abs(leaf), initial=0).astype(dtype) for leaf in jax.tree.leaves(tree))
+    return reduce(jnp.maximum, largest, jnp.zeros((), dtype))
+
+
+def is_finite(tree: PyTree) -> jax.Array:
+    """Return whether every element is finite."""
+    finite = (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))
+    return reduce(jnp.logical_and, finite, jnp.ones((), bool))
+
+
+def or_one(number: jax.Array) -> jax.Array:
+    """Return `number`, or one in place of zero: a divisor for branches not taken."""
+    return jnp.where(number == 0, jnp.ones_like(number), number)
+
+
+def epsilon_of(number: jax.Array) -> float:
+    """Return the machine epsilon of a number's type."""
+    return float(jnp.finfo(number.dtype).eps)
+
+
+# What both optimizers judge a step by.
+
+
+def typical_size(point: PyTree, direction: PyTree) -> jax.Array:
+    """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``.
+
+    So one enormous coordinate that stays where it is does not set the scale for the others.
+    """
+    dtype = common_dtype(point)
+    one = jnp.ones((), dtype)
+    # Dividing by the largest element keeps products of huge gradients from overflowing.
+    largest = max_norm(direction)
+    unit = jnp.where(largest > 0, 1 / jnp.where(largest > 0, largest, one), one)
+    weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
+    sizes = jax.tree.map(jnp.abs, point)
+    total = vdot(weights, jax.tree.map(jnp.ones_like, weights))
+    return one + vdot(sizes, weights) / jnp.where(total > 0, total, one)
+
+
+def is_better(
+    value: jax.Array, square: jax.Array, trial_value: jax.Array, trial_square: jax.Array
+) -> jax.Array:
+    """Return whether a trial has a lower value, or an equal one and a smaller gradient.
+
+    With equal values alone, steps as small as the rounding error would cycle.
+    """
+    return (trial_value < value) | ((trial_value == value) & (trial_square < square))
+
+
+def measured_decrease(
+    value: jax.Array,
+    trial_value: jax.Array,
+    length: jax.Array,
+    slope: jax.Array,
+    trial_slope: jax.Array,
+) -> jax.Array:
+    """Return the decrease of the objective over a step, where need be from its slopes.
+
+    Close to an optimum the difference of two values is lost in rounding long before the gradients
+    are: there the trapezoidal rule over the slopes is far more precise.
+    """
+    difference = value - trial_value
+    rounding = 8 * epsilon_of(value) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))
+    by_slopes = -length * (slope + trial_slope) / 2
+    return jnp.where(jnp.abs(difference) <= rounding, by_slopes, difference)
+
+
+# Limited-memory BFGS.
+
+
+class _Bracket(NamedTuple):
+    """Multiples of the direction between which the line search looks.
+
+    The near end is the best point so far that lowers the objective enough, the far end one that
+    does not; the far end is infinite as long as there is none.
+    """
+
+    near: jax.Array
+    near_value: jax.Array
+    near_slope: jax.Array
+    far: jax.Array
+    far_value: jax.Array
+    far_slope: jax.Array
+
+
+class _History(NamedTuple):
+    """The last steps and gradient changes, the newest last along the leading axis.
+
+    `weights` holds ``1 / (step . change)``, and zero in slots that are empty, which makes those
+    drop out of the two-loop recursion.
+    """
+
+    steps: PyTree
+    changes: PyTree
+    weights: jax.Array
+
+
+class LBFGSState(NamedTuple):
+    """Everything a step of L-BFGS starts from and leaves behind."""
+
+    result: OptimizerResult
+    direction: PyTree
+    slope: jax.Array  # of the objective along the direction
+    length: jax.Array  # the next evaluation is at point + length * direction
+    bracket: _Bracket
+    near_gradient: PyTree
+    trials: jax.Array  # evaluations in this line search
+    history: _History
+    stopped: jax.Array
+
+
+def lbfgs_init(start: PyTree) -> LBFGSState:
+    """Return the state before the first evaluation, which is at the start."""
+    result = OptimizerResult.at(start)
+    zero = result.value
+    nowhere = jax.tree.map(jnp.zeros_like, start)
+    return LBFGSState(
+        result=result,
+        direction=nowhere,
+        slope=zero,
+        length=zero,
+        bracket=_open_bracket(zero, zero),
+        near_gradient=nowhere,
+        trials=result.steps,
+        history=_empty_history(start, MEMORY, zero.dtype),
+        stopped=result.converged,
+    )
+
+
+def lbfgs_step(state: LBFGSState, found: Evaluation, settings: Settings) -> LBFGSState:
+    """Return the state after an evaluation: at the start, or of a trial of the line search."""
+    before = state.result
+    first = before.evaluations == 0
+    finite = jnp.isfinite(found.value) & is_finite(found.gradient)
+    bracket, near_gradient, next_length, accept, failed = _search(state, found, finite, ~first)
+    stalled = failed & (state.history.weights[-1] == 0)
+
+    # The accepted point is the near end of the bracket, be it this trial or an earlier one.
+    near = Evaluation(
+        add_scaled(before.point, bracket.near, state.direction), bracket.near_value, near_gradient
+    )
+    here = select(accept, near, select(first, found, before.here))
+    result = before.after(here, first=first, trial=~first, accept=accept)
+    step_taken = jax.tree.map(jnp.subtract, near.point, before.point)
+    change = jax.tree.map(jnp.subtract, near.gradient, before.gradient)
+    history = _remember(state.history, accept, step_taken, change)
+    history = history._replace(weights=jnp.where(failed, 0, history.weights))
+    is_new = first | accept | failed
+    direction, slope, length, history = _turn(state, history, result.gradient, is_new, next_length)
+
+    moved = first | accept
+    flat = max_norm(result.gradient) <= settings.gradient_tolerance
+    converged = finite & moved & flat
+    return LBFGSState(
+        result=result._replace(converged=converged),
+        direction=direction,
+        slope=slope,
+        length=length,
+        bracket=select(is_new, _open_bracket(result.value, slope), bracket),
+        near_gradient=near_gradient,
+        trials=jnp.where(is_new, 0, state.trials + 1),
+        history=history,
+        stopped=converged | stalled | (first & ~finite),
+    )
+
+
+def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
+    """Return the result, where the steps may have run out in the middle of a line search."""
+    result, bracket = state.result, state.bracket
+    better = bracket.near > 0
+    arrival = add_scaled(result.point, bracket.near, state.direction)
+    return result._replace(
+        point=select(better, arrival, result.point),
+        value=jnp.where(better, bracket.near_value, result.value),
+        gradient=select(better, state.near_gradient, result.gradient),
+        accepted=result.accepted + better,
+    )
+
+
+def _search(
+    state: LBFGSState, found: Evaluation, finite: jax.Array, trial: jax.Array
+) -> tuple[_Bracket, PyTree, jax.Array, jax.Array, jax.Array]:
+    """Return how the line search stands after an evaluation.
+
+    The bracket and the gradient at its near end; the next length to try; whether the near end
+    becomes the new point; and whether there is no better point in this direction.
+    """
+    before = state.result
+    slope = vdot(found.gradient, state.direction)
+    squares = squared_norm(before.gradient), squared_norm(found.gradient)
+    better = is_better(before.value, squares[0], found.value, squares[1])
+    # The two weak Wolfe conditions: low enough for the length of the step, and flatter.
+    decrease = measured_decrease(before.value, found.value, state.length, state.slope, slope)
+    low_enough = decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
+    lower = finite & better & low_enough
+    flatter = slope >= _SLOPE_REDUCTION * state.slope
+    nearer = state.bracket._replace(near=state.length, near_value=found.value, near_slope=slope)
+    closed = state.bracket._replace(
+        far=state.length,
+        # An infinite value marks an end that is of no use for interpolation.
+        far_value=jnp.where(finite, found.value, jnp.full_like(found.value, jnp.inf)),
+        far_slope=jnp.where(finite, slope, 0),
+    )
+    bracket = select(lower, nearer, closed)
+
+    # The search ends at a trial that satisfies both conditions, or at the near end where the
+    # bracket has vanished or patience is at an end.
+    next_length = _interpolate(bracket)
+    epsilon = epsilon_of(found.value)
+    smallest_move = epsilon * typical_size(before.point, state.direction)
+    not_vanished = (next_length - bracket.near) * max_norm(state.direction) > smallest_move
+    impatient = state.trials + 1 >= _LONGEST_SEARCH
+    exhausted = trial & (~not_vanished | impatient | ~jnp.isfinite(next_length))
+    accept = trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
+    near_gradient = select(trial & lower, found.gradient, state.near_gradient)
+    return bracket, near_gradient, next_length, accept, exhausted & ~accept
+
+
+def _turn(
+    state: LBFGSState,
+    history: _History,
+    gradient: PyTree,
+    is_new: jax.Array,
+    next_length: jax.Array,
+) -> tuple[PyTree, jax.Array, jax.Array, _History]:
+    """Return the next direction, its slope, the length to try, and the history.
+
+    After a direction that is not downhill, or led nowhere, it is that of steepest descent.
+    """
+    steepness = jnp.sqrt(squared_norm(gradient))
+    epsilon = epsilon_of(steepness)
+    quasi_newton = _direction(history, gradient)
+    quasi_newton_slope = vdot(quasi_newton, gradient)
+    usable = is_finite(quasi_newton) & (
+        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(squared_norm(quasi_newton))
+    )
+    history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
+    steepest = history.weights[-1] == 0
+    proposal = select(steepest, jax.tree.map(jnp.negative, gradient), quasi_newton)
+    proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
+    # A gradient says nothing about the distance: the first step has at most length one.
+    cautious = jnp.minimum(1, 1 / or_one(steepness))
+    return (
+        select(is_new, proposal, state.direction),
+        jnp.where(is_new, proposal_slope, state.slope),
+        jnp.where(is_new, jnp.where(steepest, cautious, 1), next_length).astype(steepness.dtype),
+        history,
+    )
+
+
+def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
+    """Return the bracket at the beginning of a line search, without a far end."""
+    zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
+    return _Bracket(zero, value, slope, infinity, infinity, zero)
+
+
+def _interpolate(bracket: _Bracket) -> jax.Array:
+    """Return the next trial: beyond the near end, or between the two ends."""
+    near, far = bracket.near, bracket.far
+    is_open = ~jnp.isfinite(far)
+    beyond = _EXPANSION * near
+
+    width = jnp.where(is_open, 1, far - near)
+    # The cubic through both values and slopes, in units of the width from the near end.
+    rise = bracket.far_value - bracket.near_value
+    near_slope = bracket.near_slope * width
+    far_slope = bracket.far_slope * width
+    inner = near_slope + far_slope - 3 * rise
+    root = jnp.sqrt(jnp.maximum(inner**2 - near_slope * far_slope, 0))
+    fraction = 1 - (far_slope + root - inner) / (far_slope - near_slope + 2 * root)
+    # Away from the ends, so that the bracket shrinks by a tenth at the least; a quarter where
+    # the far end has no value to interpolate.
+    fraction = jnp.where(jnp.isfinite(bracket.far_value), jnp.clip(fraction, 0.1, 0.9), 0.25)
+    fraction = jnp.where(jnp.isnan(fraction), 0.5, fraction)
+    return jnp.where(is_open, beyond, near + fraction * width)
+
+
+def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
+    slots = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
+    )
+    return _History(slots, slots, jnp.zeros(memory, dtype))
+
+
+def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTree) -> _History:
+    """Return the history with a pair added, where the pair shows positive curvature."""
+    product = vdot(step, change)
+    lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
+    keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
+
+    def push(slots: jax.Array, newest: jax.Array) -> jax.Array:
+        return jnp.where(keep, jnp.concatenate([slots[1:], newest[None]]), slots)
+
+    weight = 1 / jnp.where(keep, product, 1)
+    return _History(
+        jax.tree.map(push, history.steps, step),
+        jax.tree.map(push, history.changes, change),
+        push(history.weights, weight),
+    )
+
+
+def _direction(history: _History, gradient: PyTree) -> PyTree:
+    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion.
+
+    Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
+    """
+
+    def backward(vector: PyTree, pair: Any) -> tuple[PyTree, jax.Array]:
+        step, change, weight = pair
+        alpha = weight * vdot(step, vector)
+        return add_scaled(vector, -alpha, change), alpha
+
+    def forward(vector: PyTree, pair: Any) -> tuple[PyTree, None]:
+        step, change, weight, alpha = pair
+        beta = weight * vdot(change, vector)
+        return add_scaled(vector, alpha - beta, step), None
+
+    pairs = (history.steps, history.changes, history.weights)
+    vector, alphas = lax.scan(backward, jax.tree.map(jnp.negative, gradient), pairs, reverse=True)
+
+    newest_change = jax.tree.map(lambda slots: slots[-1], history.changes)
+    newest_weight = history.weights[-1]
+    curvature = newest_weight * squared_norm(newest_change)
+    scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
+    vector = jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, vector)
+
+    vector, _ = lax.scan(forward, vector, (*pairs, alphas))
+    return vector
+
+
+#: :func:`minimize` by limited-memory BFGS.
+lbfgs = partial(minimize, lbfgs_init, lbfgs_step, lbfgs_finish)

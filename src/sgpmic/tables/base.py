@@ -15,15 +15,22 @@ import pyarrow.compute as pc
 from sgpmic._types import Floats
 from sgpmic.storage.memory import free_memory
 from sgpmic.tables.cell_text import parse_plain_number
-from sgpmic.tables.conversions import BadCells, cast_texts, column_words, to_numbers, unsupported
-from sgpmic.tables.errors import TableError, decoding, list_names, quote
+from sgpmic.tables.conversions import column_words, to_numbers, unsupported
+from sgpmic.tables.errors import (
+    TableError,
+    decoding,
+    infinite,
+    list_names,
+    not_numbers,
+    other_decimal,
+    quote,
+)
 
 _P = TypeVar("_P")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
 _CELL_BYTES = 8
-_DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
 class Block(NamedTuple):
@@ -145,46 +152,27 @@ class TableReader(ABC):
         self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
     ) -> Floats:
         """Return columns as finite numbers or NaN; an error names all columns that have others."""
+        names = list(columns)
         kinds = {name: column.type for name, column in columns.items()}
         reasons = {kind: unsupported(kind) for kind in set(kinds.values())}
-        if wrong := [name for name, kind in kinds.items() if reasons[kind]]:
+        if wrong := [name for name in names if reasons[kinds[name]]]:
             others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
             where = f"{self.path}, column {quote(wrong[0])}"
             raise TableError(f"{where}: {reasons[kinds[wrong[0]]]}{others}", wrong)
-        values = _all_at_once(list(columns.values()), decimal)
-        if values is None:
-            found = {name: to_numbers(column, decimal) for name, column in columns.items()}
-            bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
-            if bad:
-                raise self._not_numbers(bad, place, decimal)
-            values = np.column_stack(list(found.values()))
-        infinite = np.isinf(values)
-        if infinite.any():
-            names = list(columns)
-            row, first = np.argwhere(infinite)[0]
-            also = [names[j] for j in np.flatnonzero(infinite.any(axis=0)) if j != first]
-            others = f" (so are values of {list_names(also)})" if also else ""
-            raise TableError(
-                f"{self.path}, {place(int(row))}, column {quote(names[first])}: the value is "
-                f"infinite or too large for a number{others}; correct it or remove the row"
-            )
+        values, bad = to_numbers(columns, decimal)
+        if bad:
+            first = min(bad, key=lambda name: bad[name].row)
+            where, text = f"{self.path}, {place(bad[first].row)}", bad[first].text
+            other = self.decimals.replace(decimal, "")
+            if other and parse_plain_number(text, other) is not None:
+                raise other_decimal(where, first, text, decimal)
+            raise not_numbers(where, text, list(dict.fromkeys([first, *bad])))
+        infinite_cells = np.isinf(values)
+        if infinite_cells.any():
+            row, j = np.argwhere(infinite_cells)[0]
+            found = [names[j], *(names[i] for i in np.flatnonzero(infinite_cells.any(axis=0)))]
+            raise infinite(f"{self.path}, {place(int(row))}", list(dict.fromkeys(found)))
         return values
-
-    def _not_numbers(
-        self, bad: Mapping[str, BadCells], place: Callable[[int], str], decimal: str
-    ) -> TableError:
-        """Return the error for cells that are not numbers."""
-        first = min(bad, key=lambda name: bad[name].row)
-        also, text = [name for name in bad if name != first], bad[first].text
-        where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
-        other = self.decimals.replace(decimal, "")
-        if other and parse_plain_number(text, other) is not None:
-            return TableError(
-                f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
-                f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
-            )
-        others = f" (nor is text in {list_names(also)})" if also else ""
-        return TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
@@ -200,17 +188,6 @@ class TableReader(ABC):
             advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
         plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
-
-
-def _all_at_once(columns: list[pa.Array], decimal: str) -> Floats | None:
-    """Return columns of text as numbers, by one call; None where that does not work."""
-    if not all(pa.types.is_string(column.type) for column in columns):
-        return None
-    try:
-        flat = cast_texts(pa.concat_arrays(columns), decimal)
-    except pa.ArrowInvalid:
-        return None
-    return np.ascontiguousarray(flat.reshape(len(columns), -1).T)
 
 
 def _find_decimal(columns: Collection[pa.Array]) -> str:

@@ -31,7 +31,7 @@ from sgpmic.tables.cell_text import (
     parse_time,
     truth_of,
 )
-from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.errors import BadCells, TableError, list_names, quote
 
 Codes = NDArray[np.int64]
 
@@ -40,14 +40,6 @@ _CODE = r"^[+-]?0[0-9]+$"
 # How much text is read by one call.
 _MOST_BYTES = 1 << 28
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
-
-
-class BadCells(NamedTuple):
-    """Cells that are not what their column is: the first one, and how many were found."""
-
-    row: int
-    text: str
-    n_cells: int = 1
 
 
 # ------------------------------------------------------------------------------- Arrow types
@@ -91,22 +83,29 @@ def _is_text(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- to numbers
 
 
-def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
-    """Return a column of a supported type as numbers, NaN where missing."""
-    column = plain(column)
-    if not _is_text(column.type):
-        return _typed_numbers(column)
-    try:
-        return cast_texts(column, decimal)
-    except pa.ArrowInvalid:
-        pass
-    values = np.empty(len(column))
-    for row, text in enumerate(column.to_pylist()):
-        value = parse_plain_number(text or "", decimal)
-        if value is None:
-            return BadCells(row, text or "")
-        values[row] = value
-    return values
+def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
+    """Return columns of supported types side by side, NaN where missing.
+
+    Of columns with text that is no number the first such cell is returned besides.
+    """
+    columns = {name: plain(column) for name, column in columns.items()}
+    texts = {name: column for name, column in columns.items() if _is_text(column.type)}
+    cast = _cast_together(texts, decimal)
+    found, bad = [], {}
+    for name, column in columns.items():
+        if name not in texts:
+            values = _typed_numbers(column)
+        elif name in cast:
+            values = cast[name].to_numpy(zero_copy_only=False)
+        else:
+            words = [text or "" for text in column.to_pylist()]
+            numbers = [parse_plain_number(word, decimal) for word in words]
+            if None in numbers:
+                row = numbers.index(None)
+                bad[name] = BadCells(row, words[row])
+            values = np.asarray(numbers, np.float64)
+        found.append(values)
+    return np.column_stack(found), bad
 
 
 def _typed_numbers(column: pa.Array) -> Floats:
@@ -121,16 +120,6 @@ def _typed_numbers(column: pa.Array) -> Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
 
-def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers fast; ``ArrowInvalid`` does not yet mean that a cell is not one."""
-    column = pc.utf8_trim_whitespace(column)
-    if decimal != ".":
-        # A point is not a decimal sign then, see `parse_plain_number`.
-        column = pc.replace_substring(column, ".", "?")
-        column = pc.replace_substring(column, decimal, ".")
-    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-
-
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     """Return a table in which columns of plain numbers, as text, are columns of numbers.
 
@@ -141,41 +130,56 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
     # Few cells decide about most columns of words.
-    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
-    found = _plain_numbers({name: columns[name] for name in heads})
+    heads = _cast_together({name: columns[name].slice(0, 100) for name in names}, odd=False)
+    found = _cast_together({name: columns[name] for name in heads}, odd=False)
     return pa.table(columns | {k: v for k, v in found.items() if v.null_count < len(v)})
 
 
-def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+def _cast_together(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = ".", odd: bool = True
+) -> dict[str, pa.Array]:
     """Return those of some equally long columns of text that are numbers, null where missing.
 
     All cells are read by one call, because every call takes some time of its own. If one of them is
-    text, the columns are read in two halves.
+    text, the columns are read in two halves. Unless ``odd``, columns with infinite values and
+    others that only look like numbers are left to those who see text.
     """
     if not columns:
         return {}
-    chunks = [chunk for column in columns.values() for chunk in column.chunks]
+    chunks = [part for column in columns.values() for part in getattr(column, "chunks", [column])]
     numbers = None
     if sum(chunk.nbytes for chunk in chunks) < _MOST_BYTES or len(columns) == 1:
-        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-        numbers = _cast_or_none(texts, MISSING_WORDS)
+        with contextlib.suppress(pa.ArrowInvalid):  # of different types
+            texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
     if numbers is None:
         names, half = list(columns), len(columns) // 2
         parts = (names[:half], names[half:]) if half else ()
-        halves = [_plain_numbers({name: columns[name] for name in part}) for part in parts]
+        halves = [_cast_together({k: columns[k] for k in part}, decimal, odd) for part in parts]
         return {name: column for part in halves for name, column in part.items()}
-    # Infinite values and others that only look like numbers are for those to judge who see text.
-    odd = pc.match_substring_regex(texts, _CODE).fill_null(False).to_numpy(zero_copy_only=False)
-    odd = odd | ~(pc.is_finite(numbers).fill_null(True).to_numpy(zero_copy_only=False))
     n_rows = len(numbers) // len(columns)
-    is_odd = odd.reshape(-1, n_rows).any(axis=1).tolist()
+    is_odd = [False] * len(columns)
+    if not odd:
+        cells = pc.or_kleene(
+            pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers))
+        )
+        cells = cells.fill_null(False).to_numpy(zero_copy_only=False)
+        is_odd = cells.reshape(-1, n_rows).any(axis=1).tolist()
     return {
         name: numbers.slice(j * n_rows, n_rows) for j, name in enumerate(columns) if not is_odd[j]
     }
 
 
-def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
+def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:
     """Return text as numbers fast, null for words in ``missing``; None if others are text."""
+    if decimal != ".":
+        # A point is not a decimal sign then, see `parse_plain_number`.
+        texts = pc.replace_substring(texts, ".", "?")
+        texts = pc.replace_substring(texts, decimal, ".")
+    with contextlib.suppress(pa.ArrowInvalid):
+        numbers = pc.cast(texts, pa.float64())
+        if not pc.any(pc.is_nan(numbers)).as_py():
+            return numbers
     gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
     try:
         return pc.cast(pc.if_else(gaps, None, texts), pa.float64())

@@ -23,9 +23,17 @@ from sgpmic.tables.columns import (
     feature_names,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells, Frame, as_frame, cells_of
+from sgpmic.tables.conversions import Frame, as_frame, cells_of
 from sgpmic.tables.encodings import Encoding, encoding_from
-from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
+from sgpmic.tables.errors import (
+    MOST_WRONG,
+    BadCells,
+    TableError,
+    list_names,
+    not_as_in_fit,
+    quote,
+    raise_wrong,
+)
 from sgpmic.tables.kinds import KINDS, decide, declared
 from sgpmic.tables.plans import (
     Plan,
@@ -251,7 +259,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 continue
             result = encoding.encode(cells_of(column))
             if isinstance(result, BadCells):
-                wrong.append((name, _not_read(result, encoding.kind)))
+                wrong.append((name, not_as_in_fit(result, encoding.kind)))
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:
@@ -426,12 +434,3 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def _frozen(value: Any) -> Any:
     """Return what JSON has made a list of as the tuple that it was."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def _not_read(bad: BadCells, kind: str) -> str:
-    word = "yes or no" if kind == "yes_no" else f"a {kind}"
-    more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
-    return (
-        f"was {word} in fit, but now has {quote(bad.text)} (row {bad.row + 1}{more}): correct or "
-        "empty such cells"
-    )

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.cell_text import key, truth_of
-from sgpmic.tables.conversions import BadCells, Cells, Codes
+from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.errors import BadCells
 
 #: Days of a year, on average.
 YEAR = 365.2425

@@ -48,8 +48,8 @@ from sgpmic.tables.cell_text import (
     parse_time,
     unit_of,
 )
-from sgpmic.tables.conversions import BadCells, Cells, Codes
-from sgpmic.tables.errors import quote
+from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.errors import BadCells, not_all, quote
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
@@ -170,7 +170,7 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
     if isinstance(read, np.ndarray):
         decision = replace(decision, wrong=_too_large(read))
     if isinstance(read, BadCells):
-        decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
+        decision = replace(decision, wrong=not_all(read, f"is declared as {named}", word))
     return _if_constant(cells, decision)
 
 
@@ -283,19 +283,7 @@ def _mostly(
     n = int((codes >= 0).sum())
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return None
-    return Decision(word.split()[-1], wrong=_not_all(bad, holds, word))
-
-
-def _not_all(bad: BadCells, holds: str, word: str) -> str:
-    others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
-    others = " and another cell are" if bad.n_cells == 2 else others
-    plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
-    cells = "these cells" if bad.n_cells > 1 else "the cell"
-    return (
-        f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
-        f"{plural if bad.n_cells > 1 else word}: correct or empty {cells}, or declare the "
-        "column as another kind"
-    )
+    return Decision(word.split()[-1], wrong=not_all(bad, holds, word))
 
 
 def _as_levels(

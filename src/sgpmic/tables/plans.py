@@ -9,7 +9,7 @@ import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.tables.cell_text import key
-from sgpmic.tables.conversions import BadCells, Cells, Codes
+from sgpmic.tables.conversions import Cells, Codes
 from sgpmic.tables.encodings import (
     OTHER,
     YEAR,
@@ -21,7 +21,7 @@ from sgpmic.tables.encodings import (
     YesNoEncoding,
     circle,
 )
-from sgpmic.tables.errors import quote, raise_wrong
+from sgpmic.tables.errors import BadCells, quote, raise_wrong
 from sgpmic.tables.kinds import Decision, least_count, values_of
 
 # Columns with more values than these are not compared as renamed categories.

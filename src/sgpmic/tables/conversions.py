@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -90,20 +90,22 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     """
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
-    cast = _cast_together(texts, decimal)
+    cast: dict[str, Floats] = {}
+    for names, _, numbers in _cast_together(texts, decimal):
+        rows = numbers.to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        cast |= zip(names, rows, strict=True)
     found, bad = [], {}
     for name, column in columns.items():
         if name not in texts:
             values = _typed_numbers(column)
         elif name in cast:
-            values = cast[name].to_numpy(zero_copy_only=False)
+            values = cast[name]
         else:
             words = [text or "" for text in column.to_pylist()]
-            numbers = [parse_plain_number(word, decimal) for word in words]
-            if None in numbers:
-                row = numbers.index(None)
-                bad[name] = BadCells(row, words[row])
-            values = np.asarray(numbers, np.float64)
+            parsed = [parse_plain_number(word, decimal) for word in words]
+            if None in parsed:
+                bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
+            values = np.asarray(parsed, np.float64)
         found.append(values)
     return np.column_stack(found), bad
 
@@ -130,44 +132,49 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
     # Few cells decide about most columns of words.
-    heads = _cast_together({name: columns[name].slice(0, 100) for name in names}, odd=False)
-    found = _cast_together({name: columns[name] for name in heads}, odd=False)
-    return pa.table(columns | {k: v for k, v in found.items() if v.null_count < len(v)})
+    heads = list(_plain_numbers({name: columns[name].slice(0, 100) for name in names}))
+    step = max(1, len(heads) * _MOST_BYTES // max(table.nbytes, 1))
+    for start in range(0, len(heads), step):
+        found = _plain_numbers({name: columns[name] for name in heads[start : start + step]})
+        columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
+    return pa.table(columns)
+
+
+def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
+    """Return those of some columns of text that are nothing but finite numbers and gaps."""
+    found = {}
+    for names, texts, numbers in _cast_together(columns):
+        odd = pc.or_kleene(pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers)))
+        odd = odd.fill_null(False).to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        is_odd, n_rows = odd.any(axis=1).tolist(), odd.shape[1]
+        for j, name in enumerate(names):
+            if not is_odd[j]:
+                found[name] = numbers.slice(j * n_rows, n_rows)
+    return found
 
 
 def _cast_together(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = ".", odd: bool = True
-) -> dict[str, pa.Array]:
-    """Return those of some equally long columns of text that are numbers, null where missing.
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
+) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
+    """Yield those of some equally long columns of text that are numbers, null where missing.
 
     All cells are read by one call, because every call takes some time of its own. If one of them is
-    text, the columns are read in two halves. Unless ``odd``, columns with infinite values and
-    others that only look like numbers are left to those who see text.
+    text, the columns are read in two halves. Yielded are names, and the columns of these names one
+    after the other: their text and their numbers.
     """
     if not columns:
-        return {}
-    chunks = [part for column in columns.values() for part in getattr(column, "chunks", [column])]
+        return
+    names, half = list(columns), len(columns) // 2
     numbers = None
-    if sum(chunk.nbytes for chunk in chunks) < _MOST_BYTES or len(columns) == 1:
-        with contextlib.suppress(pa.ArrowInvalid):  # of different types
-            texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
-    if numbers is None:
-        names, half = list(columns), len(columns) // 2
-        parts = (names[:half], names[half:]) if half else ()
-        halves = [_cast_together({k: columns[k] for k in part}, decimal, odd) for part in parts]
-        return {name: column for part in halves for name, column in part.items()}
-    n_rows = len(numbers) // len(columns)
-    is_odd = [False] * len(columns)
-    if not odd:
-        cells = pc.or_kleene(
-            pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers))
-        )
-        cells = cells.fill_null(False).to_numpy(zero_copy_only=False)
-        is_odd = cells.reshape(-1, n_rows).any(axis=1).tolist()
-    return {
-        name: numbers.slice(j * n_rows, n_rows) for j, name in enumerate(columns) if not is_odd[j]
-    }
+    with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one
+        chunks = [one for column in columns.values() for one in getattr(column, "chunks", [column])]
+        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+        numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+    if numbers is not None:
+        yield names, texts, numbers
+    elif half:
+        for part in (names[:half], names[half:]):
+            yield from _cast_together({name: columns[name] for name in part}, decimal)
 
 
 def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:

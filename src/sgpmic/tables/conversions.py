@@ -248,8 +248,17 @@ class Cells:
         """Return the cells of a column that is not text."""
         return cls(holds, values, (), np.full(len(values), -1))
 
-    def read_numbers(self, decimal: str = ".") -> Floats | BadCells:
-        """Return numbers, NaN where missing, or the cells that are not numbers."""
+    def read_numbers(
+        self, decimal: str = ".", sentinels: tuple[float, ...] = ()
+    ) -> Floats | BadCells:
+        """Return numbers, NaN where missing, or the cells that are not numbers.
+
+        ``sentinels`` are numbers that stand for a missing cell.
+        """
+        if sentinels:
+            found = self.read_numbers(decimal)
+            is_bad = isinstance(found, BadCells)
+            return found if is_bad else np.where(np.isin(found, sentinels), np.nan, found)
         if self.holds in ("number", "bool", "empty"):
             return self.values
         how = ("number", decimal)

@@ -20,9 +20,14 @@ import pyarrow as pa
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
-from sgpmic.tables.columns import Column, naming_column, used_names
+from sgpmic.tables.columns import (
+    Column,
+    NumberEncoding,
+    YesNoEncoding,
+    naming_column,
+    used_names,
+)
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names
 from sgpmic.tables.reader import (
     Table,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -56,20 +57,29 @@ class TableReader(ABC):
     path: str  # as messages name it
     kind: str  # of file: "a Parquet file"
     names: tuple[str, ...]  # of the columns in the file
-    n_rows: int | None = None  # where the file tells it without being read
+    rows: range | None = None  # those to read, where the file tells their number
     decimals = "."  # the decimal signs that numbers written as text may have
 
     @abstractmethod
     def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
         """Yield columns as the file has them, in pieces of whatever size suits the format."""
 
-    def share(self, first: int, end: int) -> TableReader:
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, where the file tells it without being read."""
+        return None if self.rows is None else len(self.rows)
+
+    def share(self, first: int, end: int) -> Self:
         """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
-        # In a text file, rows cannot be found without reading all those before.
-        raise TableError(
-            f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
-            "each reads its own rows; convert the table"
-        )
+        if self.rows is None:
+            # In a text file, rows cannot be found without reading all those before.
+            raise TableError(
+                f"{self.path}: several processes can share a Parquet file or an .npy file, of "
+                "which each reads its own rows; convert the table"
+            )
+        other = copy.copy(self)
+        other.rows = self.rows[first:end]
+        return other
 
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield columns as the file has them: text files as text, other formats with their types.
@@ -142,23 +152,19 @@ class TableReader(ABC):
             with decoding(self.path, self.kind):
                 columns = {name: batch.column(name) for name in features}
                 decimal = decimal or _find_decimal(columns.values())
-                block = Block(
-                    self._numbers(columns, place, decimal or "."),
-                    [column_words(batch.column(name)) for name in texts],
-                )
-            yield block
+                values = self._numbers(columns, place, decimal or ".")
+                words = [column_words(batch.column(name)) for name in texts]
+            yield Block(values, words)
 
     def _numbers(
         self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
     ) -> Floats:
         """Return columns as finite numbers or NaN; an error names all columns that have others."""
-        names = list(columns)
-        kinds = {name: column.type for name, column in columns.items()}
-        reasons = {kind: unsupported(kind) for kind in set(kinds.values())}
-        if wrong := [name for name in names if reasons[kinds[name]]]:
+        reasons = {kind: unsupported(kind) for kind in {one.type for one in columns.values()}}
+        if wrong := [name for name, column in columns.items() if reasons[column.type]]:
             others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
-            where = f"{self.path}, column {quote(wrong[0])}"
-            raise TableError(f"{where}: {reasons[kinds[wrong[0]]]}{others}", wrong)
+            reason = f"{reasons[columns[wrong[0]].type]}{others}"
+            raise TableError(f"{self.path}, column {quote(wrong[0])}: {reason}", wrong)
         values, bad = to_numbers(columns, decimal)
         if bad:
             first = min(bad, key=lambda name: bad[name].row)
@@ -167,11 +173,12 @@ class TableReader(ABC):
             if other and parse_plain_number(text, other) is not None:
                 raise other_decimal(where, first, text, decimal)
             raise not_numbers(where, text, list(dict.fromkeys([first, *bad])))
-        infinite_cells = np.isinf(values)
-        if infinite_cells.any():
-            row, j = np.argwhere(infinite_cells)[0]
-            found = [names[j], *(names[i] for i in np.flatnonzero(infinite_cells.any(axis=0)))]
-            raise infinite(f"{self.path}, {place(int(row))}", list(dict.fromkeys(found)))
+        is_infinite = np.isinf(values)
+        if is_infinite.any():
+            names = np.asarray([*columns], object)
+            row, j = np.argwhere(is_infinite)[0]
+            found = dict.fromkeys([names[j], *names[is_infinite.any(axis=0)]])
+            raise infinite(f"{self.path}, {place(int(row))}", list(found))
         return values
 
     def require(self, columns: Sequence[str]) -> None:
@@ -217,11 +224,6 @@ def join_blocks(parts: list[Block]) -> Block:
         for column, more in zip(texts, part.texts, strict=True):
             column.append(more)
     return Block(values, [[text for part in reversed(column) for text in part] for column in texts])
-
-
-def row_place(start: int, row: int) -> str:
-    """Return the place of a row in a file without lines; ``start`` rows are in pieces before."""
-    return f"row {start + row + 1}"
 
 
 def check_unique(path: str, names: Sequence[str], place: str = "") -> None:

@@ -410,48 +410,48 @@ def as_frame(X: Any) -> Frame:
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
             "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
         )
+    named = True
     if isinstance(X, Mapping):
-        frame = _of_mapping(X)
+        names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
+        lengths = {len(column) for column in columns}
+        if len(lengths) > 1:
+            raise TableError(
+                f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally "
+                "long"
+            )
+        n_rows = max(lengths, default=0)
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time: a column of mixed objects then spoils no other.
-        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(X.columns)]
-        named = all(isinstance(name, str) for name in X.columns)
-        frame = Frame(tuple(map(str, X.columns)), tuple(columns), len(X), named)
+        names, n_rows = list(X.columns), len(X)
+        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
+        named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
-        frame = _of_arrow(pa.table(X) if not isinstance(X, pa.RecordBatch) else X)
+        table = X if isinstance(X, pa.RecordBatch) else pa.table(X)
+        names, columns, n_rows = table.schema.names, table.columns, table.num_rows
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
-        frame = _of_arrow(from_dataframe(X))
+        return as_frame(from_dataframe(X))
     else:
-        frame = _of_array(X)
-    shared = [name for name, count in Counter(frame.names).items() if count > 1]
-    if shared:
+        values = np.asarray(X)
+        if np.iscomplexobj(values):
+            raise ValueError(
+                "Complex data not supported: split it into two columns of real numbers."
+            )
+        if values.ndim != 2:
+            raise ValueError(
+                f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
+                "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+            )
+        n_rows, named, names = len(values), False, list(numbered_names(values.shape[1]))
+        columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
+    names = list(map(str, names))
+    if shared := [name for name, count in Counter(names).items() if count > 1]:
         raise TableError(
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
-    _check_characters(frame.names, "the name of column")
-    return frame
-
-
-def _of_arrow(table: pa.Table | pa.RecordBatch) -> Frame:
-    columns = tuple(map(_in_one_piece, table.columns))
-    return Frame(tuple(table.schema.names), columns, table.num_rows, True)
-
-
-def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _of_mapping(table: Mapping[Any, Any]) -> Frame:
-    columns = [_of_values(values, name) for name, values in table.items()]
-    lengths = {len(column) for column in columns}
-    if len(lengths) > 1:
-        raise TableError(
-            f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally long"
-        )
-    n_rows = lengths.pop() if lengths else 0
-    return Frame(tuple(map(str, table)), tuple(columns), n_rows, True)
+    _check_characters(names, "the name of column")
+    return Frame(tuple(names), tuple(map(_in_one_piece, columns)), n_rows, named)
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
@@ -459,32 +459,21 @@ def numbered_names(count: int) -> tuple[str, ...]:
     return tuple(f"feature_{i + 1}" for i in range(count))
 
 
-def _of_array(X: Any) -> Frame:
-    values = np.asarray(X)
-    if np.iscomplexobj(values):
-        raise ValueError("Complex data not supported: split it into two columns of real numbers.")
-    if values.ndim != 2:
-        raise ValueError(
-            f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
-            "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
-        )
-    names = numbered_names(values.shape[1])
-    columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
-    return Frame(names, tuple(columns), len(values), False)
+def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _of_values(values: Any, name: Any) -> pa.Array:
     """Return any sequence as an Arrow array: as text where its values are of several types."""
     try:
-        column = pa.array(values, from_pandas=True)
+        return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         missing = [
             value is None or (isinstance(value, float) and value != value) for value in values
         ]
         texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
         _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
-        column = pa.array(texts, pa.string())
-    return _in_one_piece(column)
+        return pa.array(texts, pa.string())
 
 
 def _check_characters(texts: Sequence[str], place: str) -> None:

@@ -93,7 +93,7 @@ _LEADING_ZERO = re.compile(r"0[0-9]+")
 # Columns with more values than these are not compared as renamed categories.
 MOST_RENAMED = 50
 # A code of fewer different values may be a category; and a target has no more.
-_MOST_CLASSES = 20
+MOST_CLASSES = 20
 
 
 @dataclass(eq=False)
@@ -232,7 +232,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
     if not plan.because and may_be_target and _words(name) & _TARGET_WORDS:
         codes = cells.read_levels()[1]
-        if len(np.unique(codes[codes >= 0])) <= _MOST_CLASSES:
+        if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
             return plan.warn("named like a target: leave it out if it is one")
     return plan
 
@@ -432,7 +432,7 @@ def _decide_number(name: str, cells: Cells) -> Plan:
     if _is_clock(different, words):
         reading = "read as times of the day (1345 is 13:45); declare it as a number if it is one"
         return Plan("date", time_only=True).warn(reading)
-    if words & _IDENTIFIER_WORDS and len(different) > _MOST_CLASSES:
+    if words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
         return Plan("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
     plan = Plan("whole")

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from sgpmic._types import Floats
+from sgpmic._types import Bools, Floats
 from sgpmic.tables.cell_text import key
 from sgpmic.tables.columns import (
     OTHER,
@@ -23,7 +23,7 @@ from sgpmic.tables.columns import (
 )
 from sgpmic.tables.conversions import Codes, date_words
 from sgpmic.tables.errors import quote, raise_wrong
-from sgpmic.tables.kinds import MOST_RENAMED, Plan, least_count
+from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
 # Levels that a summary names.
 _MOST_SHOWN = 4
@@ -40,7 +40,7 @@ _MOSTLY_MISSING = 0.8
 # A label: its levels, the other columns' share of variance that it explains on average, how much of
 # that no straight line explains where it is written in numbers, the fewest columns and rows, and
 # how many of very many columns are looked at first.
-_MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
+_EXPLAINED, _NOT_LINEAR = 0.4, 0.1
 _FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 # Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
@@ -122,16 +122,24 @@ def _same_gaps(one: Floats, other: Floats) -> bool:
 
 def _standard_forms(columns: Floats) -> Floats:
     """Return rows, one a column, centered, of length 1, with signs that do not depend on theirs."""
-    gaps = np.isnan(columns)
-    forms = np.where(gaps, 0.0, columns)
-    size = np.abs(forms).max(axis=1, keepdims=True)
-    forms /= np.where(size > 0, size, 1.0)
-    forms -= forms.sum(axis=1, keepdims=True) / np.maximum((~gaps).sum(axis=1, keepdims=True), 1)
-    forms[gaps] = 0.0
+    forms = _centered(columns)[1]
     length = np.linalg.norm(forms, axis=1, keepdims=True)
     forms /= np.where(length > 0, length, 1.0)
     first = np.argmax(np.abs(forms) > _EXACTLY, axis=1, keepdims=True)
     return forms * np.where(np.take_along_axis(forms, first, axis=1) > 0, 1.0, -1.0)
+
+
+def _centered(columns: Floats) -> tuple[Bools, Floats]:
+    """Return which cells of columns are known, and their centered values, 0 where missing.
+
+    Before, values are brought to at most 1 in size, so that squares neither overflow nor cancel.
+    """
+    known = ~np.isnan(columns)
+    y = np.where(known, columns, 0.0)
+    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    y[~known] = 0.0
+    return known, y
 
 
 # ------------------------------------------------------------------------------- no measurements
@@ -167,7 +175,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
 def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
-    if not 2 <= n_levels <= _MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
+    if not 2 <= n_levels <= MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
     if some is not None and _explained(some, plan.codes).mean() < _EXPLAINED / 2:
         return 0.0
@@ -187,16 +195,8 @@ def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None
 
 
 def _moments(columns: Sequence[Floats]) -> Floats:
-    """Return, of every cell of columns, whether it is known, its value and its square.
-
-    Values are centered and at most 1 in size, so that squares neither overflow nor cancel.
-    """
-    table = np.asarray(columns)
-    known = ~np.isnan(table)
-    y = np.where(known, table, 0.0)
-    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
-    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
-    y[~known] = 0.0
+    """Return, of every cell of columns, whether it is known, its centered value and its square."""
+    known, y = _centered(np.asarray(columns))
     return np.stack([known, y, y**2])
 
 

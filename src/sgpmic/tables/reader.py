@@ -28,14 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats
-from sgpmic.tables.base import (
-    Block,
-    Piece,
-    TableReader,
-    check_count,
-    check_memory,
-    check_unique,
-)
+from sgpmic.tables.base import Block, Piece, TableReader, check_count, check_memory, check_unique
 from sgpmic.tables.cell_text import MISSING_WORDS
 from sgpmic.tables.conversions import as_frame, numbered_names
 from sgpmic.tables.errors import TableError, damaged, decoding, list_names, quote, unreadable

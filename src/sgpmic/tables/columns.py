@@ -407,11 +407,12 @@ def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any])
     """Return what a column or an encoding is made of; a ValueError where it is damaged."""
     kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
     check_kinds(state, kinds)
-    return {name: _as_tuple(state[name]) for name in kinds}
+    return {name: frozen(state[name]) for name in kinds}
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def frozen(value: Any) -> Any:
+    """Return what JSON has made a list of as the tuple that it was."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def encoding_from(state: Any) -> Encoding:

@@ -21,6 +21,7 @@ from sgpmic.tables.columns import (
     column_from_dict,
     encoding_from,
     feature_names,
+    frozen,
     used_names,
 )
 from sgpmic.tables.conversions import Frame, as_frame, cells_of
@@ -399,8 +400,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if state["version"] != _STATE_VERSION:
                 raise ValueError(f"version {state['version']!r:.20} is not known")
             encoder = cls(
-                kinds=state["kinds"] and {k: _frozen(v) for k, v in state["kinds"].items()},
-                log=_frozen(state["log"]),
+                kinds=state["kinds"] and {k: frozen(v) for k, v in state["kinds"].items()},
+                log=frozen(state["log"]),
                 min_frequency=state["min_frequency"],
                 drop=tuple(state["drop"]),
             )
@@ -423,8 +424,3 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             ) from error
         except ValueError as error:
             raise ValueError(f"The stored table encoder is damaged: {error}.") from error
-
-
-def _frozen(value: Any) -> Any:
-    """Return what JSON has made a list of as the tuple that it was."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -23,12 +23,12 @@ from sgpmic.tables.cell_text import (
 from sgpmic.tables.columns import Column
 from sgpmic.tables.conversions import cells_of
 from sgpmic.tables.errors import TableError
-from sgpmic.tables.kinds import Decision, decide
+from sgpmic.tables.kinds import Plan, decide
 
 FILLER = np.random.default_rng(1).normal(size=200)
 
 
-def decision_of(cells: list[Any], name: str = "x") -> Decision:
+def decision_of(cells: list[Any], name: str = "x") -> Plan:
     return decide(name, cells_of(pa.array(cells)), 0.02)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +16,22 @@ import pyarrow.compute as pc
 from sgpmic._types import Floats
 from sgpmic.storage.model_file import free_memory
 from sgpmic.tables.cell_text import parse_plain_number
-from sgpmic.tables.conversions import BadCells, cast_texts, column_words, to_numbers, unsupported
-from sgpmic.tables.errors import TableError, decoding, list_names, quote
+from sgpmic.tables.conversions import column_words, to_numbers, unsupported
+from sgpmic.tables.errors import (
+    TableError,
+    decoding,
+    infinite,
+    list_names,
+    not_numbers,
+    other_decimal,
+    quote,
+)
 
 _P = TypeVar("_P")
 
 #: More columns than a table has: their names alone would fill the memory.
 MOST_COLUMNS = 1_000_000
 _CELL_BYTES = 8
-_DECIMAL_WORDS = {".": "decimal point", ",": "decimal comma"}
 
 
 class Block(NamedTuple):
@@ -49,20 +57,29 @@ class TableReader(ABC):
     path: str  # as messages name it
     kind: str  # of file: "a Parquet file"
     names: tuple[str, ...]  # of the columns in the file
-    n_rows: int | None = None  # where the file tells it without being read
+    rows: range | None = None  # those to read, where the file tells their number
     decimals = "."  # the decimal signs that numbers written as text may have
 
     @abstractmethod
     def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
         """Yield columns as the file has them, in pieces of whatever size suits the format."""
 
-    def share(self, first: int, end: int) -> TableReader:
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, where the file tells it without being read."""
+        return None if self.rows is None else len(self.rows)
+
+    def share(self, first: int, end: int) -> Self:
         """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
-        # In a text file, rows cannot be found without reading all those before.
-        raise TableError(
-            f"{self.path}: several processes can share a Parquet file or an .npy file, of which "
-            "each reads its own rows; convert the table"
-        )
+        if self.rows is None:
+            # In a text file, rows cannot be found without reading all those before.
+            raise TableError(
+                f"{self.path}: several processes can share a Parquet file or an .npy file, of "
+                "which each reads its own rows; convert the table"
+            )
+        other = copy.copy(self)
+        other.rows = self.rows[first:end]
+        return other
 
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
         """Yield columns as the file has them: text files as text, other formats with their types.
@@ -135,56 +152,34 @@ class TableReader(ABC):
             with decoding(self.path, self.kind):
                 columns = {name: batch.column(name) for name in features}
                 decimal = decimal or _find_decimal(columns.values())
-                block = Block(
-                    self._numbers(columns, place, decimal or "."),
-                    [column_words(batch.column(name)) for name in texts],
-                )
-            yield block
+                values = self._numbers(columns, place, decimal or ".")
+                words = [column_words(batch.column(name)) for name in texts]
+            yield Block(values, words)
 
     def _numbers(
         self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
     ) -> Floats:
         """Return columns as finite numbers or NaN; an error names all columns that have others."""
-        kinds = {name: column.type for name, column in columns.items()}
-        reasons = {kind: unsupported(kind) for kind in set(kinds.values())}
-        if wrong := [name for name, kind in kinds.items() if reasons[kind]]:
+        reasons = {kind: unsupported(kind) for kind in {one.type for one in columns.values()}}
+        if wrong := [name for name, column in columns.items() if reasons[column.type]]:
             others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
-            where = f"{self.path}, column {quote(wrong[0])}"
-            raise TableError(f"{where}: {reasons[kinds[wrong[0]]]}{others}", wrong)
-        values = _all_at_once(list(columns.values()), decimal)
-        if values is None:
-            found = {name: to_numbers(column, decimal) for name, column in columns.items()}
-            bad = {name: cells for name, cells in found.items() if isinstance(cells, BadCells)}
-            if bad:
-                raise self._not_numbers(bad, place, decimal)
-            values = np.column_stack(list(found.values()))
-        infinite = np.isinf(values)
-        if infinite.any():
-            names = list(columns)
-            row, first = np.argwhere(infinite)[0]
-            also = [names[j] for j in np.flatnonzero(infinite.any(axis=0)) if j != first]
-            others = f" (so are values of {list_names(also)})" if also else ""
-            raise TableError(
-                f"{self.path}, {place(int(row))}, column {quote(names[first])}: the value is "
-                f"infinite or too large for a number{others}; correct it or remove the row"
-            )
+            reason = f"{reasons[columns[wrong[0]].type]}{others}"
+            raise TableError(f"{self.path}, column {quote(wrong[0])}: {reason}", wrong)
+        values, bad = to_numbers(columns, decimal)
+        if bad:
+            first = min(bad, key=lambda name: bad[name].row)
+            where, text = f"{self.path}, {place(bad[first].row)}", bad[first].text
+            other = self.decimals.replace(decimal, "")
+            if other and parse_plain_number(text, other) is not None:
+                raise other_decimal(where, first, text, decimal)
+            raise not_numbers(where, text, list(dict.fromkeys([first, *bad])))
+        is_infinite = np.isinf(values)
+        if is_infinite.any():
+            names = np.asarray([*columns], object)
+            row, j = np.argwhere(is_infinite)[0]
+            found = dict.fromkeys([names[j], *names[is_infinite.any(axis=0)]])
+            raise infinite(f"{self.path}, {place(int(row))}", list(found))
         return values
-
-    def _not_numbers(
-        self, bad: Mapping[str, BadCells], place: Callable[[int], str], decimal: str
-    ) -> TableError:
-        """Return the error for cells that are not numbers."""
-        first = min(bad, key=lambda name: bad[name].row)
-        also, text = [name for name in bad if name != first], bad[first].text
-        where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
-        other = self.decimals.replace(decimal, "")
-        if other and parse_plain_number(text, other) is not None:
-            return TableError(
-                f"{where} has a {_DECIMAL_WORDS[other]}, but other numbers in the file have a "
-                f"{_DECIMAL_WORDS[decimal]}; write all numbers the same way"
-            )
-        others = f" (nor is text in {list_names(also)})" if also else ""
-        return TableError(f"{where} is not a number{others}; correct it", [first, *also])
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise if the table lacks some columns, naming those that may have been meant."""
@@ -200,17 +195,6 @@ class TableReader(ABC):
             advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
         plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
-
-
-def _all_at_once(columns: list[pa.Array], decimal: str) -> Floats | None:
-    """Return columns of text as numbers, by one call; None where that does not work."""
-    if not all(pa.types.is_string(column.type) for column in columns):
-        return None
-    try:
-        flat = cast_texts(pa.concat_arrays(columns), decimal)
-    except pa.ArrowInvalid:
-        return None
-    return np.ascontiguousarray(flat.reshape(len(columns), -1).T)
 
 
 def _find_decimal(columns: Collection[pa.Array]) -> str:
@@ -240,11 +224,6 @@ def join_blocks(parts: list[Block]) -> Block:
         for column, more in zip(texts, part.texts, strict=True):
             column.append(more)
     return Block(values, [[text for part in reversed(column) for text in part] for column in texts])
-
-
-def row_place(start: int, row: int) -> str:
-    """Return the place of a row in a file without lines; ``start`` rows are in pieces before."""
-    return f"row {start + row + 1}"
 
 
 def check_unique(path: str, names: Sequence[str], place: str = "") -> None:

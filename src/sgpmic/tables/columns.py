@@ -1,39 +1,50 @@
-"""Columns and rows in the user's terms: kinds, numbers in their own units, levels by their names.
+"""Columns once fitted: what each is, how its cells become numbers, and what rows are in words.
 
-Rows follow from the encoded table, which a model file, a process with some of the rows and a report
-all have; the table itself they do not.
+Encodings are small, immutable, and storable as JSON. Their weights are those of factor analysis of
+mixed data (Pagès 2004). A number is divided by its standard deviation. A category of K levels
+becomes K indicators; that of a level with the share p of the cells is (indicator - p) / sqrt(p).
+Their K - 1 principal axes then have variance 1 each, as a number has, so that no axis of a category
+outweighs a number. Where K = 2 there is one such axis, and one column says it all:
+(indicator - p) / sqrt(p (1 - p)), which leaves all distances between rows as two columns would have
+them. Cosine and sine of a season have variance 1 together.
+
+Rows in the user's terms (`describe`) follow from the encoded table, which a model file, a process
+with some of the rows and a report all have; the table itself they do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.storage.model_file import check_kinds
-from sgpmic.tables.conversions import Codes, date_words
-from sgpmic.tables.encodings import DateEncoding, Encoding, WordEncoding
-from sgpmic.tables.errors import quote
+from sgpmic.tables.cell_text import key, truth_of
+from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.errors import BadCells
 from sgpmic.tables.kinds import FOUND_KINDS
-from sgpmic.tables.plans import Plan
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
-# Levels that a summary names.
-_MOST_SHOWN = 4
+#: Days of a year, on average.
+YEAR = 365.2425
+#: What joined levels are called.
+OTHER = "other"
+
 # A column can name the rows where so many cells are different, and so short on average.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
-# The types of the stored fields of a column.
+# What fields of columns and encodings are in a file, by their annotations.
 _STORED = {
-    **dict.fromkeys(("name", "kind", "summary", "becomes"), str),
-    **dict.fromkeys(("n_missing", "n_rows"), int),
-    "warning": (None, str),
-    "features": [str],
+    **{"bool": bool, "int": int, "str": str, "float": float},
+    **{"str | None": (None, str), "float | None": (None, float)},
+    **{"tuple[str, ...]": [str], "tuple[float, ...]": [float]},
 }
 
 
@@ -69,26 +80,6 @@ class Column:
     features: tuple[str, ...]
 
 
-def describe_columns(
-    plans: Sequence[Plan], encodings: Sequence[Encoding | None], n_rows: int
-) -> list[Column]:
-    """Return what is said about every column; encodings are None for those left out."""
-    names = iter(feature_names([plan.name for plan in plans], encodings))
-    return [
-        Column(
-            name=plan.name,
-            kind=plan.kind,
-            summary=_summary(plan),
-            n_missing=int(plan.missing.sum()),
-            n_rows=n_rows,
-            becomes=encoding.becomes if encoding else f"left out: {plan.because}",
-            warning="; ".join(plan.warnings) or None,
-            features=tuple(islice(names, encoding.n_features if encoding else 0)),
-        )
-        for plan, encoding in zip(plans, encodings, strict=True)
-    ]
-
-
 def used_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the columns that become features."""
     return [column.name for column in columns if column.features]
@@ -102,6 +93,296 @@ def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
         if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
             found.append((not any(map(str.isalpha, "".join(words))), name))
     return min(found, key=lambda one: one[0])[1] if found else None
+
+
+# ------------------------------------------------------------------------------- encodings
+
+
+class Encoded(NamedTuple):
+    """The features of a column, NaN where missing, and what was strange about its cells."""
+
+    values: Floats
+    unseen: tuple[str, ...] = ()  # levels that were not there in fit
+    outside: int = 0  # cells that have no logarithm
+
+
+@dataclass(frozen=True)
+class Encoding(ABC):
+    """Base class of all encodings; inconsistent fields raise a ValueError."""
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if getattr(self, "divisor", 1.0) <= 0:
+            raise ValueError("a divisor must be above 0")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state, of types that JSON has."""
+        values = vars(self).items()
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        return {"encoding": self.kind, **plain}
+
+    @property
+    @abstractmethod
+    def becomes(self) -> str:
+        """What becomes of the column, in words."""
+
+    @abstractmethod
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        """Return the features of cells, or those cells that cannot be read."""
+
+    @abstractmethod
+    def decode(self, features: Floats) -> NDArray[Any]:
+        """Return the cells that features stand for, or come closest to; NaN or None for NaN."""
+
+    def feature_names(self, column: str) -> list[str]:
+        """Return what the features of a column of this name are called."""
+        return [column]
+
+    @property
+    def n_features(self) -> int:
+        """The number of features that the column becomes."""
+        return len(self.feature_names(""))
+
+
+@dataclass(frozen=True)
+class NumberEncoding(Encoding):
+    """A number, perhaps its logarithm, divided by a number."""
+
+    kind: ClassVar[str] = "number"
+    decimal: str  # '.' or ','
+    sentinels: tuple[float, ...]  # numbers that stand for a missing cell
+    shift: float | None  # what is added before the logarithm is taken; None for no logarithm
+    divisor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decimal not in (".", ",") or (self.shift or 0.0) < 0:
+            raise ValueError("a number must have a decimal sign, and a shift that is not below 0")
+
+    @property
+    def becomes(self) -> str:
+        return "number, as it is" if self.shift is None else "number, its logarithm"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        values = cells.read_numbers(self.decimal, self.sentinels)
+        if isinstance(values, BadCells):
+            return values
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            return BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
+        n_outside = 0
+        if self.shift is not None:
+            outside = values + self.shift <= 0
+            n_outside = int(outside.sum())
+            values = np.log(np.where(outside, np.nan, values + self.shift))
+        return Encoded((values / self.divisor)[:, None], outside=n_outside)
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        values: Floats = features[:, 0] * self.divisor
+        return values if self.shift is None else np.exp(values) - self.shift
+
+
+@dataclass(frozen=True)
+class DateEncoding(Encoding):
+    """Days since 1970 divided by a number, and the place in the year and in the day."""
+
+    kind: ClassVar[str] = "date"
+    day_first: bool  # 31/12/2024, not 12/31/2024
+    time_only: bool  # times of the day, without a date
+    divisor: float  # of the days
+    #: What sine and cosine of the place in the year, and in the day, are divided by; None to leave
+    #: them out.
+    year: float | None
+    day: float | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        circles = [size for size in (self.year, self.day) if size is not None]
+        if any(size <= 0 for size in circles) or (self.time_only and self.day is None):
+            raise ValueError("a date must have divisors above 0, and a time of the day one of them")
+
+    def feature_names(self, column: str) -> list[str]:
+        names = [] if self.time_only else [column]
+        for divisor, period in ((self.year, "year"), (self.day, "day")):
+            if divisor is not None:
+                names += [f"{column} ({period}, sine)", f"{column} ({period}, cosine)"]
+        return names
+
+    @property
+    def becomes(self) -> str:
+        parts = [] if self.time_only else ["days"]
+        parts += ["place in the year"] * (self.year is not None)
+        parts += ["place in the day"] * (self.day is not None)
+        return f"number, {' and '.join(parts)}"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        days = cells.read_times() if self.time_only else cells.read_dates(self.day_first)
+        if isinstance(days, BadCells):
+            return days
+        parts = [] if self.time_only else [(days / self.divisor)[:, None]]
+        for divisor, period in ((self.year, YEAR), (self.day, 1.0)):
+            if divisor is not None:
+                parts.append(circle(days, period) / divisor)
+        return Encoded(np.hstack(parts))
+
+    def days(self, features: Floats) -> Floats:
+        """Return days since 1970, or times as shares of the day."""
+        if self.time_only:
+            return np.arctan2(features[:, 0], features[:, 1]) / (2 * np.pi) % 1.0
+        return features[:, 0] * self.divisor
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        # datetime64, or timedelta64 of times of the day.
+        days = self.days(features)
+        seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
+        seconds[np.isnan(days)] = np.timedelta64("NaT")
+        return seconds if self.time_only else np.datetime64("1970-01-01T00:00:00") + seconds
+
+
+def circle(days: Floats, period: float) -> Floats:
+    """Return sine and cosine of the place in a period."""
+    angle = 2 * np.pi * (days / period % 1.0)
+    return np.column_stack([np.sin(angle), np.cos(angle)])
+
+
+@dataclass(frozen=True)
+class WordEncoding(Encoding):
+    """A column whose cells are words out of a fixed list."""
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """The words, in the order of their places."""
+
+    def places(self, features: Floats) -> Floats:
+        """Return the places of rows among the words, not rounded; NaN where missing."""
+        return features[:, 0] * getattr(self, "divisor", 1.0)
+
+    def codes(self, features: Floats) -> Codes:
+        """Return the nearest place of every row among the words, -1 where it is missing."""
+        places = self.places(features)
+        nearest = np.clip(np.round(np.nan_to_num(places)), 0, len(self.words) - 1)
+        return np.where(np.isnan(places), -1, nearest).astype(np.int64)
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        return np.asarray([*self.words, None], dtype=object)[self.codes(features)]
+
+
+def _look_up(
+    cells: Cells, place_of: Callable[[str], float | None], kept: tuple[str, ...] = ()
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return the places of cells, NaN where missing, and the levels that have none."""
+    levels, codes = cells.read_levels(kept)
+    # None becomes NaN; the last is of empty cells.
+    table = np.asarray([*map(place_of, levels), None], np.float64)
+    present = np.unique(codes[codes >= 0])
+    return table[codes], tuple(levels[i] for i in present if np.isnan(table[i]))
+
+
+@dataclass(frozen=True)
+class YesNoEncoding(WordEncoding):
+    """1 for yes and 0 for no, divided by a number."""
+
+    kind: ClassVar[str] = "yes_no"
+    words = ("no", "yes")
+    becomes = "number, 1 for yes and 0 for no"
+    divisor: float
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        if cells.holds == "text":
+            values, unseen = _look_up(cells, truth_of)
+            return Encoded((values / self.divisor)[:, None], unseen)
+        found = cells.read_yes_no()
+        return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
+
+    def decode(self, features: Floats) -> NDArray[Any]:
+        return np.asarray([False, True, None], dtype=object)[self.codes(features)]
+
+
+@dataclass(frozen=True)
+class OrderEncoding(WordEncoding):
+    """Levels from low to high as 0, 1, 2, ..., divided by a number."""
+
+    kind: ClassVar[str] = "order"
+    becomes = "number, the place in the order"
+    levels: tuple[str, ...]
+    divisor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
+            raise ValueError("an order must have levels, all different")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return self.levels
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        places = {key(level): i for i, level in enumerate(self.levels)}
+        values, unseen = _look_up(cells, lambda level: places.get(key(level)), tuple(places))
+        return Encoded((values / self.divisor)[:, None], unseen)
+
+
+@dataclass(frozen=True)
+class CategoryEncoding(WordEncoding):
+    """Indicators of levels, with the weights of factor analysis of mixed data."""
+
+    kind: ClassVar[str] = "category"
+    levels: tuple[str, ...]  # with an indicator each
+    joined: tuple[str, ...]  # rare: their one indicator, 'other', is the last
+    shares: tuple[float, ...]  # of the cells, by indicator
+
+    def __post_init__(self) -> None:
+        names = [key(level) for level in (*self.levels, *self.joined)]
+        if len(set(names)) != len(names):
+            raise ValueError("the levels of a category must be different")
+        if len(self.shares) != len(self.words) or len(self.shares) < 2:
+            raise ValueError("a category must have as many shares as indicators, two or more")
+        if not all(0 < share < 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
+            raise ValueError("the shares of a category must be above 0 and add up to 1")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.levels, OTHER) if self.joined else self.levels
+
+    def feature_names(self, column: str) -> list[str]:
+        # Of two the rarer says it all.
+        shown = self.words if len(self.words) > 2 else self.words[1:]
+        return [f"{column}={level}" for level in shown]
+
+    @property
+    def becomes(self) -> str:
+        n = self.n_features
+        joined = f", {len(self.joined)} rare levels joined" if self.joined else ""
+        return f"{n} indicator column{'s' * (n > 1)}{joined}"
+
+    def encode(self, cells: Cells) -> Encoded | BadCells:
+        places = {key(level): i for i, level in enumerate(self.levels)}
+        places |= {key(level): len(self.levels) for level in self.joined}
+        found, unseen = _look_up(cells, lambda level: places.get(key(level)))
+        share = np.asarray(self.shares)
+        indicators = np.eye(len(share))
+        if len(share) > 2:
+            weighted = (indicators - share) / np.sqrt(share)
+        else:
+            weighted = (indicators - share)[:, 1:] / np.sqrt(share.prod())
+        weighted = np.vstack([weighted, np.full(weighted.shape[1], np.nan)])
+        return Encoded(weighted[np.where(np.isnan(found), -1, found).astype(np.int64)], unseen)
+
+    def places(self, features: Floats) -> Floats:
+        share = np.asarray(self.shares)
+        if len(share) == 2:
+            return features[:, 0] * np.sqrt(share.prod()) + share[1]
+        indicators = features * np.sqrt(share) + share
+        best = np.where(np.isnan(indicators), -np.inf, indicators).argmax(axis=1)
+        return np.where(np.isnan(indicators).all(axis=1), np.nan, best)
+
+
+_ENCODINGS: dict[str, type[Encoding]] = {
+    cls.kind: cls
+    for cls in (NumberEncoding, YesNoEncoding, OrderEncoding, CategoryEncoding, DateEncoding)
+}
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
@@ -119,51 +400,43 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     return found
 
 
+# ------------------------------------------------------------------------------- storing
+
+
+def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a column or an encoding is made of; a ValueError where it is damaged."""
+    kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
+    check_kinds(state, kinds)
+    return {name: frozen(state[name]) for name in kinds}
+
+
+def frozen(value: Any) -> Any:
+    """Return what JSON has made a list of as the tuple that it was."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+def encoding_from(state: Any) -> Encoding:
+    """Return the encoding of a state; a ValueError where it is damaged."""
+    if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
+        raise ValueError(f"{state!r:.60} is not an encoding of a column")
+    cls = _ENCODINGS[state["encoding"]]
+    found = cls(**_stored_fields(cls, state))
+    if len(state) != len(fields(cls)) + 1:
+        raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
+    json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
+    return found
+
+
 def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
     """Return a stored column, checked; a ValueError where it is damaged."""
-    check_kinds(entry, _STORED)
-    found = {name: entry[name] for name in _STORED}
-    if found["kind"] not in FOUND_KINDS:
-        raise ValueError(f"there is no kind {found['kind']!r:.40}")
-    if found["n_missing"] < 0 or found["n_rows"] < 0:
+    found = Column(**_stored_fields(Column, entry))
+    if found.kind not in FOUND_KINDS:
+        raise ValueError(f"there is no kind {found.kind!r:.40}")
+    if found.n_missing < 0 or found.n_rows < 0:
         raise ValueError("the numbers of cells must not be negative")
-    if len(found["features"]) != (0 if encoding is None else encoding.n_features):
-        raise ValueError(f"column {found['name']!r:.40} has {len(found['features'])} feature names")
-    return Column(**{**found, "features": tuple(found["features"])})
-
-
-def _summary(plan: Plan) -> str:
-    """Return the range or the levels of a column, in words."""
-    if plan.kind == "constant" and len(plan.levels) == 1:
-        return f"always {quote(plan.levels[0])}"
-    if plan.kind == "empty" or plan.cells.holds == "other":
-        return ""
-    if plan.kind == "yes_no" and len(plan.values):
-        return f"yes {100 * np.nanmean(plan.values):.0f} %"
-    if plan.kind == "ordered":
-        return " < ".join(quote(level)[1:-1] for level in plan.order)
-    used = plan.codes[plan.codes >= 0]
-    if plan.kind in ("category", "constant"):
-        counts = np.bincount(used, minlength=len(plan.levels)).tolist()
-        shown = [
-            f"{quote(level)[1:-1]} {100 * count / max(len(used), 1):.0f} %"
-            for level, count in zip(plan.levels, counts, strict=True)
-        ][:_MOST_SHOWN]
-        more = ", …" if len(plan.levels) > _MOST_SHOWN else ""
-        return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
-    if not len(plan.present):
-        different = [plan.levels[i] for i in np.unique(used)]
-        return f"{len(different)} different, such as {quote(different[0])}" if different else ""
-    low, high = float(plan.present.min()), float(plan.present.max())
-    if plan.kind != "date":
-        return f"{low:.6g} to {high:.6g}"
-    words = _clock if plan.time_only else date_words
-    return f"{words(low)} to {words(high)}"
-
-
-def _clock(fraction: float) -> str:
-    minutes = round(fraction * 1440)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+    if len(found.features) != (0 if encoding is None else encoding.n_features):
+        raise ValueError(f"column {found.name!r:.40} has {len(found.features)} feature names")
+    return found
 
 
 # ------------------------------------------------------------------------------- rows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from sgpmic.tables.cell_text import (
     parse_time,
     truth_of,
 )
-from sgpmic.tables.errors import TableError, list_names, quote
+from sgpmic.tables.errors import BadCells, TableError, list_names, quote
 
 Codes = NDArray[np.int64]
 
@@ -40,14 +40,6 @@ _CODE = r"^[+-]?0[0-9]+$"
 # How much text is read by one call.
 _MOST_BYTES = 1 << 28
 _PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
-
-
-class BadCells(NamedTuple):
-    """Cells that are not what their column is: the first one, and how many were found."""
-
-    row: int
-    text: str
-    n_cells: int = 1
 
 
 # ------------------------------------------------------------------------------- Arrow types
@@ -91,22 +83,31 @@ def _is_text(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- to numbers
 
 
-def to_numbers(column: pa.Array, decimal: str = ".") -> Floats | BadCells:
-    """Return a column of a supported type as numbers, NaN where missing."""
-    column = plain(column)
-    if not _is_text(column.type):
-        return _typed_numbers(column)
-    try:
-        return cast_texts(column, decimal)
-    except pa.ArrowInvalid:
-        pass
-    values = np.empty(len(column))
-    for row, text in enumerate(column.to_pylist()):
-        value = parse_plain_number(text or "", decimal)
-        if value is None:
-            return BadCells(row, text or "")
-        values[row] = value
-    return values
+def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
+    """Return columns of supported types side by side, NaN where missing.
+
+    Of columns with text that is no number the first such cell is returned besides.
+    """
+    columns = {name: plain(column) for name, column in columns.items()}
+    texts = {name: column for name, column in columns.items() if _is_text(column.type)}
+    cast: dict[str, Floats] = {}
+    for names, _, numbers in _cast_together(texts, decimal):
+        rows = numbers.to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        cast |= zip(names, rows, strict=True)
+    found, bad = [], {}
+    for name, column in columns.items():
+        if name not in texts:
+            values = _typed_numbers(column)
+        elif name in cast:
+            values = cast[name]
+        else:
+            words = [text or "" for text in column.to_pylist()]
+            parsed = [parse_plain_number(word, decimal) for word in words]
+            if None in parsed:
+                bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
+            values = np.asarray(parsed, np.float64)
+        found.append(values)
+    return np.column_stack(found), bad
 
 
 def _typed_numbers(column: pa.Array) -> Floats:
@@ -121,16 +122,6 @@ def _typed_numbers(column: pa.Array) -> Floats:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
 
-def cast_texts(column: pa.Array, decimal: str = ".") -> Floats:
-    """Return text as numbers fast; ``ArrowInvalid`` does not yet mean that a cell is not one."""
-    column = pc.utf8_trim_whitespace(column)
-    if decimal != ".":
-        # A point is not a decimal sign then, see `parse_plain_number`.
-        column = pc.replace_substring(column, ".", "?")
-        column = pc.replace_substring(column, decimal, ".")
-    return pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-
-
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     """Return a table in which columns of plain numbers, as text, are columns of numbers.
 
@@ -141,41 +132,61 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
     # Few cells decide about most columns of words.
-    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
-    found = _plain_numbers({name: columns[name] for name in heads})
-    return pa.table(columns | {k: v for k, v in found.items() if v.null_count < len(v)})
+    heads = list(_plain_numbers({name: columns[name].slice(0, 100) for name in names}))
+    step = max(1, len(heads) * _MOST_BYTES // max(table.nbytes, 1))
+    for start in range(0, len(heads), step):
+        found = _plain_numbers({name: columns[name] for name in heads[start : start + step]})
+        columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
+    return pa.table(columns)
 
 
 def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
-    """Return those of some equally long columns of text that are numbers, null where missing.
+    """Return those of some columns of text that are nothing but finite numbers and gaps."""
+    found = {}
+    for names, texts, numbers in _cast_together(columns):
+        odd = pc.or_kleene(pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers)))
+        odd = odd.fill_null(False).to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        is_odd, n_rows = odd.any(axis=1).tolist(), odd.shape[1]
+        for j, name in enumerate(names):
+            if not is_odd[j]:
+                found[name] = numbers.slice(j * n_rows, n_rows)
+    return found
+
+
+def _cast_together(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
+) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
+    """Yield those of some equally long columns of text that are numbers, null where missing.
 
     All cells are read by one call, because every call takes some time of its own. If one of them is
-    text, the columns are read in two halves.
+    text, the columns are read in two halves. Yielded are names, and the columns of these names one
+    after the other: their text and their numbers.
     """
     if not columns:
-        return {}
-    chunks = [chunk for column in columns.values() for chunk in column.chunks]
+        return
+    names, half = list(columns), len(columns) // 2
     numbers = None
-    if sum(chunk.nbytes for chunk in chunks) < _MOST_BYTES or len(columns) == 1:
+    with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one
+        chunks = [one for column in columns.values() for one in getattr(column, "chunks", [column])]
         texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-        numbers = _cast_or_none(texts, MISSING_WORDS)
-    if numbers is None:
-        names, half = list(columns), len(columns) // 2
-        parts = (names[:half], names[half:]) if half else ()
-        halves = [_plain_numbers({name: columns[name] for name in part}) for part in parts]
-        return {name: column for part in halves for name, column in part.items()}
-    # Infinite values and others that only look like numbers are for those to judge who see text.
-    odd = pc.match_substring_regex(texts, _CODE).fill_null(False).to_numpy(zero_copy_only=False)
-    odd = odd | ~(pc.is_finite(numbers).fill_null(True).to_numpy(zero_copy_only=False))
-    n_rows = len(numbers) // len(columns)
-    is_odd = odd.reshape(-1, n_rows).any(axis=1).tolist()
-    return {
-        name: numbers.slice(j * n_rows, n_rows) for j, name in enumerate(columns) if not is_odd[j]
-    }
+        numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+    if numbers is not None:
+        yield names, texts, numbers
+    elif half:
+        for part in (names[:half], names[half:]):
+            yield from _cast_together({name: columns[name] for name in part}, decimal)
 
 
-def _cast_or_none(texts: pa.Array | pa.ChunkedArray, missing: Iterable[str]) -> Any:
+def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:
     """Return text as numbers fast, null for words in ``missing``; None if others are text."""
+    if decimal != ".":
+        # A point is not a decimal sign then, see `parse_plain_number`.
+        texts = pc.replace_substring(texts, ".", "?")
+        texts = pc.replace_substring(texts, decimal, ".")
+    with contextlib.suppress(pa.ArrowInvalid):
+        numbers = pc.cast(texts, pa.float64())
+        if not pc.any(pc.is_nan(numbers)).as_py():
+            return numbers
     gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
     try:
         return pc.cast(pc.if_else(gaps, None, texts), pa.float64())
@@ -237,8 +248,17 @@ class Cells:
         """Return the cells of a column that is not text."""
         return cls(holds, values, (), np.full(len(values), -1))
 
-    def read_numbers(self, decimal: str = ".") -> Floats | BadCells:
-        """Return numbers, NaN where missing, or the cells that are not numbers."""
+    def read_numbers(
+        self, decimal: str = ".", sentinels: tuple[float, ...] = ()
+    ) -> Floats | BadCells:
+        """Return numbers, NaN where missing, or the cells that are not numbers.
+
+        ``sentinels`` are numbers that stand for a missing cell.
+        """
+        if sentinels:
+            found = self.read_numbers(decimal)
+            is_bad = isinstance(found, BadCells)
+            return found if is_bad else np.where(np.isin(found, sentinels), np.nan, found)
         if self.holds in ("number", "bool", "empty"):
             return self.values
         how = ("number", decimal)
@@ -390,48 +410,48 @@ def as_frame(X: Any) -> Frame:
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
             "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
         )
+    named = True
     if isinstance(X, Mapping):
-        frame = _of_mapping(X)
+        names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
+        lengths = {len(column) for column in columns}
+        if len(lengths) > 1:
+            raise TableError(
+                f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally "
+                "long"
+            )
+        n_rows = max(lengths, default=0)
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time: a column of mixed objects then spoils no other.
-        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(X.columns)]
-        named = all(isinstance(name, str) for name in X.columns)
-        frame = Frame(tuple(map(str, X.columns)), tuple(columns), len(X), named)
+        names, n_rows = list(X.columns), len(X)
+        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
+        named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
-        frame = _of_arrow(pa.table(X) if not isinstance(X, pa.RecordBatch) else X)
+        table = X if isinstance(X, pa.RecordBatch) else pa.table(X)
+        names, columns, n_rows = table.schema.names, table.columns, table.num_rows
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
-        frame = _of_arrow(from_dataframe(X))
+        return as_frame(from_dataframe(X))
     else:
-        frame = _of_array(X)
-    shared = [name for name, count in Counter(frame.names).items() if count > 1]
-    if shared:
+        values = np.asarray(X)
+        if np.iscomplexobj(values):
+            raise ValueError(
+                "Complex data not supported: split it into two columns of real numbers."
+            )
+        if values.ndim != 2:
+            raise ValueError(
+                f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
+                "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+            )
+        n_rows, named, names = len(values), False, list(numbered_names(values.shape[1]))
+        columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
+    names = list(map(str, names))
+    if shared := [name for name, count in Counter(names).items() if count > 1]:
         raise TableError(
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
-    _check_characters(frame.names, "the name of column")
-    return frame
-
-
-def _of_arrow(table: pa.Table | pa.RecordBatch) -> Frame:
-    columns = tuple(map(_in_one_piece, table.columns))
-    return Frame(tuple(table.schema.names), columns, table.num_rows, True)
-
-
-def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _of_mapping(table: Mapping[Any, Any]) -> Frame:
-    columns = [_of_values(values, name) for name, values in table.items()]
-    lengths = {len(column) for column in columns}
-    if len(lengths) > 1:
-        raise TableError(
-            f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally long"
-        )
-    n_rows = lengths.pop() if lengths else 0
-    return Frame(tuple(map(str, table)), tuple(columns), n_rows, True)
+    _check_characters(names, "the name of column")
+    return Frame(tuple(names), tuple(map(_in_one_piece, columns)), n_rows, named)
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
@@ -439,32 +459,21 @@ def numbered_names(count: int) -> tuple[str, ...]:
     return tuple(f"feature_{i + 1}" for i in range(count))
 
 
-def _of_array(X: Any) -> Frame:
-    values = np.asarray(X)
-    if np.iscomplexobj(values):
-        raise ValueError("Complex data not supported: split it into two columns of real numbers.")
-    if values.ndim != 2:
-        raise ValueError(
-            f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
-            "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
-        )
-    names = numbered_names(values.shape[1])
-    columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
-    return Frame(names, tuple(columns), len(values), False)
+def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _of_values(values: Any, name: Any) -> pa.Array:
     """Return any sequence as an Arrow array: as text where its values are of several types."""
     try:
-        column = pa.array(values, from_pandas=True)
+        return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         missing = [
             value is None or (isinstance(value, float) and value != value) for value in values
         ]
         texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
         _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
-        column = pa.array(texts, pa.string())
-    return _in_one_piece(column)
+        return pa.array(texts, pa.string())
 
 
 def _check_characters(texts: Sequence[str], place: str) -> None:

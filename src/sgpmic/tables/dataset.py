@@ -20,17 +20,10 @@ import pyarrow as pa
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
-from sgpmic.tables.columns import Column, naming_column, used_names
+from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.encodings import NumberEncoding, YesNoEncoding
 from sgpmic.tables.errors import TableError, list_names
-from sgpmic.tables.reader import (
-    Table,
-    choose_features,
-    open_table,
-    sample_rows,
-    share_of,
-)
+from sgpmic.tables.reader import Table, choose_features, open_table, sample_rows, share_of
 
 # Encoders import scikit-learn, which takes more than a second: functions do when they need one.
 if TYPE_CHECKING:
@@ -116,8 +109,7 @@ class Dataset:
         if options.label is not None:
             self._others[options.label] = ("label", "compared with the clusters")
         # All rows, where they are few: as the file has them, and with plain numbers as numbers.
-        self._whole: pa.Table | None = None
-        self._typed: pa.Table | None = None
+        self._whole: tuple[pa.Table, pa.Table] | None = None
 
     def fit_columns(self) -> FittedColumns:
         """Decide what the columns are, and fit the encoder."""
@@ -129,7 +121,7 @@ class Dataset:
         words = [name for name, kind in self._kinds.items() if kind not in ("number", "log")]
         typed = with_plain_numbers(table.select(self._features), words)
         if is_whole:
-            self._whole, self._typed = table, typed
+            self._whole = table, typed
         encoder = TableEncoder(kinds=self._kinds)
         try:
             encoder.fit(typed)
@@ -152,9 +144,8 @@ class Dataset:
         as_is = [YesNoEncoding(1.0), *(NumberEncoding(sign, (), None, 1.0) for sign in ".,")]
         is_plain = all(one is None or one in as_is for one in encoder.encodings_)
         notes: list[str] = []
-        whole, plain = self._whole, self._typed
-        if whole is not None and plain is not None and share == (0, 1):
-            words = set(_words(encoder))
+        if self._whole is not None and share == (0, 1):
+            (whole, plain), words = self._whole, set(_words(encoder))
             found = [(whole if name in words else plain).column(name) for name in used]
             typed = pa.table(found, names=used)
             # Numbers that are not written plainly only the encoder can read again.
@@ -207,10 +198,7 @@ def without_empty_rows(table: _T) -> tuple[_T, Bools]:
     kept = np.flatnonzero(~empty)
     if not len(kept):
         raise TableError("no row has a value in any column that is used; fill in some")
-    ids, labels = (
-        None if words is None else [words[row] for row in kept]
-        for words in (table.ids, table.labels)
-    )
+    ids, labels = (words and [words[row] for row in kept] for words in (table.ids, table.labels))
     return replace(table, values=table.values[kept], ids=ids, labels=labels), empty
 
 
@@ -351,13 +339,12 @@ def _declared_kinds(
 
 def _remedy(error: ValueError) -> str:
     """Return the options to add, for columns that are wrong."""
-    columns = error.columns if isinstance(error, TableError) else ()
-    if not columns:
-        return ""
+    columns = getattr(error, "columns", ())
     names = shlex.quote(",".join(columns))
     if len(columns) == 1:
         return f" (--category {names}), or leave it out (--drop {names})"
-    return f"; on the command line: --category, --number, …, or leave them out with --drop {names}"
+    how = "; on the command line: --category, --number, …, or leave them out with --drop"
+    return f"{how} {names}" if columns else ""
 
 
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:

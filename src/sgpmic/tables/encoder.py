@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -18,21 +17,29 @@ from sgpmic.exceptions import SGPMICWarning
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.columns import (
     Column,
+    Encoding,
     column_from_dict,
-    describe_columns,
+    encoding_from,
     feature_names,
+    frozen,
     used_names,
 )
-from sgpmic.tables.conversions import BadCells, Frame, as_frame, cells_of
-from sgpmic.tables.encodings import Encoding, encoding_from
-from sgpmic.tables.errors import MOST_WRONG, TableError, list_names, quote, raise_wrong
-from sgpmic.tables.kinds import KINDS, decide, declared
+from sgpmic.tables.conversions import Frame, as_frame, cells_of
+from sgpmic.tables.errors import (
+    MOST_WRONG,
+    BadCells,
+    TableError,
+    list_names,
+    not_as_in_fit,
+    quote,
+    raise_wrong,
+)
+from sgpmic.tables.kinds import KINDS, Plan, decide, declared
 from sgpmic.tables.plans import (
-    Plan,
     choose_encodings,
+    describe_columns,
     leave_out_copies,
     leave_out_no_measurements,
-    make_plan,
 )
 
 _STATE_VERSION = 1
@@ -147,24 +154,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if frame.n_rows < 2:
             raise TableError("the table has 1 sample; columns need two rows or more to vary")
         kinds = self._check_parameters(frame.names)
-        found = [
-            self._plan(name, column, kinds)
-            for name, column in zip(frame.names, frame.columns, strict=True)
-        ]
-        raise_wrong([(plan.name, plan.wrong) for plan in found if plan.wrong])
-        found = leave_out_copies(leave_out_no_measurements(found))
-        found, encodings, self.has_categories_ = choose_encodings(
-            found, self.log, float(self.min_frequency)
-        )
+        columns = zip(frame.names, frame.columns, strict=True)
+        plans = [self._plan(name, column, kinds) for name, column in columns]
+        raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
+        leave_out_no_measurements(plans)
+        leave_out_copies(plans)
+        self.has_categories_ = choose_encodings(plans, self.log, float(self.min_frequency))
+        encodings = [plan.encoding for plan in plans]
         if not any(encodings):
-            reasons = [f"{quote(plan.name)} ({plan.because})" for plan in found]
+            reasons = [f"{quote(plan.name)} ({plan.because})" for plan in plans]
             raise TableError(
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
-        return self._set_fitted(
-            describe_columns(found, encodings, frame.n_rows), encodings, frame.named
-        )
+        return self._set_fitted(describe_columns(plans), encodings, frame.named)
 
     def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Return the kind and the order of all declared columns."""
@@ -195,14 +198,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _plan(self, name: str, column: Any, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
         cells = cells_of(column)
         if name in kinds:
-            decision = declared(cells, *kinds[name])
+            plan = declared(cells, *kinds[name])
         else:
-            decision = decide(name, cells, float(self.min_frequency))
+            plan = decide(name, cells, float(self.min_frequency))
         if name in self.drop:
             # What is wrong with it does not matter any more.
-            kind = "text" if decision.wrong else decision.kind
-            decision = replace(decision, kind=kind, because="dropped", warnings=(), wrong="")
-        return make_plan(name, cells, decision, declared=name in kinds)
+            plan.kind, plan.because = "text" if plan.wrong else plan.kind, "dropped"
+            plan.wrong, plan.warnings = "", []
+        return plan.read_cells(name, cells, declared=name in kinds)
 
     def _set_fitted(
         self, columns: list[Column], encodings: Sequence[Encoding | None], named: bool
@@ -251,7 +254,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 continue
             result = encoding.encode(cells_of(column))
             if isinstance(result, BadCells):
-                wrong.append((name, _not_read(result, encoding.kind)))
+                wrong.append((name, not_as_in_fit(result, encoding.kind)))
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:
@@ -397,8 +400,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if state["version"] != _STATE_VERSION:
                 raise ValueError(f"version {state['version']!r:.20} is not known")
             encoder = cls(
-                kinds=state["kinds"] and {k: _frozen(v) for k, v in state["kinds"].items()},
-                log=_frozen(state["log"]),
+                kinds=state["kinds"] and {k: frozen(v) for k, v in state["kinds"].items()},
+                log=frozen(state["log"]),
                 min_frequency=state["min_frequency"],
                 drop=tuple(state["drop"]),
             )
@@ -421,17 +424,3 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             ) from error
         except ValueError as error:
             raise ValueError(f"The stored table encoder is damaged: {error}.") from error
-
-
-def _frozen(value: Any) -> Any:
-    """Return what JSON has made a list of as the tuple that it was."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def _not_read(bad: BadCells, kind: str) -> str:
-    word = "yes or no" if kind == "yes_no" else f"a {kind}"
-    more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
-    return (
-        f"was {word} in fit, but now has {quote(bad.text)} (row {bad.row + 1}{more}): correct or "
-        "empty such cells"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 _LONGEST_QUOTE = 40
 _LONGEST_REASON = 120
@@ -77,15 +78,74 @@ def list_names(names: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
+# ------------------------------------------------------------------------------- bad cells
+
+
+class BadCells(NamedTuple):
+    """Cells that are not what their column is: the first one, and how many were found."""
+
+    row: int
+    text: str
+    n_cells: int = 1
+
+
+def not_numbers(where: str, text: str, names: Sequence[str]) -> TableError:
+    """Return the error for a cell that is not a number, in the first of the columns that have one.
+
+    ``where`` is the file and the line.
+    """
+    others = f" (nor is text in {list_names(names[1:])})" if names[1:] else ""
+    cell = f"{where}, column {quote(names[0])}: {quote(text)}"
+    return TableError(f"{cell} is not a number{others}; correct it", names)
+
+
+def other_decimal(where: str, name: str, text: str, decimal: str) -> TableError:
+    """Return the error for a number with another decimal sign than those before."""
+    signs = ["decimal point", "decimal comma"][:: 1 if decimal == "." else -1]
+    return TableError(
+        f"{where}, column {quote(name)}: {quote(text)} has a {signs[1]}, but other numbers in the "
+        f"file have a {signs[0]}; write all numbers the same way"
+    )
+
+
+def infinite(where: str, names: Sequence[str]) -> TableError:
+    """Return the error for an infinite value in the first of the columns that have one."""
+    others = f" (so are values of {list_names(names[1:])})" if names[1:] else ""
+    return TableError(
+        f"{where}, column {quote(names[0])}: the value is infinite or too large for a number"
+        f"{others}; correct it or remove the row"
+    )
+
+
+def not_all(bad: BadCells, holds: str, word: str) -> str:
+    """Return what is wrong with a column most of which is ``word``, such as "a number"."""
+    others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
+    others = " and another cell are" if bad.n_cells == 2 else others
+    plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
+    cells = "these cells" if bad.n_cells > 1 else "the cell"
+    return (
+        f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
+        f"{plural if bad.n_cells > 1 else word}: correct or empty {cells}, or declare the "
+        "column as another kind"
+    )
+
+
+def not_as_in_fit(bad: BadCells, kind: str) -> str:
+    """Return what is wrong with new cells of a column that was fitted."""
+    word = "yes or no" if kind == "yes_no" else f"a {kind}"
+    more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
+    return (
+        f"was {word} in fit, but now has {quote(bad.text)} (row {bad.row + 1}{more}): correct or "
+        "empty such cells"
+    )
+
+
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
-    """Raise one error about all columns that are wrong."""
-    if not wrong:
-        return
-    if len(wrong) == 1:
-        raise TableError(f"column {quote(wrong[0][0])} {wrong[0][1]}", [wrong[0][0]])
-    listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
-    more = len(wrong) - MOST_WRONG
-    if more > 0:
-        listed.append(f"and {more} more")
+    """Raise one error about all columns that are wrong, if there are any."""
     names = [name for name, _ in wrong]
-    raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)
+    if len(wrong) == 1:
+        raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
+    if wrong:
+        listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
+        listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)
+        raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)

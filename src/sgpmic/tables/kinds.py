@@ -29,13 +29,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from sgpmic._types import Floats
+from sgpmic._types import Bools, Floats
 from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
     find_date_order,
@@ -48,8 +48,11 @@ from sgpmic.tables.cell_text import (
     parse_time,
     unit_of,
 )
-from sgpmic.tables.conversions import BadCells, Cells, Codes
-from sgpmic.tables.errors import quote
+from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.errors import BadCells, not_all, quote
+
+if TYPE_CHECKING:
+    from sgpmic.tables.columns import Encoding
 
 #: What a column may be declared as.
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
@@ -87,17 +90,18 @@ _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 # Digits with a leading zero that no number needs.
 _LEADING_ZERO = re.compile(r"0[0-9]+")
+# Columns with more values than these are not compared as renamed categories.
+MOST_RENAMED = 50
 # A code of fewer different values may be a category; and a target has no more.
-_MOST_CLASSES = 20
+MOST_CLASSES = 20
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What a column is, and how its cells are read."""
+@dataclass(eq=False)
+class Plan:
+    """A column on its way from its cells to an encoding: what it is, and how its cells are read."""
 
     kind: str  # one of FOUND_KINDS
     because: str = ""  # why it is left out, if it is
-    warnings: tuple[str, ...] = ()  # what the user should check
     decimal: str = "."
     sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
     day_first: bool = False
@@ -105,10 +109,99 @@ class Decision:
     order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
     log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
+    warnings: list[str] = field(default_factory=list)  # what the user should check
+    # Once its cells are read (`read_cells`):
+    name: str = field(init=False)
+    cells: Cells = field(init=False)
+    declared: bool = field(init=False)  # whether the user has declared its kind
+    values: Floats = field(init=False)  # numbers, days, places in an order; empty for other kinds
+    levels: tuple[str, ...] = field(init=False)  # of a category, the most frequent first
+    codes: Codes = field(init=False)  # every cell's index among them
+    encoding: Encoding | None = None  # in the end, if it is kept
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it becomes features."""
+        return not self.because
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number, whole or not."""
+        return self.kind in ("number", "whole")
+
+    @property
+    def missing(self) -> Bools:
+        """Which cells have no value."""
+        return np.isnan(self.values) if len(self.values) else self.codes < 0
+
+    @property
+    def present(self) -> Floats:
+        """The values that are not missing."""
+        return self.values[~np.isnan(self.values)]
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether it has no unit of its own: the whole table is then brought to one."""
+        # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
+        is_word = self.kind == "yes_no" and self.cells.holds != "number"
+        return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
     def warn(self, warning: str) -> Self:
-        """Return this decision with another warning, if it is not empty."""
-        return replace(self, warnings=(*self.warnings, *filter(None, [warning])))
+        """Add a warning, if it is not empty."""
+        self.warnings += filter(None, [warning])
+        return self
+
+    def leave_out(self, kind: str, because: str, warning: str = "") -> None:
+        """Leave this column out."""
+        self.kind, self.because = kind, because
+        self.warn(warning)
+
+    def values_in(self, cells: Cells) -> Floats | BadCells:
+        """Return cells of a column of numbers, dates, or yes and no, NaN where missing."""
+        if self.kind == "date":
+            return cells.read_times() if self.time_only else cells.read_dates(self.day_first)
+        if self.kind == "yes_no":
+            return cells.read_yes_no()
+        return cells.read_numbers(self.decimal, self.sentinels)
+
+    def read_cells(self, name: str, cells: Cells, declared: bool) -> Self:
+        """Read the cells of this column."""
+        self.name, self.cells, self.declared = name, cells, declared
+        self.values, self.levels = np.empty(0), ()
+        if self.kind in ("number", "whole", "date", "yes_no") and not self.wrong:
+            found = self.values_in(cells)
+            assert not isinstance(found, BadCells)  # else it would be wrong
+            self.values = found
+        # Many different numbers have no use for levels, which take long to write.
+        if len(np.unique(self.present)) > MOST_RENAMED:
+            self.codes = np.where(np.isnan(self.values), -1, 0)
+            return self
+        order = tuple(map(key, self.order))
+        self.levels, self.codes = cells.read_levels(order)
+        if self.kind not in ("text", "id"):
+            self.levels, self.codes = _merge_spellings(self.levels, self.codes)
+        if self.kind == "ordered":
+            places = {level: float(i) for i, level in enumerate(order)}
+            table = [*(places.get(key(level), np.nan) for level in self.levels), np.nan]
+            self.values = np.asarray(table)[self.codes]
+        return self
+
+
+def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
+    """Return levels that differ by more than case and spaces, the most frequent first."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    spellings: dict[str, list[int]] = {}
+    for i, level in enumerate(levels):
+        if counts[i]:
+            spellings.setdefault(key(level), []).append(i)
+    totals = {word: int(counts[places].sum()) for word, places in spellings.items()}
+    words = sorted(totals, key=lambda word: (-totals[word], word))
+    table = np.full(len(levels) + 1, -1)
+    names = []
+    for new, word in enumerate(words):
+        table[spellings[word]] = new
+        names.append(levels[max(spellings[word], key=lambda i: counts[i])])
+    return tuple(names), table[codes]
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -122,59 +215,59 @@ def least_count(n: int, min_frequency: float) -> int:
     return max(2, min(5, n // 10), int(np.ceil(min_frequency * n)))
 
 
-def decide(name: str, cells: Cells, min_frequency: float) -> Decision:
+def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
     if cells.holds == "text":
-        decision = _decide_text(name, cells, min_frequency)
+        plan = _decide_text(name, cells, min_frequency)
     elif cells.holds in ("number", "bool"):
-        decision = _decide_number(name, cells)
+        plan = _decide_number(name, cells)
     elif cells.holds in ("date", "time"):
-        decision = Decision("date", time_only=cells.holds == "time")
+        plan = Plan("date", time_only=cells.holds == "time")
     elif cells.holds == "other":
         because = "lists, records or bytes"
-        decision = Decision("text", because).warn("spread what it holds over columns of their own")
+        plan = Plan("text", because).warn("spread what it holds over columns of their own")
     else:
-        decision = Decision("empty", _NO_VALUE)
-    decision = _if_constant(cells, decision)
-    may_be_target = decision.kind in ("whole", "yes_no", "category", "ordered")
-    if not decision.because and may_be_target and _words(name) & _TARGET_WORDS:
+        plan = Plan("empty", _NO_VALUE)
+    plan = _if_constant(cells, plan)
+    may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
+    if not plan.because and may_be_target and _words(name) & _TARGET_WORDS:
         codes = cells.read_levels()[1]
-        if len(np.unique(codes[codes >= 0])) <= _MOST_CLASSES:
-            return decision.warn("named like a target: leave it out if it is one")
-    return decision
+        if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
+            return plan.warn("named like a target: leave it out if it is one")
+    return plan
 
 
-def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Decision:
+def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
     """Return how to read a column whose kind the user has declared."""
     if kind in ("text", "id"):
-        return Decision(kind, "declared as an id" if kind == "id" else "declared as text")
-    decision = Decision("number", log=True) if kind == "log" else Decision(kind)
+        return Plan(kind, "declared as an id" if kind == "id" else "declared as text")
+    plan = Plan("number", log=True) if kind == "log" else Plan(kind)
     read: Floats | BadCells | None = None
     named, word = f"a {kind}", "a number"
     if kind in ("number", "whole", "log"):
-        decision = replace(decision, decimal=find_decimal(_texts(cells))[0])
-        read = cells.read_numbers(decision.decimal)
+        plan.decimal = find_decimal(_texts(cells))[0]
+        read = cells.read_numbers(plan.decimal)
         named = "whole numbers" if kind == "whole" else "a number"
     elif kind == "date":
         times = not isinstance(cells.read_times(digits=False), BadCells)
         times = times and cells.holds != "empty"
         day_first = find_date_order(_texts(cells))[0]
-        decision = replace(decision, day_first=day_first, time_only=times)
+        plan.day_first, plan.time_only = day_first, times
         read = None if times else cells.read_dates(day_first)
         word = "a date"
     elif kind == "yes_no":
         read = cells.read_yes_no()
         named = word = "yes or no"
     elif kind == "ordered":
-        decision = _declared_order(cells, order)
-    if isinstance(read, np.ndarray):
-        decision = replace(decision, wrong=_too_large(read))
+        plan = _declared_order(cells, order)
     if isinstance(read, BadCells):
-        decision = replace(decision, wrong=_not_all(read, f"is declared as {named}", word))
-    return _if_constant(cells, decision)
+        plan.wrong = not_all(read, f"is declared as {named}", word)
+    elif read is not None:
+        plan.wrong = _too_large(read)
+    return _if_constant(cells, plan)
 
 
-def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
+def _declared_order(cells: Cells, order: tuple[str, ...]) -> Plan:
     levels, codes = cells.read_levels(tuple(map(key, order)))
     used = [levels[i] for i in np.unique(codes[codes >= 0])]
     order = order or cells.order or find_scale([key(level) for level in used]) or ()
@@ -188,7 +281,7 @@ def _declared_order(cells: Cells, order: tuple[str, ...]) -> Decision:
             f"is declared as ordered, and the order has no {quote(strange[0])}: name all levels, "
             "from low to high"
         )
-    return Decision("ordered", order=order, wrong=wrong if strange else "")
+    return Plan("ordered", order=order, wrong=wrong if strange else "")
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -199,26 +292,26 @@ def _texts(cells: Cells) -> list[str]:
 # ------------------------------------------------------------------------------- text
 
 
-def _decide_text(name: str, cells: Cells, min_frequency: float) -> Decision:
+def _decide_text(name: str, cells: Cells, min_frequency: float) -> Plan:
     levels, codes = cells.read_levels()
     if cells.order is not None:
-        return Decision("ordered", order=cells.order)
+        return Plan("ordered", order=cells.order)
     if len(cells.texts) <= _MOST_LEVELS:
         scale = find_scale([key(text) for text in cells.texts if key(text)])
         scale = scale or find_scale([key(text) for text in _texts(cells)])
         if scale:
-            return Decision("ordered", order=scale)
+            return Plan("ordered", order=scale)
     if not (codes >= 0).any():
-        return Decision("empty", _NO_VALUE)
+        return Plan("empty", _NO_VALUE)
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     present = [level for level, count in zip(levels, counts, strict=True) if count]
     if len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
-        return Decision("yes_no")
+        return Plan("yes_no")
     found = _as_number(name, cells, codes) or _as_date(cells, codes)
     return found or _as_levels(name, present, counts[counts > 0], cells, min_frequency)
 
 
-def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
+def _as_number(name: str, cells: Cells, codes: Codes) -> Plan | None:
     texts = _texts(cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
         return None
@@ -232,22 +325,21 @@ def _as_number(name: str, cells: Cells, codes: Codes) -> Decision | None:
     units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
         wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-        return Decision("number", decimal=decimal, wrong=wrong)
+        return Plan("number", decimal=decimal, wrong=wrong)
     typed = Cells.of_values("number", numbers)
-    decision = replace(_decide_number(name, typed), decimal=decimal)
-    if decision.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
-        decision = replace(decision, kind="whole")  # such as 0 % and 1 %
-    if open_question:
-        decision = decision.warn("the commas are read as thousands separators")
-    return decision
+    plan = _decide_number(name, typed)
+    plan.decimal = decimal
+    if plan.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
+        plan.kind = "whole"  # such as 0 % and 1 %
+    return plan.warn("the commas are read as thousands separators" if open_question else "")
 
 
-def _as_date(cells: Cells, codes: Codes) -> Decision | None:
+def _as_date(cells: Cells, codes: Codes) -> Plan | None:
     texts = _texts(cells)
     if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
         return None
     if not isinstance(cells.read_times(digits=False), BadCells):
-        return Decision("date", time_only=True)
+        return Plan("date", time_only=True)
     day_first, open_question = find_date_order(texts)
     days = cells.read_dates(day_first)
     # Bare numbers are dates only if declared so.
@@ -257,13 +349,13 @@ def _as_date(cells: Cells, codes: Codes) -> Decision | None:
                 "holds dates with the day before the month and others with the month before the "
                 "day: write them in one way"
             )
-            return Decision("date", wrong=wrong)
+            return Plan("date", wrong=wrong)
         if not isinstance(days, BadCells):
             return None
         n_different = sum(parse_date(text, day_first) is not None for text in texts)
         return _mostly(days, codes, n_different, "holds dates", "a date")
     unclear = "no date shows whether the day or the month comes first; read as month first"
-    return Decision("date", day_first=day_first).warn(unclear if open_question else "")
+    return Plan("date", day_first=day_first).warn(unclear if open_question else "")
 
 
 def _is_any_date(text: str) -> bool:
@@ -276,34 +368,20 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
     return 2 * sum(map(matches, some)) >= len(some)
 
 
-def _mostly(
-    bad: BadCells, codes: Codes, n_different: int, holds: str, word: str
-) -> Decision | None:
+def _mostly(bad: BadCells, codes: Codes, n_different: int, holds: str, word: str) -> Plan | None:
     """Return a wrong column where most cells are of a kind, None where not even most are."""
     n = int((codes >= 0).sum())
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return None
-    return Decision(word.split()[-1], wrong=_not_all(bad, holds, word))
-
-
-def _not_all(bad: BadCells, holds: str, word: str) -> str:
-    others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
-    others = " and another cell are" if bad.n_cells == 2 else others
-    plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
-    cells = "these cells" if bad.n_cells > 1 else "the cell"
-    return (
-        f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
-        f"{plural if bad.n_cells > 1 else word}: correct or empty {cells}, or declare the "
-        "column as another kind"
-    )
+    return Plan(word.split()[-1], wrong=not_all(bad, holds, word))
 
 
 def _as_levels(
     name: str, present: list[str], counts: Codes, cells: Cells, min_frequency: float
-) -> Decision:
+) -> Plan:
     n = int(counts.sum())
     if all(map(_is_json, present[:100])):
-        return Decision("text", "JSON").warn("spread what it holds over columns of their own")
+        return Plan("text", "JSON").warn("spread what it holds over columns of their own")
     merged: Counter[str] = Counter()
     for level, count in zip(present, counts.tolist(), strict=True):
         merged[key(level)] += count
@@ -312,13 +390,13 @@ def _as_levels(
     common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()
     if common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in cells.texts}
-        return Decision("category").warn("'none' is taken as a missing cell" if lost else "")
+        return Plan("category").warn("'none' is taken as a missing cell" if lost else "")
     if len(merged) >= _ALMOST_ALL * n and n >= _FEWEST_FOR_ID:
         spaced = np.mean([len(level.split()) > 1 for level in present])
         if spaced < 0.5 or _words(name) & _ID_WORDS:
-            return Decision("id", "an id").warn("almost surely an id")
-        return Decision("text", "free text")
-    return Decision("text", "text of too many different values")
+            return Plan("id", "an id").warn("almost surely an id")
+        return Plan("text", "free text")
+    return Plan("text", "text of too many different values")
 
 
 def _is_json(text: str) -> bool:
@@ -331,15 +409,15 @@ def _is_json(text: str) -> bool:
 # ------------------------------------------------------------------------------- numbers
 
 
-def _decide_number(name: str, cells: Cells) -> Decision:
+def _decide_number(name: str, cells: Cells) -> Plan:
     present = cells.values[~np.isnan(cells.values)]
     if wrong := _too_large(cells.values):
-        return Decision("number", wrong=wrong)
+        return Plan("number", wrong=wrong)
     different = np.unique(present)
     if len(different) == 2 and set(different.tolist()) == {0.0, 1.0}:
-        return Decision("yes_no")
+        return Plan("yes_no")
     if not (present == np.round(present)).all():
-        return _look_for_sentinel(different, present, Decision("number"))
+        return _look_for_sentinel(different, present, Plan("number"))
     words = _words(name)
     n = len(present)
     if n >= _FEWEST_FOR_ID and len(different) == n:
@@ -347,20 +425,20 @@ def _decide_number(name: str, cells: Cells) -> Decision:
         unnamed = _UNNAMED.fullmatch(name.strip()) is not None
         if unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
             because = "an index without a name" if unnamed else "an id"
-            decision = Decision("id", f"{because}: it numbers the rows" if counts_rows else because)
-            return decision.warn("almost surely an id")
+            plan = Plan("id", f"{because}: it numbers the rows" if counts_rows else because)
+            return plan.warn("almost surely an id")
         if counts_rows:
-            return Decision("whole").warn("counts the rows like an id; kept because of its name")
+            return Plan("whole").warn("counts the rows like an id; kept because of its name")
     if _is_clock(different, words):
         reading = "read as times of the day (1345 is 13:45); declare it as a number if it is one"
-        return Decision("date", time_only=True).warn(reading)
-    if words & _IDENTIFIER_WORDS and len(different) > _MOST_CLASSES:
+        return Plan("date", time_only=True).warn(reading)
+    if words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
-        return Decision("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
-    decision = Decision("whole")
+        return Plan("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
+    plan = Plan("whole")
     if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
-        decision = decision.warn("named like an id or a code, and taken as a number")
-    return _look_for_sentinel(different, present, decision)
+        plan.warn("named like an id or a code, and taken as a number")
+    return _look_for_sentinel(different, present, plan)
 
 
 def _is_clock(different: Floats, words: set[str]) -> bool:
@@ -395,7 +473,7 @@ def _too_large(values: Floats) -> str:
     return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
-def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -> Decision:
+def _look_for_sentinel(different: Floats, present: Floats, plan: Plan) -> Plan:
     """Look for a number that stands for "missing".
 
     Of three digits or more (999, -9999), more than once, and further from all other values than
@@ -403,59 +481,49 @@ def _look_for_sentinel(different: Floats, present: Floats, decision: Decision) -
     than three times the widest gap between the others), or -1, -9 or 99: named, and kept.
     """
     if len(different) < 5:
-        return decision
+        return plan
     for end, others in ((different[-1], different[:-1]), (different[0], different[1:])):
         if float(end) not in _CODES:
             continue
         distance = abs(end - (others[-1] if end > others[-1] else others[0]))
         n_cells = int((present == end).sum())
         if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
-            decision = replace(decision, sentinels=(*decision.sentinels, float(end)))
-            decision = decision.warn(
+            plan.sentinels += (float(end),)
+            plan.warn(
                 f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as a "
                 "number to keep them"
             )
         elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
-            decision = decision.warn(
+            plan.warn(
                 f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
                 "empty these cells if it does"
             )
-    return decision
+    return plan
 
 
 # ------------------------------------------------------------------------------- any
 
 
-def _if_constant(cells: Cells, decision: Decision) -> Decision:
-    if decision.wrong or decision.kind in ("empty", "id") or cells.holds == "other":
-        return decision
-    if decision.kind in ("number", "whole", "date", "yes_no"):
+def _if_constant(cells: Cells, plan: Plan) -> Plan:
+    if plan.wrong or plan.kind in ("empty", "id") or cells.holds == "other":
+        return plan
+    if plan.kind in ("number", "whole", "date", "yes_no"):
         # As values: "1.0" and "1" are one, and 999 may be none.
-        values = values_of(cells, decision)
+        values = plan.values_in(cells)
         assert not isinstance(values, BadCells)
         different = values[~np.isnan(values)]
         # Places in the day within a millisecond have one cosine.
-        least = 1e-8 if decision.time_only else 1e-12 * np.abs(different).max(initial=0.0)
+        least = 1e-8 if plan.time_only else 1e-12 * np.abs(different).max(initial=0.0)
         same = len(different) < 2 or np.ptp(different) <= least
     else:
-        levels, codes = cells.read_levels(tuple(map(key, decision.order)))
+        levels, codes = cells.read_levels(tuple(map(key, plan.order)))
         different = np.unique(codes[codes >= 0])
         same = len({key(levels[i]) for i in different}) < 2
     if not len(different):
-        return replace(decision, kind="empty", because=_NO_VALUE)
-    return replace(decision, kind="constant", because="constant") if same else decision
-
-
-def values_of(cells: Cells, decision: Decision) -> Floats | BadCells:
-    """Return the cells of a column of numbers, dates, or yes and no, NaN where missing."""
-    if decision.kind == "date":
-        return cells.read_times() if decision.time_only else cells.read_dates(decision.day_first)
-    if decision.kind == "yes_no":
-        return cells.read_yes_no()
-    numbers = cells.read_numbers(decision.decimal)
-    if isinstance(numbers, BadCells) or not decision.sentinels:
-        return numbers
-    return np.where(np.isin(numbers, decision.sentinels), np.nan, numbers)
+        plan.leave_out("empty", _NO_VALUE)
+    elif same:
+        plan.leave_out("constant", "constant")
+    return plan
 
 
 def _words(name: str) -> set[str]:

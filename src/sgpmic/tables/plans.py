@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.tables.cell_text import key
-from sgpmic.tables.conversions import BadCells, Cells, Codes
-from sgpmic.tables.encodings import (
+from sgpmic.tables.columns import (
     OTHER,
     YEAR,
     CategoryEncoding,
+    Column,
     DateEncoding,
-    Encoding,
     NumberEncoding,
     OrderEncoding,
     YesNoEncoding,
     circle,
+    feature_names,
 )
+from sgpmic.tables.conversions import Codes, date_words
 from sgpmic.tables.errors import quote, raise_wrong
-from sgpmic.tables.kinds import Decision, least_count, values_of
+from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
-# Columns with more values than these are not compared as renamed categories.
-_MOST_RENAMED = 50
+# Levels that a summary names.
+_MOST_SHOWN = 4
 # Any two rows lie on a line; ten hardly ever do by chance.
 _FEWEST_FOR_COPY = 10
 _EXACTLY = 1e-9
@@ -39,120 +40,31 @@ _MOSTLY_MISSING = 0.8
 # A label: its levels, the other columns' share of variance that it explains on average, how much of
 # that no straight line explains where it is written in numbers, the fewest columns and rows, and
 # how many of very many columns are looked at first.
-_MOST_CLASSES, _EXPLAINED, _NOT_LINEAR = 20, 0.4, 0.1
+_EXPLAINED, _NOT_LINEAR = 0.4, 0.1
 _FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 # Dates tell a season only if they are spread over it, not if all are of one day of the year.
 _SPREAD = 0.01
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan(Decision):
-    """A column with its cells read, on its way to an encoding."""
-
-    name: str
-    cells: Cells
-    declared: bool  # whether the user has declared its kind
-    values: Floats  # numbers, days, places in an order; NaN where missing, empty for other kinds
-    levels: tuple[str, ...]  # of a category, the most frequent first
-    codes: Codes  # every cell's index among them
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether it becomes features."""
-        return not self.because
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is a number, whole or not."""
-        return self.kind in ("number", "whole")
-
-    @property
-    def missing(self) -> Bools:
-        """Which cells have no value."""
-        return np.isnan(self.values) if len(self.values) else self.codes < 0
-
-    @property
-    def present(self) -> Floats:
-        """The values that are not missing."""
-        return self.values[~np.isnan(self.values)]
-
-    @property
-    def has_levels(self) -> bool:
-        """Whether it has no unit of its own: the whole table is then brought to one."""
-        # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
-        is_word = self.kind == "yes_no" and self.cells.holds != "number"
-        return self.is_kept and (self.kind in ("category", "ordered") or is_word)
-
-    def leave_out(self, kind: str, because: str, warning: str = "") -> Plan:
-        """Return this column, left out."""
-        return replace(self, kind=kind, because=because).warn(warning)
-
-
-def make_plan(name: str, cells: Cells, decision: Decision, declared: bool) -> Plan:
-    """Return a column with its cells read."""
-    values: Floats = np.empty(0)
-    order = tuple(map(key, decision.order))
-    if decision.kind in ("number", "whole", "date", "yes_no") and not decision.wrong:
-        found = values_of(cells, decision)
-        assert not isinstance(found, BadCells)  # else it would be wrong
-        values = found
-    levels: tuple[str, ...] = ()
-    # Many different numbers have no use for levels, which take long to write.
-    if len(np.unique(values[~np.isnan(values)])) > _MOST_RENAMED:
-        codes = np.where(np.isnan(values), -1, 0)
-    else:
-        levels, codes = cells.read_levels(order)
-        if decision.kind not in ("text", "id"):
-            levels, codes = _merge_spellings(levels, codes)
-    if decision.kind == "ordered":
-        places = {level: float(i) for i, level in enumerate(order)}
-        values = np.asarray([*(places.get(key(level), np.nan) for level in levels), np.nan])[codes]
-    return Plan(
-        **vars(decision),
-        name=name,
-        cells=cells,
-        declared=declared,
-        values=values,
-        levels=levels,
-        codes=codes,
-    )
-
-
-def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
-    """Return levels that differ by more than case and spaces, the most frequent first."""
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    spellings: dict[str, list[int]] = {}
-    for i, level in enumerate(levels):
-        if counts[i]:
-            spellings.setdefault(key(level), []).append(i)
-    totals = {word: int(counts[places].sum()) for word, places in spellings.items()}
-    words = sorted(totals, key=lambda word: (-totals[word], word))
-    table = np.full(len(levels) + 1, -1)
-    names = []
-    for new, word in enumerate(words):
-        table[spellings[word]] = new
-        names.append(levels[max(spellings[word], key=lambda i: counts[i])])
-    return tuple(names), table[codes]
-
-
 # ------------------------------------------------------------------------------- copies
 
 
-def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
-    """Return columns, those left out that are copies of one before them.
+def leave_out_copies(plans: Sequence[Plan]) -> None:
+    """Leave columns out that are copies of one before them.
 
     A copy has the same levels with other names; or is missing in the same rows and a linear
     function of the other, such as a temperature in another unit.
     """
-    done = list(plans)
-    kept = [j for j, plan in enumerate(plans) if plan.is_kept and len(plan.values)]
-    for place, (first, exactly) in _find_linear([plans[j].values for j in kept]).items():
-        plan, original = plans[kept[place]], quote(plans[kept[first]].name)
-        almost = f"almost a copy of {original}"
-        done[kept[place]] = _as_copy(plan, original) if exactly else plan.warn(almost)
+    kept = [plan for plan in plans if plan.is_kept and len(plan.values)]
+    for j, (first, exactly) in _find_linear([plan.values for plan in kept]).items():
+        original = quote(kept[first].name)
+        if exactly:
+            _leave_out_copy(kept[j], original)
+        else:
+            kept[j].warn(f"almost a copy of {original}")
     seen: dict[bytes, Plan] = {}
-    for j, plan in enumerate(done):
-        if not plan.is_kept or not 0 < len(plan.levels) <= _MOST_RENAMED:
+    for plan in plans:
+        if not plan.is_kept or not 0 < len(plan.levels) <= MOST_RENAMED:
             continue
         if len(plan.codes) < _FEWEST_FOR_COPY:
             continue
@@ -161,14 +73,14 @@ def leave_out_copies(plans: Sequence[Plan]) -> list[Plan]:
         rank = np.argsort(np.argsort(start))
         found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
         if found is not plan and "category" in (found.kind, plan.kind):
-            done[j] = _as_copy(plan, quote(found.name))
-    return done
+            _leave_out_copy(plan, quote(found.name))
 
 
-def _as_copy(plan: Plan, original: str) -> Plan:
+def _leave_out_copy(plan: Plan, original: str) -> None:
     if plan.declared:
-        return plan.warn(f"a copy of {original}, and kept")
-    return plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
+        plan.warn(f"a copy of {original}, and kept")
+    else:
+        plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
 
 
 def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
@@ -210,57 +122,60 @@ def _same_gaps(one: Floats, other: Floats) -> bool:
 
 def _standard_forms(columns: Floats) -> Floats:
     """Return rows, one a column, centered, of length 1, with signs that do not depend on theirs."""
-    gaps = np.isnan(columns)
-    forms = np.where(gaps, 0.0, columns)
-    size = np.abs(forms).max(axis=1, keepdims=True)
-    forms /= np.where(size > 0, size, 1.0)
-    forms -= forms.sum(axis=1, keepdims=True) / np.maximum((~gaps).sum(axis=1, keepdims=True), 1)
-    forms[gaps] = 0.0
+    forms = _centered(columns)[1]
     length = np.linalg.norm(forms, axis=1, keepdims=True)
     forms /= np.where(length > 0, length, 1.0)
     first = np.argmax(np.abs(forms) > _EXACTLY, axis=1, keepdims=True)
     return forms * np.where(np.take_along_axis(forms, first, axis=1) > 0, 1.0, -1.0)
 
 
+def _centered(columns: Floats) -> tuple[Bools, Floats]:
+    """Return which cells of columns are known, and their centered values, 0 where missing.
+
+    Before, values are brought to at most 1 in size, so that squares neither overflow nor cancel.
+    """
+    known = ~np.isnan(columns)
+    y = np.where(known, columns, 0.0)
+    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+    y[~known] = 0.0
+    return known, y
+
+
 # ------------------------------------------------------------------------------- no measurements
 
 
-def leave_out_no_measurements(plans: Sequence[Plan]) -> list[Plan]:
-    """Return columns, those left out that are mostly missing, or look like the rows' labels.
+def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
+    """Leave columns out that are mostly missing, or look like the rows' labels.
 
     Columns that the user has declared stay.
     """
-    done = list(plans)
-    for j, plan in enumerate(done):
+    found = [plan for plan in plans if plan.is_kept and not plan.declared]
+    for plan in found:
         share = float(plan.missing.mean())
-        if plan.declared or not plan.is_kept or len(plan.missing) < _FEWEST_ROWS:
-            continue
-        if share > _MOSTLY_MISSING:
+        if share > _MOSTLY_MISSING and len(plan.missing) >= _FEWEST_ROWS:
             because = f"{100 * share:.0f} % of its cells are missing"
-            warning = f"{because}; declare what it is to keep it"
-            done[j] = plan.leave_out(plan.kind, because, warning)
-    numbers = [plan for plan in done if plan.is_kept and plan.is_number]
+            plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
+    numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
     some = None
     if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
         some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
-    for j, plan in enumerate(done):
-        if plan.declared or not plan.is_kept or plan.kind not in ("category", "whole"):
+    for plan in found:
+        if not plan.is_kept or plan.kind not in ("category", "whole"):
             continue
-        explained = _explained_as_label(plan, numbers, some)
-        if explained:
-            done[j] = plan.leave_out(
+        if explained := _explained_as_label(plan, numbers, some):
+            plan.leave_out(
                 plan.kind,
                 "looks like a label",
                 f"explains {100 * explained:.0f} % of the variance of the other columns, as a "
                 "label does; name it as the label, or declare it as a category to keep it",
             )
-    return done
 
 
 def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:
     """Return the share of the other columns' variance that a label explains; 0 if it is none."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
-    if not 2 <= n_levels <= _MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
+    if not 2 <= n_levels <= MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
     if some is not None and _explained(some, plan.codes).mean() < _EXPLAINED / 2:
         return 0.0
@@ -280,16 +195,8 @@ def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None
 
 
 def _moments(columns: Sequence[Floats]) -> Floats:
-    """Return, of every cell of columns, whether it is known, its value and its square.
-
-    Values are centered and at most 1 in size, so that squares neither overflow nor cancel.
-    """
-    table = np.asarray(columns)
-    known = ~np.isnan(table)
-    y = np.where(known, table, 0.0)
-    y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
-    y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
-    y[~known] = 0.0
+    """Return, of every cell of columns, whether it is known, its centered value and its square."""
+    known, y = _centered(np.asarray(columns))
     return np.stack([known, y, y**2])
 
 
@@ -321,44 +228,41 @@ def _squared_correlation(one: Floats, other: Floats) -> float:
 
 def choose_encodings(
     plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
-) -> tuple[list[Plan], list[Encoding | None], bool]:
-    """Return the columns, their encodings, and whether these bring the table to one unit.
+) -> bool:
+    """Give columns that are kept their encodings; return whether these bring the table to one unit.
 
-    Encodings are None for columns that are left out. ``log`` and ``min_frequency`` are those of
-    :class:`~sgpmic.TableEncoder`.
+    ``log`` and ``min_frequency`` are those of :class:`~sgpmic.TableEncoder`.
     """
-    found = list(plans)
-    encodings: list[Encoding | None] = [None] * len(found)
-    for j, plan in enumerate(found):
+    for plan in plans:
         is_rare = plan.has_levels and _is_rare(plan, min_frequency)
         if plan.is_kept and plan.kind == "category":
-            encodings[j] = _join_rare(plan, min_frequency)
-            is_rare = encodings[j] is None
+            plan.encoding = _join_rare(plan, min_frequency)
+            is_rare = plan.encoding is None
         if is_rare:
-            found[j] = _as_almost_constant(plan)
+            _leave_out_constant(plan)
     mixed = any(
         plan.has_levels
         or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
-        for plan in found
+        for plan in plans
     )
-    for j, plan in enumerate(found):
+    for plan in plans:
         if not plan.is_kept or plan.kind == "category":
             continue
         if plan.kind == "date":
-            encodings[j] = _encode_date(plan, mixed)
+            plan.encoding = _encode_date(plan, mixed)
         elif mixed and _is_rare(plan, min_frequency):
-            found[j] = _as_almost_constant(plan)
+            _leave_out_constant(plan)
         else:
             rule = _log_rule(plan, log)
-            encodings[j] = _encode_values(plan, rule, mixed)
+            plan.encoding = _encode_values(plan, rule, mixed)
             if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
-                found[j] = plan.warn("has a long tail, and zeros; its logarithm may serve better")
-    _check_logarithms(found, encodings, () if isinstance(log, str | bool) else log)
-    return found, encodings, mixed
+                plan.warn("has a long tail, and zeros; its logarithm may serve better")
+    _check_logarithms(plans, () if isinstance(log, str | bool) else log)
+    return mixed
 
 
-def _as_almost_constant(plan: Plan) -> Plan:
-    return plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+def _leave_out_constant(plan: Plan) -> None:
+    plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
 
 
 def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
@@ -494,19 +398,71 @@ def _encode_values(
     return NumberEncoding(decimal, sentinels, shift, _unit(present, mixed))
 
 
-def _check_logarithms(
-    plans: Sequence[Plan], encodings: Sequence[Encoding | None], log: Sequence[str]
-) -> None:
+def _check_logarithms(plans: Sequence[Plan], log: Sequence[str]) -> None:
     """Raise for columns that are to become their logarithms and have none."""
     wrong = []
-    for plan, encoding in zip(plans, encodings, strict=True):
-        if not plan.log and plan.name not in log:
-            continue
+    for plan in plans:
         what = ""
         if not (plan.is_kept and plan.is_number):
             what = "is not a number and has no logarithm"
-        elif isinstance(encoding, NumberEncoding) and encoding.shift is None:
+        elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
             what = "has values below 0, which have no logarithm"
-        if what:
+        if what and (plan.log or plan.name in log):
             wrong.append((plan.name, f"{what}: take it out of log"))
     raise_wrong(wrong)
+
+
+# ------------------------------------------------------------------------------- words
+
+
+def describe_columns(plans: Sequence[Plan]) -> list[Column]:
+    """Return what is said about every column."""
+    encodings = [plan.encoding for plan in plans]
+    names = iter(feature_names([plan.name for plan in plans], encodings))
+    return [
+        Column(
+            name=plan.name,
+            kind=plan.kind,
+            summary=_summary(plan),
+            n_missing=int(plan.missing.sum()),
+            n_rows=len(plan.codes),
+            becomes=encoding.becomes if encoding else f"left out: {plan.because}",
+            warning="; ".join(plan.warnings) or None,
+            features=tuple(islice(names, encoding.n_features if encoding else 0)),
+        )
+        for plan, encoding in zip(plans, encodings, strict=True)
+    ]
+
+
+def _summary(plan: Plan) -> str:
+    """Return the range or the levels of a column, in words."""
+    if plan.kind == "constant" and len(plan.levels) == 1:
+        return f"always {quote(plan.levels[0])}"
+    if plan.kind == "empty" or plan.cells.holds == "other":
+        return ""
+    if plan.kind == "yes_no" and len(plan.values):
+        return f"yes {100 * np.nanmean(plan.values):.0f} %"
+    if plan.kind == "ordered":
+        return " < ".join(quote(level)[1:-1] for level in plan.order)
+    used = plan.codes[plan.codes >= 0]
+    if plan.kind in ("category", "constant"):
+        counts = np.bincount(used, minlength=len(plan.levels)).tolist()
+        shown = [
+            f"{quote(level)[1:-1]} {100 * count / max(len(used), 1):.0f} %"
+            for level, count in zip(plan.levels, counts, strict=True)
+        ][:_MOST_SHOWN]
+        more = ", …" if len(plan.levels) > _MOST_SHOWN else ""
+        return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
+    if not len(plan.present):
+        different = [plan.levels[i] for i in np.unique(used)]
+        return f"{len(different)} different, such as {quote(different[0])}" if different else ""
+    low, high = float(plan.present.min()), float(plan.present.max())
+    if plan.kind != "date":
+        return f"{low:.6g} to {high:.6g}"
+    words = _clock if plan.time_only else date_words
+    return f"{words(low)} to {words(high)}"
+
+
+def _clock(fraction: float) -> str:
+    minutes = round(fraction * 1440)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

@@ -12,20 +12,13 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
 
-from sgpmic.tables.base import (
-    MOST_COLUMNS,
-    Piece,
-    TableReader,
-    check_count,
-    check_unique,
-)
+from sgpmic.tables.base import MOST_COLUMNS, Piece, TableReader, check_count, check_unique
 from sgpmic.tables.cell_text import parse_plain_number
 from sgpmic.tables.conversions import numbered_names
 from sgpmic.tables.errors import TableError, damaged, unreadable
@@ -247,6 +240,9 @@ class TextReader(TableReader):
             check_count(path, line.count(delimiter))
         check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
         self._layout = find_layout(start)
+        self._separators = _separators(self._layout.delimiter)
+        # The delimiter once white space is squeezed.
+        self._parsed = self._separators[-1:]
         self.names = self._layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
         check_unique(path, self.names, f", line {self._first_line}")
@@ -266,17 +262,17 @@ class TextReader(TableReader):
         header = self._layout.has_header
         # Every column of a chunk takes some time of its own: with many columns, chunks are larger.
         scale = min(max(len(self.names) // 2000, 1), 8)
-        for data, line in read_chunks(self.path, self._zipped, self._layout.separators, scale):
+        for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
             if header:
                 # Blank lines come before it, perhaps, even a chunk of them.
                 first = len(data) - len(data.lstrip(b" \t\n"))
                 if first == len(data):
                     continue
-                end = mask_quoted(data, self._layout.separators)[0].index(b"\n", first) + 1
+                end = mask_quoted(data, self._separators)[0].index(b"\n", first) + 1
                 line += data.count(b"\n", 0, end)
                 data = data[end:]
                 header = False
-            if self._layout.delimiter == WHITE:
+            if self._parsed != self._layout.delimiter:
                 data = squeeze_white(data)
             if data.strip(b"\n"):
                 yield Chunk(data, line)
@@ -287,7 +283,7 @@ class TextReader(TableReader):
             return chunk, self._columns(chunk.data, names)
         except pa.ArrowInvalid:
             # Lines that only look blank may be all that is wrong; of tabs, they may be rows.
-            blank = _SPACE_LINE if self._layout.parsed_delimiter == b"\t" else _BLANK_LINE
+            blank = _SPACE_LINE if self._parsed == b"\t" else _BLANK_LINE
             chunk = Chunk(blank.sub(b"", chunk.data), chunk.first_line)
         try:
             return chunk, self._columns(chunk.data, names)
@@ -303,7 +299,7 @@ class TextReader(TableReader):
                 block_size=len(data) + 1,  # one block, so that no row is cut
             ),
             parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self._layout.parsed_delimiter.decode(),
+                delimiter=self._parsed.decode(),
                 newlines_in_values=b'"' in data,
                 # In a table of one column an empty line is a missing value.
                 ignore_empty_lines=len(self.names) > 1,
@@ -321,7 +317,7 @@ class TextReader(TableReader):
         """Return the error for the first row with more or fewer fields than columns."""
         expected = len(self.names)
         for line, row in self._numbered_records(chunk):
-            found = row.count(self._layout.parsed_delimiter) + 1
+            found = row.count(self._parsed) + 1
             if found != expected and row:
                 return TableError(
                     f"{self.path}, line {line}: found {found} value{'s' * (found != 1)}, expected "
@@ -341,7 +337,7 @@ class TextReader(TableReader):
         """Yield every record of a chunk, masked, and the line that it starts on."""
         line = chunk.first_line
         data = chunk.data.removesuffix(b"\n")
-        for record, masked in cut(data, self._layout.parsed_delimiter, b"\n"):
+        for record, masked in cut(data, self._parsed, b"\n"):
             yield line, masked
             line += record.count(b"\n") + 1
 
@@ -349,23 +345,12 @@ class TextReader(TableReader):
 # ------------------------------------------------------------------------------ layout
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How a text file is to be read."""
 
     delimiter: bytes  # what separates fields; WHITE for any white space
     names: tuple[str, ...]  # of the columns
     has_header: bool  # whether the first record holds the names
-
-    @property
-    def separators(self) -> bytes:
-        """The bytes that separate fields in the file."""
-        return _separators(self.delimiter)
-
-    @property
-    def parsed_delimiter(self) -> bytes:
-        """The delimiter once white space is squeezed."""
-        return b"\t" if self.delimiter == WHITE else self.delimiter
 
 
 def find_layout(start: bytes) -> Layout:
@@ -376,7 +361,7 @@ def find_layout(start: bytes) -> Layout:
     best = max(fits, key=lambda delimiter: fits[delimiter].score)  # the first of equals
     # One column alone has no delimiter, and the comma is as good as any.
     delimiter = best if fits[best].score > 0 else b","
-    cells = _split_record(_records(start, delimiter, 1)[0], delimiter)
+    cells = _first_rows(start, delimiter, 1)[0]
     numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
     # Years and codes may be names of columns, but hardly ever 5.1.
@@ -400,7 +385,7 @@ def _fit(start: bytes, delimiter: bytes) -> _Fit:
 
     In the main it is the share of lines of equal length plus the share of cells that are numbers.
     """
-    rows = [_split_record(r, delimiter) for r in _records(start, delimiter, _SAMPLE_RECORDS)]
+    rows = _first_rows(start, delimiter, _SAMPLE_RECORDS)
     length, count = Counter(len(row) for row in rows).most_common(1)[0]
     if length < 2:
         return _Fit(0.0, False, False)
@@ -419,8 +404,8 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
     return next((number for number in numbers if number is not None), None)
 
 
-def _records(start: bytes, delimiter: bytes, most: int) -> list[bytes]:
-    """Return the first records that are not blank, at least one."""
+def _first_rows(start: bytes, delimiter: bytes, most: int) -> list[list[str]]:
+    """Return the fields, without their quotes, of the first records that are not blank."""
     # If lines are very long, a few of them say as much.
     for sample, limit in ((start[:_SAMPLE_BYTES], most), (start, min(most, _LONG_RECORDS))):
         records = [record for record, _ in cut(sample, _separators(delimiter), b"\n")]
@@ -428,12 +413,11 @@ def _records(start: bytes, delimiter: bytes, most: int) -> list[bytes]:
             records.pop()  # it may be cut off
         records = [record for record in records if record.strip(b" \t")]
         if records:
-            return records[:limit]
-    return [start]
+            return [_split_record(record, delimiter) for record in records[:limit]]
+    return [_split_record(start, delimiter)]
 
 
 def _split_record(record: bytes, delimiter: bytes) -> list[str]:
-    """Return the fields of a record, without their quotes."""
     if delimiter == WHITE:
         record, delimiter = squeeze_white(record), b"\t"
     fields = [field.decode("utf-8", "replace") for field, _ in cut(record, delimiter, delimiter)]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from rich.markup import escape
+from typer import Argument, Option
 
 from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
-from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
 from sgpmic.cli.screens import MOST_SHOWN, FitDisplay, show_columns, show_summary
 from sgpmic.jobs.job import is_loss, supervised
@@ -25,37 +27,117 @@ if TYPE_CHECKING:
     import sgpmic
     from sgpmic.tables.dataset import ColumnOptions, EncodedTable
 
+# Options that name columns may be given several times, or once with commas.
+_Names = list[str] | None
+_columns = partial(Option, metavar="COLUMNS")
+_column = partial(Option, metavar="COLUMN")
+
 
 def fit(
-    table: opt.TablePath,
-    clusters: opt.Clusters = "auto",
-    dims: opt.Dimensions = "2",
+    table: Annotated[
+        Path,
+        Argument(
+            metavar="TABLE",
+            help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
+        ),
+    ],
+    clusters: Annotated[
+        str,
+        Option(
+            "-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto to find it."
+        ),
+    ] = "auto",
+    dims: Annotated[
+        str,
+        Option(
+            "-d",
+            "--dimensions",
+            metavar="NUMBER",
+            help="Latent dimensions, no more than columns; a share of variance (0.95); or auto.",
+        ),
+    ] = "2",
     out: opt.OutFolder = Path("run"),
-    columns: opt.Columns = None,
-    drop: opt.Drop = None,
-    id_column: opt.IdColumns = None,
-    label_column: opt.LabelColumn = None,
-    number: opt.Number = None,
-    category: opt.Category = None,
-    ordered: opt.Ordered = None,
-    date: opt.Date = None,
-    log: opt.Log = None,
-    scale: opt.Scale = None,
-    kernel: opt.Kernel = "rbf",
-    latent: opt.Latent = "point",
-    inducing: opt.Inducing = 50,
-    committee: opt.Committee = True,
-    starts: opt.Starts = 1,
-    rounds: opt.Rounds = None,
-    batch: opt.Batch = None,
-    as_published: opt.AsPublished = False,
+    columns: Annotated[
+        _Names, _columns("--columns", help="Features to use, with commas; all columns by default.")
+    ] = None,
+    drop: Annotated[_Names, _columns("--drop", help="Columns to leave out, with commas.")] = None,
+    id_column: Annotated[
+        _Names,
+        _column("--id", help="Column that names the rows; of several the first. Not fitted to."),
+    ] = None,
+    label_column: Annotated[
+        str | None,
+        _column(
+            "--label", help="Column with known groups: shown beside the clusters, never fitted to."
+        ),
+    ] = None,
+    number: Annotated[
+        _Names, _columns("--number", help="Columns that are numbers, as they are, with commas.")
+    ] = None,
+    category: Annotated[
+        _Names,
+        _columns("--category", help="Columns that are categories, also if they hold numbers."),
+    ] = None,
+    ordered: Annotated[
+        _Names,
+        _columns(
+            "--ordered",
+            help="Columns with levels in an order; the order too: 'size=small<mid<large'.",
+        ),
+    ] = None,
+    date: Annotated[
+        _Names, _columns("--date", help="Columns that are dates or times, with commas.")
+    ] = None,
+    log: Annotated[
+        _Names, _columns("--log", help="Columns of which the logarithm is taken, with commas.")
+    ] = None,
+    scale: Annotated[
+        str | None,
+        opt.word(
+            help="Divide every feature by its own standard deviation (each), all by one number "
+            "(one), or none; auto is each unless many features look like one unit."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str, opt.word(help="rbf, linear, matern32, matern52 or rational_quadratic.")
+    ] = "rbf",
+    latent: Annotated[
+        str,
+        opt.word(
+            help="Latent points as point estimates (point), or with their uncertainty "
+            "(variational): slower, and clusters that the data do not ask for end empty."
+        ),
+    ] = "point",
+    inducing: Annotated[int, opt.number(help="Number of inducing points.")] = 50,
+    committee: Annotated[
+        bool,
+        Option(
+            "--committee/--no-committee",
+            help="Let different clusterings vote on every row first, or leave it to the model "
+            "alone.",
+        ),
+    ] = True,
+    starts: Annotated[int, opt.number(max=10_000, help="Number of starts.")] = 1,
+    rounds: Annotated[
+        int | None, opt.number(help="Most rounds of EM; 20, or the paper's 2.")
+    ] = None,
+    batch: Annotated[int | None, Option(hidden=True)] = None,
+    as_published: Annotated[
+        bool, Option("--as-published", help="Every choice as in the paper.")
+    ] = False,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    processes: opt.Processes = 1,
-    checkpoint_every: opt.CheckpointEvery = 1,
-    resume: opt.Resume = False,
+    processes: Annotated[
+        int,
+        opt.number(
+            help="Processes to start on this machine, each with its share of a Parquet or .npy "
+            "file; under srun or mpirun leave it out."
+        ),
+    ] = 1,
+    checkpoint_every: Annotated[int, opt.number(help="Rounds between two checkpoints.")] = 1,
+    resume: Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")] = False,
     force: opt.Force = False,
-    dry_run: opt.DryRun = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Say what to expect; fit nothing.")] = False,
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
 
@@ -67,6 +149,8 @@ def fit(
     setting). If it is interrupted, the same command with --resume ends at the same result.
     """
     job = join_job(processes, device)
+    from sgpmic.tables.dataset import ColumnOptions
+
     if batch is not None:
         console.print(
             "--batch has no effect any more and will be removed: every round passes over all rows."
@@ -83,45 +167,26 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    words = columns, drop, id_column, label_column, number, category, ordered, date, log
-    options = {"as_published": as_published, "device": device}
+    asked = ColumnOptions(
+        columns, drop, id_column, label_column, number, category, ordered, date, log
+    )
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
-    this = _prepare(job, table, RunFolder(out), words, parameters, options, show_all=dry_run)
-    if dry_run:
-        show_expectation(this.model, *this.data.values.shape)
-        return job.group.wait("all is said")
-    this.model.set_params(computation__checkpoint_every=checkpoint_every)
-    _learn_and_write(this, parameters, force=force, resume=resume)
-
-
-def _prepare(
-    job: CommandJob,
-    table: Path,
-    folder: RunFolder,
-    words: tuple[Any, ...],
-    parameters: dict[str, Any],
-    options: dict[str, Any],
-    *,
-    show_all: bool,
-) -> Fit:
-    """Return a fit that can begin: its table is read, its columns are shown, its model is made.
-
-    ``words`` are those about columns; ``parameters`` get the scale that the table decides, and
-    ``options`` where it is.
-    """
-    from sgpmic.tables.dataset import ColumnOptions
-
-    began = time.perf_counter()
-    data, rows = _read(job, table, ColumnOptions(*words), folder)
-    show_columns(data, len(data.columns) if show_all else MOST_SHOWN)
+    began, folder = time.perf_counter(), RunFolder(out)
+    data, rows = _read(job, table, asked, folder)
+    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
     if data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters.setdefault("scale", "one")
-    model = job.do(lambda: _make_model(parameters, options["as_published"], job))
+    model = job.do(lambda: _make_model(parameters, as_published, job))
+    if dry_run:
+        show_expectation(model, *data.values.shape)
+        return job.group.wait("all is said")
+    model.set_params(computation__checkpoint_every=checkpoint_every)
+    options = {"as_published": as_published, "device": device, "table": str(table.resolve())}
     seconds = {"reading": time.perf_counter() - began}
-    options["table"] = str(table.resolve())
-    return Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
+    this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
+    _learn_and_write(this, parameters, force=force, resume=resume)
 
 
 def _read(
@@ -163,7 +228,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     try:
         model.set_params(**parameters).check_settings()
     except (ValueError, TypeError) as error:
-        raise ValueError(in_options(error)) from None
+        raise ValueError(opt.in_options(error)) from None
     if not isinstance(model.n_clusters, str) and model.n_clusters > job.group.n_rows:
         raise ValueError(
             f"-k {model.n_clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
@@ -177,10 +242,10 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
     record = folder.read_record()
     for name, value in {**parameters, "as_published": options["as_published"]}.items():
         if record["settings"].get(name) != value:
+            option, before = opt.OPTIONS.get(name, name), record["settings"].get(name)
             raise RunFolderError(
-                f"{folder.path} holds a finished run with other settings "
-                f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
-                "another folder with --out, or start again with --force."
+                f"{folder.path} holds a finished run with other settings ({option} {before}, not "
+                f"{value}); name another folder with --out, or start again with --force."
             )
     if record["data"]["fingerprint"] != options["fingerprint"]:
         raise RunFolderError(
@@ -201,39 +266,34 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
         this.model.set_params(computation__checkpoint=folder.checkpoint)
         job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
         try:
-            _run(this)
+            with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
+                _learn(this, callbacks)
+                with console.status("Judging densities, writing results"):
+                    write_results(this)
+        except OSError as error:
+            raise fail(
+                f"The results cannot be written to {folder.path}: {error.strerror or error}. What "
+                "was learned is kept; free some space and run the same command with --resume."
+            ) from None
+        except KeyboardInterrupt:
+            if not folder.has_checkpoint:
+                raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
+            raise fail(
+                "Stopped. What was learned is kept; resume with the same command and --resume.", 130
+            ) from None
+        else:
+            job.do(lambda: show_summary(this))
         finally:
             if job.is_first:
                 folder.leave()
     job.group.wait("all is done")
 
 
-def _run(this: Fit) -> None:
-    """Learn, write the results and show them."""
-    job, folder = this.job, this.folder
-    try:
-        with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
-            # Learning ends where another process is lost or stuck.
-            this.model.set_params(em__callbacks=[*callbacks, *this.model.em.callbacks])
-            _learn(this)
-            with console.status("Judging densities, writing results"):
-                write_results(this)
-    except OSError as error:
-        raise fail(
-            f"The results cannot be written to {folder.path}: {error.strerror or error}. What was "
-            "learned is kept; free some space and run the same command with --resume."
-        ) from None
-    except KeyboardInterrupt:
-        if not folder.has_checkpoint:
-            raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
-        raise fail(
-            "Stopped. What was learned is kept; resume with the same command and --resume.", 130
-        ) from None
-    job.do(lambda: show_summary(this))
+def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
+    """Fit with a live display, and note what the model warned of.
 
-
-def _learn(this: Fit) -> None:
-    """Fit with a live display, and note what the model warned of."""
+    ``callbacks`` end it where another process is lost or stuck.
+    """
     from sgpmic.exceptions import collected_warnings
     from sgpmic.learning.progress import listening
     from sgpmic.process_group import SharedTable
@@ -242,7 +302,7 @@ def _learn(this: Fit) -> None:
     display = FitDisplay(model.max_iter, model.start.n_init)
     try:
         with display, listening(display.announce), collected_warnings() as said:
-            model.set_params(em__callbacks=[*model.em.callbacks, display.show])
+            model.set_params(em__callbacks=[*callbacks, display.show])
             began = time.perf_counter()
             model.fit(SharedTable(this.data.values, job.group))
             this.seconds["learning"] = time.perf_counter() - began
@@ -254,9 +314,9 @@ def _learn(this: Fit) -> None:
     except (ValueError, TypeError) as error:
         if is_loss(error):
             raise
-        raise fail(" ".join(in_options(error).split())) from None
+        raise fail(" ".join(opt.in_options(error).split())) from None
     model.set_params(em__callbacks=())
-    this.notes += [in_options(w.message) for w in said]
+    this.notes += [opt.in_options(w.message) for w in said]
 
 
 def demo(
@@ -302,10 +362,8 @@ def _write_iris(path: Path) -> None:
     from sgpmic.storage.outputs import table_bytes, write_bytes
 
     iris = load_iris()
-    columns: dict[str, list[object]] = {
-        "flower": [f"flower {number + 1}" for number in range(len(iris.data))]
-    }
-    for place, name in enumerate(iris.feature_names):
-        columns[name.replace(" (cm)", "")] = iris.data[:, place].tolist()
-    columns["species"] = [str(iris.target_names[kind]) for kind in iris.target]
+    columns = {"flower": [f"flower {number + 1}" for number in range(len(iris.data))]}
+    for name, cells in zip(iris.feature_names, iris.data.T, strict=True):
+        columns[name.removesuffix(" (cm)")] = cells.tolist()
+    columns["species"] = iris.target_names[iris.target].tolist()
     write_bytes(path, table_bytes(columns))

@@ -46,17 +46,17 @@ def cluster(
         What is clustered: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` where it is
         there, otherwise ``'X'``, dense or sparse.
     n_pcs : int, optional
-        This many columns, the first, of a representation in ``adata.obsm``; all of them by default.
+        How many columns of a representation in ``adata.obsm`` to use; all by default.
     key_added : str, default='sgpmic'
         What the results are called.
     copy : bool, default=False
         Whether to return a copy with the results, and leave `adata` as it is.
     random_state : int, RandomState instance or None, default=0
-        Seed of everything random.
+        Random seed.
     **parameters
         Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are all
-        divided by one number (``scale='one'``) unless you say otherwise: their spreads say what
-        they matter.
+        divided by one number (``scale='one'``) by default: a component's variance says how much
+        it matters.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
         some = np.asarray(values[:_LOOKED_AT])
         if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
             warnings.warn(
-                "adata.X looks like raw counts: clusters would mostly be depths of sequencing. "
+                "adata.X looks like raw counts: clusters would mostly reflect sequencing depth. "
                 "Normalize and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
                 SGPMICWarning,
                 stacklevel=3,

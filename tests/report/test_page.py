@@ -280,7 +280,7 @@ class TestPlainWords:
             weights=np.ones(1),
         )
         text = self.text(one)
-        assert "taken for one cluster" in text
+        assert "put into a single cluster" in text
         assert "All rows are in one cluster" in text
         for words in ("On average", "Most doubtful rows", "Certainty of rows", "Nothing differs"):
             assert words not in text

@@ -53,49 +53,47 @@ def fit(
             "-d",
             "--dimensions",
             metavar="NUMBER",
-            help="Latent dimensions, no more than columns; a share of variance (0.95); or auto.",
+            help="Latent dimensions, at most as many as columns; a share of variance (0.95); or "
+            "auto.",
         ),
     ] = "2",
     out: opt.OutFolder = Path("run"),
     columns: Annotated[
-        _Names, _columns("--columns", help="Features to use, with commas; all columns by default.")
+        _Names, _columns("--columns", help="Features to use, separated by commas; all by default.")
     ] = None,
-    drop: Annotated[_Names, _columns("--drop", help="Columns to leave out, with commas.")] = None,
+    drop: Annotated[_Names, _columns("--drop", help="Columns to leave out.")] = None,
     id_column: Annotated[
         _Names,
-        _column("--id", help="Column that names the rows; of several the first. Not fitted to."),
+        _column("--id", help="Column that names the rows; the first of several. Not a feature."),
     ] = None,
     label_column: Annotated[
         str | None,
         _column(
-            "--label", help="Column with known groups: shown beside the clusters, never fitted to."
+            "--label",
+            help="Column with known groups, to compare the clusters with. Not used as a feature.",
         ),
     ] = None,
     number: Annotated[
-        _Names, _columns("--number", help="Columns that are numbers, as they are, with commas.")
+        _Names, _columns("--number", help="Columns to use as numbers, unchanged.")
     ] = None,
     category: Annotated[
         _Names,
-        _columns("--category", help="Columns that are categories, also if they hold numbers."),
+        _columns("--category", help="Columns that are categories, even if they hold numbers."),
     ] = None,
     ordered: Annotated[
         _Names,
         _columns(
             "--ordered",
-            help="Columns with levels in an order; the order too: 'size=small<mid<large'.",
+            help="Columns with ordered levels; also with their order: 'size=small<mid<large'.",
         ),
     ] = None,
-    date: Annotated[
-        _Names, _columns("--date", help="Columns that are dates or times, with commas.")
-    ] = None,
-    log: Annotated[
-        _Names, _columns("--log", help="Columns of which the logarithm is taken, with commas.")
-    ] = None,
+    date: Annotated[_Names, _columns("--date", help="Columns that are dates or times.")] = None,
+    log: Annotated[_Names, _columns("--log", help="Columns to take the logarithm of.")] = None,
     scale: Annotated[
         str | None,
         opt.word(
             help="Divide every feature by its own standard deviation (each), all by one number "
-            "(one), or none; auto is each unless many features look like one unit."
+            "(one), or none; auto is each unless many features seem to have one unit."
         ),
     ] = None,
     kernel: Annotated[
@@ -105,7 +103,7 @@ def fit(
         str,
         opt.word(
             help="Latent points as point estimates (point), or with their uncertainty "
-            "(variational): slower, and clusters that the data do not ask for end empty."
+            "(variational): slower, and surplus clusters end up empty."
         ),
     ] = "point",
     inducing: Annotated[int, opt.number(help="Number of inducing points.")] = 50,
@@ -113,17 +111,16 @@ def fit(
         bool,
         Option(
             "--committee/--no-committee",
-            help="Let different clusterings vote on every row first, or leave it to the model "
-            "alone.",
+            help="Let different methods vote on every row first, or use the model alone.",
         ),
     ] = True,
     starts: Annotated[int, opt.number(max=10_000, help="Number of starts.")] = 1,
     rounds: Annotated[
-        int | None, opt.number(help="Most rounds of EM; 20, or the paper's 2.")
+        int | None, opt.number(help="Maximum number of EM rounds; 20, or 2 as in the paper.")
     ] = None,
     batch: Annotated[int | None, Option(hidden=True)] = None,
     as_published: Annotated[
-        bool, Option("--as-published", help="Every choice as in the paper.")
+        bool, Option("--as-published", help="All settings as in the paper.")
     ] = False,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
@@ -137,16 +134,16 @@ def fit(
     checkpoint_every: Annotated[int, opt.number(help="Rounds between two checkpoints.")] = 1,
     resume: Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")] = False,
     force: opt.Force = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Say what to expect; fit nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")] = False,
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
 
-    Columns may be numbers, categories, dates, ids; cells may be missing. What becomes of every
-    column is shown before anything is learned, and can be changed.
+    Columns may be numbers, categories, dates, ids; cells may be missing. How every column is
+    used is shown before anything is learned, and can be changed.
 
     Written to the folder: labels.csv (cluster, memberships, certainty and coordinates of every
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
-    setting). If it is interrupted, the same command with --resume ends at the same result.
+    setting). If it is interrupted, the same command with --resume reaches the same result.
     """
     job = join_job(processes, device)
     from sgpmic.tables.dataset import ColumnOptions
@@ -216,7 +213,9 @@ def _read(
         notes = (*data.notes, rows.note(n_empty))
         data = replace(data, ids=rows.names(~empty), notes=notes)
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
-        console.print("No header was found: the first line is a row, columns are feature_1, …")
+        console.print(
+            "No header was found: the first line is a row; columns are named feature_1, …"
+        )
     return data, rows
 
 

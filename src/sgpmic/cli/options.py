@@ -15,7 +15,7 @@ from sgpmic.cli.console import fail
 number = partial(Option, metavar="NUMBER", min=1)
 word = partial(Option, metavar="WORD")
 OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
-Seed = Annotated[int, number(min=0, help="Seed of everything random.")]
+Seed = Annotated[int, number(min=0, help="Random seed.")]
 Device = Annotated[str, word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
 Force = Annotated[bool, Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]

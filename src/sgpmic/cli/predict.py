@@ -40,10 +40,10 @@ def predict(
     device: Device = "auto",
     force: Force = False,
 ) -> None:
-    """Say for new rows which cluster they belong to, and which are unlike anything seen.
+    """Predict the clusters of new rows, and flag rows that are unlike anything seen.
 
-    Columns are matched by name. Every row is answered for by itself, whatever else is in the
-    file, and files of any size go through in blocks.
+    Columns are matched by name. Every row is predicted independently of the others, and files of
+    any size are read in blocks.
     """
     name_device(device)
     check_device(device)
@@ -72,7 +72,7 @@ def predict(
         note(sentence)
     if n_empty:
         have = "row has" if n_empty == 1 else "rows have"
-        note(f"{n_empty} {have} no value in any column that the model knows: no cluster.")
+        note(f"{n_empty} {have} no value in any column that the model knows, so no cluster.")
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -111,7 +111,7 @@ def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | Non
     extra = [name for name in reader.names if name not in known]
     if extra:
         shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
-        console.print(f"Columns that the model does not know are left out: {escape(shown)}")
+        console.print(f"Columns that the model does not know are ignored: {escape(shown)}")
 
 
 def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:

@@ -91,7 +91,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
         columns["columns"] = _listed(used_names(model.encoder_.columns_))
-    settled = "settled" if model.converged_ else "had not settled"
+    settled = "settled" if model.converged_ else "not settled"
     return {
         "rows fitted": str(len(model.labels_)),
         **columns,

@@ -46,7 +46,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     if more > 0:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
-        console.print(f"Columns were judged by {data.judged_by} rows from all over the table.")
+        console.print(f"Columns were judged by a sample of {data.judged_by} rows.")
     warned = [column for column in data.columns if column["warning"]]
     for column in warned[:_MOST_WARNINGS]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
@@ -107,7 +107,7 @@ class FitDisplay(Progress):
             self._room -= _BAR + 1
         super().__init__(*columns, console=console)
         self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
-        self._say(["beginning"])
+        self._say(["starting"])
 
     def _say(self, parts: Sequence[str], **more: Any) -> None:
         self.update(self._task, description=fitting(parts, self._room), **more)

@@ -237,7 +237,7 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
         while os.read(int(pipe), 1):
             pass
         clean_up()
-        end_process("The program that started this process is gone; it ends as well.")
+        end_process("The program that started this process has ended, so it ends too.")
 
     threading.Thread(target=wait, name="launcher", daemon=True).start()
 
@@ -280,7 +280,7 @@ class Watchdog:
             waited = time.monotonic() - self._last
             if waited > self.allowed:
                 self._end(
-                    f"Nothing has moved for {waited:.0f} seconds: a process of the job is stuck. "
+                    f"No progress for {waited:.0f} seconds: a process of the job is stuck. "
                     "Look at it, then start the same command again with --resume."
                 )
                 return

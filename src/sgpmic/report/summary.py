@@ -65,12 +65,12 @@ def print_summary(
     if why := explain_vote(model._committee):
         console.print(why)
     if model.encoder_ is not None and model.encoder_.has_categories_:
-        console.print("Columns were brought to one unit, so that none outweighs another.")
+        console.print("Columns were put on one scale, so that none outweighs another.")
     else:
         kind, why = model.scaler_.kind, model.scaler_.reason
-        looks, other = "they look like ones of one unit", "each"
+        looks, other = "they seem to have one unit", "each"
         if kind == "each":
-            looks, other = "there is no strong evidence for one unit", "one"
+            looks, other = "no strong evidence that they have one unit", "one"
         because = f": {looks} ({why}); scale='{other}' (--scale) changes it" if why else ""
         console.print(f"{_SCALED[kind]}{because}.")
     if len(model.starts_) > 1:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.markup import escape
-from typer import Argument, Option
 
 from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
@@ -27,114 +25,37 @@ if TYPE_CHECKING:
     import sgpmic
     from sgpmic.tables.dataset import ColumnOptions, EncodedTable
 
-# Options that name columns may be given several times, or once with commas.
-_Names = list[str] | None
-_columns = partial(Option, metavar="COLUMNS")
-_column = partial(Option, metavar="COLUMN")
-
 
 def fit(
-    table: Annotated[
-        Path,
-        Argument(
-            metavar="TABLE",
-            help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
-        ),
-    ],
-    clusters: Annotated[
-        str,
-        Option(
-            "-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto to find it."
-        ),
-    ] = "auto",
-    dims: Annotated[
-        str,
-        Option(
-            "-d",
-            "--dimensions",
-            metavar="NUMBER",
-            help="Latent dimensions, at most as many as columns; a share of variance (0.95); or "
-            "auto.",
-        ),
-    ] = "2",
+    table: opt.TablePath,
+    clusters: opt.Clusters = "auto",
+    dims: opt.Dimensions = "2",
     out: opt.OutFolder = Path("run"),
-    columns: Annotated[
-        _Names, _columns("--columns", help="Features to use, separated by commas; all by default.")
-    ] = None,
-    drop: Annotated[_Names, _columns("--drop", help="Columns to leave out.")] = None,
-    id_column: Annotated[
-        _Names,
-        _column("--id", help="Column that names the rows; the first of several. Not a feature."),
-    ] = None,
-    label_column: Annotated[
-        str | None,
-        _column(
-            "--label",
-            help="Column with known groups, to compare the clusters with. Not used as a feature.",
-        ),
-    ] = None,
-    number: Annotated[
-        _Names, _columns("--number", help="Columns to use as numbers, unchanged.")
-    ] = None,
-    category: Annotated[
-        _Names,
-        _columns("--category", help="Columns that are categories, even if they hold numbers."),
-    ] = None,
-    ordered: Annotated[
-        _Names,
-        _columns(
-            "--ordered",
-            help="Columns with ordered levels; also with their order: 'size=small<mid<large'.",
-        ),
-    ] = None,
-    date: Annotated[_Names, _columns("--date", help="Columns that are dates or times.")] = None,
-    log: Annotated[_Names, _columns("--log", help="Columns to take the logarithm of.")] = None,
-    scale: Annotated[
-        str | None,
-        opt.word(
-            help="Divide every feature by its own standard deviation (each), all by one number "
-            "(one), or none; auto is each unless many features seem to have one unit."
-        ),
-    ] = None,
-    kernel: Annotated[
-        str, opt.word(help="rbf, linear, matern32, matern52 or rational_quadratic.")
-    ] = "rbf",
-    latent: Annotated[
-        str,
-        opt.word(
-            help="Latent points as point estimates (point), or with their uncertainty "
-            "(variational): slower, and surplus clusters end up empty."
-        ),
-    ] = "point",
-    inducing: Annotated[int, opt.number(help="Number of inducing points.")] = 50,
-    committee: Annotated[
-        bool,
-        Option(
-            "--committee/--no-committee",
-            help="Let different methods vote on every row first, or use the model alone.",
-        ),
-    ] = True,
-    starts: Annotated[int, opt.number(max=10_000, help="Number of starts.")] = 1,
-    rounds: Annotated[
-        int | None, opt.number(help="Maximum number of EM rounds; 20, or 2 as in the paper.")
-    ] = None,
-    batch: Annotated[int | None, Option(hidden=True)] = None,
-    as_published: Annotated[
-        bool, Option("--as-published", help="All settings as in the paper.")
-    ] = False,
+    columns: opt.Columns = None,
+    drop: opt.Drop = None,
+    id_column: opt.IdColumns = None,
+    label_column: opt.LabelColumn = None,
+    number: opt.Number = None,
+    category: opt.Category = None,
+    ordered: opt.Ordered = None,
+    date: opt.Date = None,
+    log: opt.Log = None,
+    scale: opt.Scale = None,
+    kernel: opt.Kernel = "rbf",
+    latent: opt.Latent = "point",
+    inducing: opt.Inducing = 50,
+    committee: opt.Committee = True,
+    starts: opt.Starts = 1,
+    rounds: opt.Rounds = None,
+    batch: opt.Batch = None,
+    as_published: opt.AsPublished = False,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
-    processes: Annotated[
-        int,
-        opt.number(
-            help="Processes to start on this machine, each with its share of a Parquet or .npy "
-            "file; under srun or mpirun leave it out."
-        ),
-    ] = 1,
-    checkpoint_every: Annotated[int, opt.number(help="Rounds between two checkpoints.")] = 1,
-    resume: Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")] = False,
+    processes: opt.Processes = 1,
+    checkpoint_every: opt.CheckpointEvery = 1,
+    resume: opt.Resume = False,
     force: opt.Force = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")] = False,
+    dry_run: opt.DryRun = False,
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
 

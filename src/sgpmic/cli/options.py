@@ -12,13 +12,90 @@ from typer import Argument, Option
 
 from sgpmic.cli.console import fail
 
-number = partial(Option, metavar="NUMBER", min=1)
-word = partial(Option, metavar="WORD")
+_number = partial(Option, metavar="NUMBER", min=1)
+_word = partial(Option, metavar="WORD")
 OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
-Seed = Annotated[int, number(min=0, help="Random seed.")]
-Device = Annotated[str, word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Seed = Annotated[int, _number(min=0, help="Random seed.")]
+Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
 Force = Annotated[bool, Option("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
+
+# Options that name columns may be given several times, or once with commas.
+_Names = list[str] | None
+_columns = partial(Option, metavar="COLUMNS")
+_column = partial(Option, metavar="COLUMN")
+TablePath = Annotated[
+    Path,
+    Argument(
+        metavar="TABLE",
+        help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
+    ),
+]
+Clusters = Annotated[
+    str, Option("-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto.")
+]
+Dimensions = Annotated[
+    str,
+    Option(
+        "-d",
+        "--dimensions",
+        metavar="NUMBER",
+        help="Latent dimensions, at most as many as columns; a share of variance (0.95); or auto.",
+    ),
+]
+Columns = Annotated[
+    _Names, _columns("--columns", help="Features to use, separated by commas; all by default.")
+]
+Drop = Annotated[_Names, _columns("--drop", help="Columns to leave out.")]
+IdColumns = Annotated[
+    _Names, _column("--id", help="Column that names the rows; the first of several. Not a feature.")
+]
+LabelColumn = Annotated[
+    str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
+]
+Number = Annotated[_Names, _columns("--number", help="Columns to use as numbers, unchanged.")]
+Category = Annotated[
+    _Names, _columns("--category", help="Columns that are categories, even if they hold numbers.")
+]
+Ordered = Annotated[
+    _Names, _columns("--ordered", help="Columns with ordered levels: size, or 'size=small<large'.")
+]
+Date = Annotated[_Names, _columns("--date", help="Columns that are dates or times.")]
+Log = Annotated[_Names, _columns("--log", help="Columns to take the logarithm of.")]
+Scale = Annotated[
+    str | None,
+    _word(
+        help="Divide every feature by its own standard deviation (each), all by one number (one), "
+        "or none; auto is each unless many features seem to have one unit."
+    ),
+]
+Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
+Latent = Annotated[
+    str,
+    _word(
+        help="Latent points as point estimates (point), or with their uncertainty (variational): "
+        "slower, and surplus clusters end up empty."
+    ),
+]
+Inducing = Annotated[int, _number(help="Number of inducing points.")]
+Committee = Annotated[
+    bool,
+    Option("--committee/--no-committee", help="Let different methods vote on each row first."),
+]
+Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
+Rounds = Annotated[int | None, _number(help="Maximum number of rounds; 20, or the paper's 2.")]
+Batch = Annotated[int | None, Option(hidden=True)]
+AsPublished = Annotated[bool, Option("--as-published", help="All settings as in the paper.")]
+Processes = Annotated[
+    int,
+    _number(
+        help="Processes to start on this machine, each with its share of a Parquet or .npy file; "
+        "under srun or mpirun leave it out."
+    ),
+]
+CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]
+Resume = Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")]
 
 #: The options of ``sgpmic fit`` that set parameters of the estimator.
 OPTIONS = {

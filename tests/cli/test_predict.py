@@ -68,7 +68,7 @@ def test_new_rows_get_what_python_says_of_them(run: Path, tmp_path: Path) -> Non
     pyarrow.parquet.write_table(table, tmp_path / "new.parquet")
     done = sgpmic("predict", run, tmp_path / "new.parquet", folder=tmp_path)
     assert done.returncode == 0, said(done)
-    assert "left out: other" in said(done)
+    assert "ignored: other" in said(done)
     found = read_csv(tmp_path / "new-labels.csv")
     record = json.loads((run / "run.json").read_text())
     model = SGPMIC.load(run / "model.sgpmic")

@@ -182,7 +182,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.score_samples(X) < self.unusual_below_
 
     def unusual(self, X: ArrayLike) -> Bools:
-        """Return :meth:`is_outlier`, its name since version 1.0; this one will go."""
+        """Return :meth:`is_outlier`; deprecated, to be removed in the next release."""
         warnings.warn(
             "SGPMIC.unusual is called is_outlier now; the old name goes with the next release.",
             FutureWarning,
@@ -202,7 +202,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return self._predictor.unusual_below
 
     def __dir__(self) -> list[str]:
-        """Return the names there are, without those that take a while until they were computed.
+        """Return attribute names, without those that take a while and are not computed yet.
 
         scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
         listed.
@@ -250,11 +250,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def impute(self, X: ArrayLike) -> Imputation:
-        """Return rows with the expectations of their missing values, and how sure they are.
+        """Return rows with missing values replaced by their expectations, and their uncertainty.
 
-        From what the mapping says at a row's latent point, what the row's other values say through
-        the table's correlations, and what similar rows have
-        (:mod:`sgpmic.learning.gaps`).
+        Combines the mapping at a row's latent point, the correlations with the row's other values,
+        and the values of similar rows (:mod:`sgpmic.learning.gaps`).
 
         Parameters
         ----------
@@ -265,10 +264,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         imputation : Imputation
             A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
-            deviation of every value, 0 for those that were there. Of a feature that no row had in
-            ``fit`` nothing is known: both are NaN. Of a model with an encoder both are dicts of
-            the user's columns: ``values`` as :meth:`sgpmic.TableEncoder.inverse_transform` returns
-            them, ``std`` of those that are numbers.
+            deviation of every value, 0 for known ones. Both are NaN for a feature that no row had
+            in ``fit``. If the model has an encoder, both are dicts of the user's columns:
+            ``values`` as :meth:`sgpmic.TableEncoder.inverse_transform` returns them, ``std`` of
+            those that are numbers.
 
         Raises
         ------

@@ -46,17 +46,17 @@ def cluster(
         What is clustered: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` where it is
         there, otherwise ``'X'``, dense or sparse.
     n_pcs : int, optional
-        This many columns, the first, of a representation in ``adata.obsm``; all of them by default.
+        How many columns of a representation in ``adata.obsm`` to use; all by default.
     key_added : str, default='sgpmic'
         What the results are called.
     copy : bool, default=False
         Whether to return a copy with the results, and leave `adata` as it is.
     random_state : int, RandomState instance or None, default=0
-        Seed of everything random.
+        Random seed.
     **parameters
         Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are all
-        divided by one number (``scale='one'``) unless you say otherwise: their spreads say what
-        they matter.
+        divided by one number (``scale='one'``) by default: a component's variance says how much
+        it matters.
 
     Returns
     -------
@@ -87,19 +87,6 @@ def cluster(
     >>> adata.obsm["X_sgpmic"].shape
     (150, 2)
     """
-    _check(adata, key_added)
-    name, rows = _rows(adata, use_rep, n_pcs)
-    if name == "X_pca":
-        parameters.setdefault("scale", "one")
-    _log.info("Clustering %d cells by %s, %d columns.", rows.shape[0], name, rows.shape[1])
-    model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
-    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
-    result = adata.copy() if copy else adata
-    _store(model, result, key_added, {**asked, "random_state": random_state})
-    return result if copy else None
-
-
-def _check(adata: AnnData, key_added: str) -> None:
     try:
         from anndata import AnnData
     except ImportError:
@@ -113,6 +100,15 @@ def _check(adata: AnnData, key_added: str) -> None:
         raise ValueError(f"key_added is {key_added!r}: give the results a name.")
     if not adata.n_obs:
         raise ValueError("adata has no cells.")
+    name, rows = _rows(adata, use_rep, n_pcs)
+    if name == "X_pca":
+        parameters.setdefault("scale", "one")
+    _log.info("Clustering %d cells by %s, %d columns.", rows.shape[0], name, rows.shape[1])
+    model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
+    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
+    result = adata.copy() if copy else adata
+    _store(model, result, key_added, asked | {"random_state": random_state})
+    return result if copy else None
 
 
 def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, Any]:
@@ -124,7 +120,25 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
                 "n_pcs is a number of principal components, and there are none in adata.obsm: run "
                 "sc.pp.pca(adata) first, or leave n_pcs out."
             )
-        return name, _expression(adata)
+        if adata.isbacked:
+            raise ValueError(
+                "adata.X is on disk (backed mode): call adata = adata.to_memory() first, or "
+                "cluster principal components in adata.obsm."
+            )
+        if adata.X is None:
+            raise ValueError(
+                "adata has no X: give it one, or name a key of adata.obsm with use_rep."
+            )
+        values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
+        some = np.asarray(values[:_LOOKED_AT])
+        if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
+            warnings.warn(
+                "adata.X looks like raw counts: clusters would mostly reflect sequencing depth. "
+                "Normalize and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
+                SGPMICWarning,
+                stacklevel=3,
+            )
+        return name, adata.X
     if name not in adata.obsm:
         there = ", ".join(map(repr, adata.obsm)) or "nothing"
         raise KeyError(
@@ -139,52 +153,29 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
     return name, rows.iloc[:, :n_pcs] if hasattr(rows, "iloc") else rows[:, :n_pcs]
 
 
-def _expression(adata: AnnData) -> Any:
-    if adata.isbacked:
-        raise ValueError(
-            "adata.X is on disk (backed mode): call adata = adata.to_memory() first, or cluster "
-            "principal components in adata.obsm."
-        )
-    if adata.X is None:
-        raise ValueError("adata has no X: give it one, or name a key of adata.obsm with use_rep.")
-    values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
-    some = np.asarray(values[:_LOOKED_AT])
-    if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
-        warnings.warn(
-            "adata.X looks like raw counts: clusters would mostly be depths of sequencing. "
-            "Normalize and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
-            SGPMICWarning,
-            stacklevel=4,
-        )
-    return adata.X
-
-
 def _store(model: SGPMIC, adata: AnnData, key: str, asked: dict[str, Any]) -> None:
     import pandas as pd  # anndata has it
 
-    present = [str(label) for label in np.unique(model.labels_)]
-    adata.obs[key] = pd.Categorical([str(label) for label in model.labels_], categories=present)
+    present = np.unique(model.labels_).astype(str)
+    adata.obs[key] = pd.Categorical(model.labels_.astype(str), categories=present)
     adata.obs[f"{key}_certainty"] = model.memberships_.max(axis=1)
     adata.obsm[f"{key}_memberships"] = model.memberships_
     adata.obsm[f"X_{key}"] = model.embedding_
+    plain = str | bool | int | float  # what an h5ad file can hold
     found: dict[str, Any] = {
-        "params": {name: _plain(value) for name, value in asked.items() if value is not None},
+        "params": {
+            k: v if isinstance(v, plain) else repr(v) for k, v in asked.items() if v is not None
+        },
         "n_clusters": int(model.n_clusters_),
         "n_components": int(model.n_components_),
         "weights": np.asarray(model.weights_),
         "lower_bound": float(model.lower_bound_),
         "converged": bool(model.converged_),
     }
-    tendency = model.cluster_tendency_
-    if tendency is not None:
+    if (tendency := model.cluster_tendency_) is not None:
         found["support"] = {
             "sentence": tendency.sentence(),
             "supported": bool(tendency.supported),
             "p_value": float(tendency.p_value),
         }
     adata.uns[key] = found
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter as something that an h5ad file can hold."""
-    return value if isinstance(value, str | bool | int | float) else repr(value)

@@ -50,10 +50,10 @@ _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     """Clustering and non-linear dimensionality reduction, learned together.
 
-    Sparse Gaussian processes map a low-dimensional latent space to the data; a mixture of
-    Gaussians on the latent space makes the latent points an embedding and their responsibilities
-    a clustering. Learned by EM on the KL-corrected variational bound. The defaults are chosen
-    for good results without labels; :meth:`as_published` sets every choice as in the paper.
+    Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are
+    an embedding, and a mixture of Gaussians on them is a clustering. Learned by EM on the
+    KL-corrected variational bound. The defaults are chosen for good results without labels;
+    :meth:`as_published` sets every choice as in the paper.
 
     Parameters
     ----------
@@ -62,26 +62,26 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         which is one where the rows look like noise (:mod:`sgpmic.committee.examination`);
         ``n_clusters_`` is that number, ``number_of_clusters_`` the probability of every number.
     n_components : int, float or 'auto', default=2
-        Number of latent dimensions; or, between 0 and 1, the share of variance: as many
-        dimensions as principal components are needed for it. 'auto' takes as many as principal
-        components have more variance than chance gives; ``number_of_dimensions_`` has both. More
-        than two, and more than there are features, are learned with a warning
+        Number of latent dimensions; or, between 0 and 1, the share of variance that as many
+        principal components must explain. 'auto' takes as many as there are principal components
+        with more variance than expected by chance (``number_of_dimensions_``). More than two, and
+        more than there are features, give a warning
         (:class:`sgpmic.exceptions.DimensionsWarning`).
     kernel : str or Kernel, default='rbf'
         'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or an object of
         :mod:`sgpmic.kernels`, whose parameters are start values.
     mapping : {'shared', 'per_cluster'}, default='shared'
-        One Gaussian process for all clusters, which then differ by their place in the latent
-        space only, or one for each cluster (the paper's model).
+        One Gaussian process for all clusters, which then differ only by their position in the
+        latent space, or one for each cluster (the paper's model).
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'unit'}, default='full'
         Shape of the clusters in the latent space, as in
         :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes them to the identity.
     latent : {'point', 'variational'}, default='point'
         Latent points as point estimates, or with a posterior of their own, a normal distribution
-        for each row; the mixture's parameters then have posteriors too. Clusters that the data do
-        not ask for end empty, and memberships say how uncertain a row is. A round takes about
-        2 ``n_components`` times as long. ``em__prior_strength`` is of 'point' alone; the priors
-        of the other are weak.
+        for each row; the mixture's parameters then have posteriors too. Surplus clusters end up
+        empty, and memberships say how uncertain a row is. A round takes about 2 ``n_components``
+        times as long. ``em__prior_strength`` applies to 'point' only; the priors of 'variational'
+        are weak.
     n_inducing : int, default=50
         Number of inducing points; at most the number of rows is used.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
@@ -91,15 +91,15 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
         (pixels, spectra, expression values); :mod:`sgpmic.learning.preprocessing` has the rule,
         ``scaler_`` what it decided.
     committee : Committee or None, default=Committee()
-        Different clusterings that vote on every row's cluster; their votes start and hold the
-        fit. None for the model by itself.
+        Different clusterings that vote on every row's cluster; their votes are the start and the
+        prior of the fit. None for the model by itself.
     max_iter : int, default=20
-        Most rounds of EM.
+        Maximum number of EM rounds.
     tol : float or 'auto', default='auto'
         Learning ends when a round raises the bound by less than this, relative to the larger of
-        its magnitude (for the scaled data) and the number of rows. 0 makes all ``max_iter``
-        rounds. 'auto' is 1e-2 for point estimates: much smaller values raise the bound further but
-        not the quality of the clusters, as latent points that are free to move end by smoothing
+        its magnitude (for the scaled data) and the number of rows. With 0, all ``max_iter`` rounds
+        are made. 'auto' is 1e-2 for point estimates: much smaller values raise the bound further
+        but not the quality of the clusters, as freely moving latent points eventually smooth
         clusters away. For ``latent='variational'`` it is 1e-4: clusters take a while to merge.
     start : Start, default=Start()
         How the start is made: embedding, memberships, inducing points, retries, warm start.
@@ -108,7 +108,7 @@ class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEs
     computation : Computation, default=Computation()
         How it is computed: device, blocks, checkpoints.
     random_state : int, RandomState instance or None, default=None
-        Seed of everything random. A committee's votes draw nothing: they do not depend on it.
+        Random seed. The committee's votes do not depend on it.
     verbose : int, default=0
         1 prints a line for every round.
 
@@ -186,9 +186,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     Data frames among the attributes are of pandas, or of polars where that alone is installed;
     without either they are dicts of lists.
 
-    A row that was trained on keeps its fitted latent point and memberships in ``transform`` and
-    ``predict_proba`` (of equal training rows, that of the first); any other row is placed by
-    itself, so the answer for a row never depends on the rest of the batch.
+    A training row keeps its fitted latent point and memberships in ``transform`` and
+    ``predict_proba`` (equal training rows, those of the first); any other row is placed
+    independently, so the result for a row never depends on the rest of the batch.
 
     References
     ----------

@@ -132,7 +132,7 @@ def test_summary(mixed: SGPMIC, capsys: pytest.CaptureFixture[str]) -> None:
     assert "60 rows in 3 clusters" in said
     for name in mixed.profiles_["name"]:
         assert name[1:] in said  # the first letter is large
-    assert "Columns were brought to one unit" in said
+    assert "Columns were put on one scale" in said
     assert print_summary.__module__ == "sgpmic.report.summary"
 
 

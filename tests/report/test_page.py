@@ -280,7 +280,7 @@ class TestPlainWords:
             weights=np.ones(1),
         )
         text = self.text(one)
-        assert "taken for one cluster" in text
+        assert "put into a single cluster" in text
         assert "All rows are in one cluster" in text
         for words in ("On average", "Most doubtful rows", "Certainty of rows", "Nothing differs"):
             assert words not in text
@@ -415,7 +415,7 @@ class TestCharts:
         history = {"start": [0, 0], "round": [1, 2], "bound": [-3544.759432, -3544.759424]}
         chart = bound_chart(make_content(history=history))
         assert chart is not None
-        words = [tick.words for tick in chart["y_ticks"]]
+        words = [words for _, words in chart["y_ticks"]]
         assert len(set(words)) == len(words) >= 3
 
     def test_a_first_round_far_below_is_cut(self):

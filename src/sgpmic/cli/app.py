@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 import sgpmic
@@ -16,7 +17,7 @@ from sgpmic.cli.report import info, report
 
 class _PlainFlags:
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, flags without a word for their value."""
+        """Return the parameters; flags, also ``--help``, are shown without a type."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False) and parameter.metavar is None:
@@ -24,23 +25,17 @@ class _PlainFlags:
         return parameters
 
 
-class PlainCommand(_PlainFlags, TyperCommand):
-    """A command whose flags, also ``--help``, are shown without a type."""
+class _Command(_PlainFlags, TyperCommand):
+    pass
 
 
-class PlainGroup(_PlainFlags, TyperGroup):
-    """The same for a group of commands."""
+class _Group(_PlainFlags, TyperGroup):
+    pass
 
 
-app = typer.Typer(
-    help="Clustering and non-linear dimensionality reduction, learned together.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    cls=PlainGroup,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, cls=_Group)
 for command in (demo, fit, predict, report, info):
-    app.command(cls=PlainCommand)(command)
+    app.command(cls=_Command)(command)
 
 
 def _show_version(value: bool) -> None:
@@ -53,7 +48,7 @@ def _show_version(value: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,

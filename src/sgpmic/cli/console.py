@@ -1,10 +1,9 @@
-"""Console output and its streams, error messages, loading of models with errors in one sentence."""
+"""Console output and its streams, and error messages in one sentence."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,6 @@ from rich.markup import escape
 from rich.segment import Segment
 
 if TYPE_CHECKING:
-    from sgpmic.estimator import SGPMIC
     from sgpmic.storage.run_folder import RunFolder
     from sgpmic.tables.encoder import TableEncoder
 
@@ -33,11 +31,8 @@ class SafeConsole(Console):
     ) -> Iterable[Segment]:
         """Yield what is shown; Rich's own commands to the terminal are segments of another kind."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else _CONTROL.sub(_escape, text), style, control)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
+            shown = text if control else _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+            yield Segment(shown, style, control)
 
 
 console = SafeConsole(highlight=False)
@@ -72,15 +67,6 @@ def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
         raise fail(f"{path} cannot be {doing}: {error.strerror or error}.") from None
 
 
-def load_model(path: Path) -> SGPMIC:
-    """Return the model in a file, or end the command with an error."""
-    from sgpmic.estimator import SGPMIC
-
-    with one_sentence(path, "read"):
-        model = SGPMIC.load(path)
-    return model
-
-
 def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
     """End the command unless the model of a run has the features that its record names."""
     from sgpmic.tables.columns import used_names
@@ -91,16 +77,6 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
             f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
             "fit again."
         )
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise a KeyboardInterrupt, as long as there is something to tidy up."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def prepare_process() -> None:
@@ -128,24 +104,20 @@ class Screen:
 
     def write(self, text: str) -> int:
         """Write text, or drop it."""
-        try:
-            self._stream.write(text)
-        except OSError:
-            self._give_up()
+        self._attempt(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         """Write what was held back."""
-        try:
-            self._stream.flush()
-        except OSError:
-            self._give_up()
+        self._attempt(self._stream.flush)
 
-    def _give_up(self) -> None:
-        # Python tries again at its end to write what is held back, and would complain.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+    def _attempt(self, action: Any, *text: str) -> None:
+        try:
+            action(*text)
+        except OSError:
+            # Python tries again at its end to write what is held back, and would complain.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -60,7 +60,10 @@ def expected_seconds(model: SGPMIC, n_rows: int, n_features: int) -> dict[str, f
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     """Print what a fit of so many rows and features in this process will take."""
     parts = {"imports, reading the table": time.process_time()}
-    slowness = _seconds_of_product() / _PRODUCT
+    matrix = np.random.default_rng(0).standard_normal((500, 500))
+    product = partial(np.matmul, matrix, matrix)
+    times = timeit.repeat(product, timer=time.process_time, number=1, repeat=25)
+    slowness = median(times) / _PRODUCT
     for part, seconds in expected_seconds(model, n_rows, n_features).items():
         parts[part] = slowness * seconds
     screen = ScreenTable("part", "seconds", title="Expected time", title_justify="left")
@@ -76,10 +79,3 @@ def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
         f"{n_bytes / 1e9:.2f} GB of memory. Compiling takes {slowness * _COMPILING:.0f} s more, "
         "unless a table of about this size was fitted here before. Nothing was fitted."
     )
-
-
-def _seconds_of_product() -> float:
-    """Return the processor time of a product of two matrices of 500 × 500."""
-    matrix = np.random.default_rng(0).standard_normal((500, 500))
-    product = partial(np.matmul, matrix, matrix)
-    return median(timeit.repeat(product, timer=time.process_time, number=1, repeat=25))

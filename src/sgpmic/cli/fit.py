@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from sgpmic.cli import options as opt
 from sgpmic.cli.console import console, fail
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.job import CommandJob, join_job
-from sgpmic.cli.options import OPTIONS, in_options
 from sgpmic.cli.results import Fit, Rows, write_results
 from sgpmic.cli.screens import MOST_SHOWN, FitDisplay, show_columns, show_summary
 from sgpmic.jobs.job import is_loss, supervised
@@ -59,14 +59,16 @@ def fit(
 ) -> None:
     """Cluster the rows of a table and place them in a latent space.
 
-    Columns may be numbers, categories, dates, ids; cells may be missing. What becomes of every
-    column is shown before anything is learned, and can be changed.
+    Columns may be numbers, categories, dates, ids; cells may be missing. How every column is
+    used is shown before anything is learned, and can be changed.
 
     Written to the folder: labels.csv (cluster, memberships, certainty and coordinates of every
     row), model.sgpmic (for sgpmic predict), report.html (open it in a browser), run.json (every
-    setting). If it is interrupted, the same command with --resume ends at the same result.
+    setting). If it is interrupted, the same command with --resume reaches the same result.
     """
     job = join_job(processes, device)
+    from sgpmic.tables.dataset import ColumnOptions
+
     if batch is not None:
         console.print(
             "--batch has no effect any more and will be removed: every round passes over all rows."
@@ -83,45 +85,26 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    words = columns, drop, id_column, label_column, number, category, ordered, date, log
-    options = {"as_published": as_published, "device": device}
+    asked = ColumnOptions(
+        columns, drop, id_column, label_column, number, category, ordered, date, log
+    )
     # Everything is looked at before anything is changed: a slip must not cost the results of an
     # earlier run.
-    this = _prepare(job, table, RunFolder(out), words, parameters, options, show_all=dry_run)
-    if dry_run:
-        show_expectation(this.model, *this.data.values.shape)
-        return job.group.wait("all is said")
-    this.model.set_params(computation__checkpoint_every=checkpoint_every)
-    _learn_and_write(this, parameters, force=force, resume=resume)
-
-
-def _prepare(
-    job: CommandJob,
-    table: Path,
-    folder: RunFolder,
-    words: tuple[Any, ...],
-    parameters: dict[str, Any],
-    options: dict[str, Any],
-    *,
-    show_all: bool,
-) -> Fit:
-    """Return a fit that can begin: its table is read, its columns are shown, its model is made.
-
-    ``words`` are those about columns; ``parameters`` get the scale that the table decides, and
-    ``options`` where it is.
-    """
-    from sgpmic.tables.dataset import ColumnOptions
-
-    began = time.perf_counter()
-    data, rows = _read(job, table, ColumnOptions(*words), folder)
-    show_columns(data, len(data.columns) if show_all else MOST_SHOWN)
+    began, folder = time.perf_counter(), RunFolder(out)
+    data, rows = _read(job, table, asked, folder)
+    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
     if data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters.setdefault("scale", "one")
-    model = job.do(lambda: _make_model(parameters, options["as_published"], job))
+    model = job.do(lambda: _make_model(parameters, as_published, job))
+    if dry_run:
+        show_expectation(model, *data.values.shape)
+        return job.group.wait("all is said")
+    model.set_params(computation__checkpoint_every=checkpoint_every)
+    options = {"as_published": as_published, "device": device, "table": str(table.resolve())}
     seconds = {"reading": time.perf_counter() - began}
-    options["table"] = str(table.resolve())
-    return Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
+    this = Fit(job, folder, data, rows, model, options, seconds, list(data.notes))
+    _learn_and_write(this, parameters, force=force, resume=resume)
 
 
 def _read(
@@ -151,7 +134,9 @@ def _read(
         notes = (*data.notes, rows.note(n_empty))
         data = replace(data, ids=rows.names(~empty), notes=notes)
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
-        console.print("No header was found: the first line is a row, columns are feature_1, …")
+        console.print(
+            "No header was found: the first line is a row; columns are named feature_1, …"
+        )
     return data, rows
 
 
@@ -163,7 +148,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
     try:
         model.set_params(**parameters).check_settings()
     except (ValueError, TypeError) as error:
-        raise ValueError(in_options(error)) from None
+        raise ValueError(opt.in_options(error)) from None
     if not isinstance(model.n_clusters, str) and model.n_clusters > job.group.n_rows:
         raise ValueError(
             f"-k {model.n_clusters}: the table has {job.group.n_rows} rows; ask for fewer clusters."
@@ -177,10 +162,10 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
     record = folder.read_record()
     for name, value in {**parameters, "as_published": options["as_published"]}.items():
         if record["settings"].get(name) != value:
+            option, before = opt.OPTIONS.get(name, name), record["settings"].get(name)
             raise RunFolderError(
-                f"{folder.path} holds a finished run with other settings "
-                f"({OPTIONS.get(name, name)} {record['settings'].get(name)}, not {value}); name "
-                "another folder with --out, or start again with --force."
+                f"{folder.path} holds a finished run with other settings ({option} {before}, not "
+                f"{value}); name another folder with --out, or start again with --force."
             )
     if record["data"]["fingerprint"] != options["fingerprint"]:
         raise RunFolderError(
@@ -201,39 +186,34 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
         this.model.set_params(computation__checkpoint=folder.checkpoint)
         job.do(lambda: folder.make_ready(force=force, resume=resume) if job.is_first else None)
         try:
-            _run(this)
+            with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
+                _learn(this, callbacks)
+                with console.status("Judging densities, writing results"):
+                    write_results(this)
+        except OSError as error:
+            raise fail(
+                f"The results cannot be written to {folder.path}: {error.strerror or error}. What "
+                "was learned is kept; free some space and run the same command with --resume."
+            ) from None
+        except KeyboardInterrupt:
+            if not folder.has_checkpoint:
+                raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
+            raise fail(
+                "Stopped. What was learned is kept; resume with the same command and --resume.", 130
+            ) from None
+        else:
+            job.do(lambda: show_summary(this))
         finally:
             if job.is_first:
                 folder.leave()
     job.group.wait("all is done")
 
 
-def _run(this: Fit) -> None:
-    """Learn, write the results and show them."""
-    job, folder = this.job, this.folder
-    try:
-        with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
-            # Learning ends where another process is lost or stuck.
-            this.model.set_params(em__callbacks=[*callbacks, *this.model.em.callbacks])
-            _learn(this)
-            with console.status("Judging densities, writing results"):
-                write_results(this)
-    except OSError as error:
-        raise fail(
-            f"The results cannot be written to {folder.path}: {error.strerror or error}. What was "
-            "learned is kept; free some space and run the same command with --resume."
-        ) from None
-    except KeyboardInterrupt:
-        if not folder.has_checkpoint:
-            raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
-        raise fail(
-            "Stopped. What was learned is kept; resume with the same command and --resume.", 130
-        ) from None
-    job.do(lambda: show_summary(this))
+def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
+    """Fit with a live display, and note what the model warned of.
 
-
-def _learn(this: Fit) -> None:
-    """Fit with a live display, and note what the model warned of."""
+    ``callbacks`` end it where another process is lost or stuck.
+    """
     from sgpmic._runtime import listening
     from sgpmic.exceptions import collected_warnings
     from sgpmic.process_group import SharedTable
@@ -242,7 +222,7 @@ def _learn(this: Fit) -> None:
     display = FitDisplay(model.max_iter, model.start.n_init)
     try:
         with display, listening(display.announce), collected_warnings() as said:
-            model.set_params(em__callbacks=[*model.em.callbacks, display.show])
+            model.set_params(em__callbacks=[*callbacks, display.show])
             began = time.perf_counter()
             model.fit(SharedTable(this.data.values, job.group))
             this.seconds["learning"] = time.perf_counter() - began
@@ -254,9 +234,9 @@ def _learn(this: Fit) -> None:
     except (ValueError, TypeError) as error:
         if is_loss(error):
             raise
-        raise fail(" ".join(in_options(error).split())) from None
+        raise fail(" ".join(opt.in_options(error).split())) from None
     model.set_params(em__callbacks=())
-    this.notes += [in_options(w.message) for w in said]
+    this.notes += [opt.in_options(w.message) for w in said]
 
 
 def demo(
@@ -302,10 +282,8 @@ def _write_iris(path: Path) -> None:
     from sgpmic.storage.outputs import table_bytes, write_bytes
 
     iris = load_iris()
-    columns: dict[str, list[object]] = {
-        "flower": [f"flower {number + 1}" for number in range(len(iris.data))]
-    }
-    for place, name in enumerate(iris.feature_names):
-        columns[name.replace(" (cm)", "")] = iris.data[:, place].tolist()
-    columns["species"] = [str(iris.target_names[kind]) for kind in iris.target]
+    columns = {"flower": [f"flower {number + 1}" for number in range(len(iris.data))]}
+    for name, cells in zip(iris.feature_names, iris.data.T, strict=True):
+        columns[name.removesuffix(" (cm)")] = cells.tolist()
+    columns["species"] = iris.target_names[iris.target].tolist()
     write_bytes(path, table_bytes(columns))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -122,15 +121,8 @@ class CommandJob:
             return
         with replacing(folder.new.labels) as whole:
             for part in parts:
-                with part.open("rb") as lines:
-                    shutil.copyfileobj(lines, whole)
-        for part in parts:
-            part.unlink()
-
-    def sizes(self, model: SGPMIC) -> list[int]:
-        """Return how many rows every cluster has, over all processes."""
-        counts = np.bincount(model.labels_, minlength=model.n_clusters_).astype(np.float64)
-        return [int(count) for count in self.group.total(counts)]
+                whole.write(part.read_bytes())
+                part.unlink()
 
     def sample(self, model: SGPMIC, data: EncodedTable) -> tuple[SGPMIC, EncodedTable]:
         """Return what the report shows: a sample of all processes' rows, or all of this one's."""

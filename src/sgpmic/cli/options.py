@@ -3,77 +3,70 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sgpmic.cli.console import fail
 
+_number = partial(Option, metavar="NUMBER", min=1)
+_word = partial(Option, metavar="WORD")
+OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
+Seed = Annotated[int, _number(min=0, help="Random seed.")]
+Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Force = Annotated[bool, Option("--force", help="Replace the results of an earlier run.")]
+RunPath = Annotated[Path, Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
+
+# Options that name columns may be given several times, or once with commas.
+_Names = list[str] | None
+_columns = partial(Option, metavar="COLUMNS")
+_column = partial(Option, metavar="COLUMN")
 TablePath = Annotated[
     Path,
-    typer.Argument(
+    Argument(
         metavar="TABLE",
         help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
     ),
 ]
 Clusters = Annotated[
-    str,
-    typer.Option(
-        "-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto to find it."
-    ),
+    str, Option("-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto.")
 ]
 Dimensions = Annotated[
     str,
-    typer.Option(
+    Option(
         "-d",
         "--dimensions",
         metavar="NUMBER",
-        help="Latent dimensions, no more than columns; a share of variance (0.95); or auto.",
+        help="Latent dimensions, at most as many as columns; a share of variance (0.95); or auto.",
     ),
 ]
-OutFolder = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")]
-# Options that name columns may be given several times, or once with commas.
-_Names = list[str] | None
-_columns = partial(typer.Option, metavar="COLUMNS")
-_column = partial(typer.Option, metavar="COLUMN")
-_number = partial(typer.Option, metavar="NUMBER", min=1)
-_word = partial(typer.Option, metavar="WORD")
 Columns = Annotated[
-    _Names, _columns("--columns", help="Features to use, with commas; all columns by default.")
+    _Names, _columns("--columns", help="Features to use, separated by commas; all by default.")
 ]
-Drop = Annotated[_Names, _columns("--drop", help="Columns to leave out, with commas.")]
+Drop = Annotated[_Names, _columns("--drop", help="Columns to leave out.")]
 IdColumns = Annotated[
-    _Names, _column("--id", help="Column that names the rows; of several the first. Not fitted to.")
-]
-Number = Annotated[
-    _Names, _columns("--number", help="Columns that are numbers, as they are, with commas.")
-]
-Category = Annotated[
-    _Names, _columns("--category", help="Columns that are categories, also if they hold numbers.")
-]
-Ordered = Annotated[
-    _Names,
-    _columns(
-        "--ordered", help="Columns with levels in an order; the order too: 'size=small<mid<large'."
-    ),
-]
-Date = Annotated[_Names, _columns("--date", help="Columns that are dates or times, with commas.")]
-Log = Annotated[
-    _Names, _columns("--log", help="Columns of which the logarithm is taken, with commas.")
+    _Names, _column("--id", help="Column that names the rows; the first of several. Not a feature.")
 ]
 LabelColumn = Annotated[
-    str | None,
-    _column(
-        "--label", help="Column with known groups: shown beside the clusters, never fitted to."
-    ),
+    str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
 ]
+Number = Annotated[_Names, _columns("--number", help="Columns to use as numbers, unchanged.")]
+Category = Annotated[
+    _Names, _columns("--category", help="Columns that are categories, even if they hold numbers.")
+]
+Ordered = Annotated[
+    _Names, _columns("--ordered", help="Columns with ordered levels: size, or 'size=small<large'.")
+]
+Date = Annotated[_Names, _columns("--date", help="Columns that are dates or times.")]
+Log = Annotated[_Names, _columns("--log", help="Columns to take the logarithm of.")]
 Scale = Annotated[
     str | None,
     _word(
         help="Divide every feature by its own standard deviation (each), all by one number (one), "
-        "or none; auto is each unless many features look like one unit.",
+        "or none; auto is each unless many features seem to have one unit."
     ),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
@@ -81,35 +74,28 @@ Latent = Annotated[
     str,
     _word(
         help="Latent points as point estimates (point), or with their uncertainty (variational): "
-        "slower, and clusters that the data do not ask for end empty.",
+        "slower, and surplus clusters end up empty."
     ),
 ]
 Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
     bool,
-    typer.Option(
-        "--committee/--no-committee",
-        help="Let different clusterings vote on every row first, or leave it to the model alone.",
-    ),
+    Option("--committee/--no-committee", help="Let different methods vote on each row first."),
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
-Rounds = Annotated[int | None, _number(help="Most rounds of EM; 20, or the paper's 2.")]
-Batch = Annotated[int | None, typer.Option(hidden=True)]
-AsPublished = Annotated[bool, typer.Option("--as-published", help="Every choice as in the paper.")]
-Seed = Annotated[int, _number(min=0, help="Seed of everything random.")]
-Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
+Rounds = Annotated[int | None, _number(help="Maximum number of rounds; 20, or the paper's 2.")]
+Batch = Annotated[int | None, Option(hidden=True)]
+AsPublished = Annotated[bool, Option("--as-published", help="All settings as in the paper.")]
 Processes = Annotated[
     int,
     _number(
-        help="Processes to start on this machine, each with its share of a Parquet or .npy "
-        "file; under srun or mpirun leave it out.",
+        help="Processes to start on this machine, each with its share of a Parquet or .npy file; "
+        "under srun or mpirun leave it out."
     ),
 ]
 CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what to expect; fit nothing.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
+Resume = Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")]
 
 #: The options of ``sgpmic fit`` that set parameters of the estimator.
 OPTIONS = {
@@ -149,11 +135,9 @@ def in_options(said: Exception | Warning | str) -> str:
 
 def clusters(words: str) -> int | str:
     """Read ``-k``: a whole number, or auto."""
-    if words == "auto":
-        return words
-    if not words.isdecimal() or int(words) < 1:
+    if words != "auto" and (not words.isdecimal() or int(words) < 1):
         raise fail(f"-k {words}: give a whole number of clusters (3), or auto.")
-    return int(words)
+    return words if words == "auto" else int(words)
 
 
 def dimensions(words: str) -> int | float | str:
@@ -162,31 +146,21 @@ def dimensions(words: str) -> int | float | str:
         return words
     if words.lstrip("-").isdecimal():
         return int(words)
-    try:
-        share = float(words)
-    except ValueError:
-        share = float("nan")
-    if not 0.0 < share < 1.0:
-        raise fail(
-            f"-d {words}: give a whole number of dimensions (2), a share of variance (0.95), "
-            "or auto."
-        )
-    return share
-
-
-def choose_device(name: str) -> None:
-    """Tell JAX, which must not be imported yet, where to compute; check that it can."""
-    name_device(name)
-    check_device(name)
+    with suppress(ValueError):
+        if 0.0 < float(words) < 1.0:
+            return float(words)
+    raise fail(
+        f"-d {words}: give a whole number of dimensions (2), a share of variance (0.95), or auto."
+    )
 
 
 def name_device(name: str) -> None:
     """Tell JAX, which must not be imported yet, where to compute."""
-    platforms = {"auto": None, "cpu": "cpu", "gpu": "cuda"}
+    platforms = {"auto": "", "cpu": "cpu", "gpu": "cuda"}
     if name not in platforms:
         raise fail(f"--device {name}: choose auto, cpu or gpu.")
-    if platforms[name] is not None:
-        os.environ["JAX_PLATFORMS"] = str(platforms[name])
+    if name != "auto":
+        os.environ["JAX_PLATFORMS"] = platforms[name]
 
 
 def check_device(name: str) -> None:

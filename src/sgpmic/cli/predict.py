@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
 from rich import progress
 from rich.markup import escape
 from rich.text import Text
+from typer import Argument, Option
 
-from sgpmic.cli.console import check_match, console, fail, interruptible, note, one_sentence
-from sgpmic.cli.options import Device, Force, RunPath, choose_device
+from sgpmic.cli.console import check_match, console, fail, note, one_sentence
+from sgpmic.cli.options import Device, Force, RunPath, check_device, name_device
 from sgpmic.cli.results import Rows, model_columns
+from sgpmic.jobs.launch import terminated_as_interrupted
 from sgpmic.storage.outputs import replacing, table_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 from sgpmic.tables.errors import list_names
@@ -27,43 +28,43 @@ if TYPE_CHECKING:
 
 def predict(
     run: RunPath,
-    table: Annotated[Path, typer.Argument(metavar="NEW", help="Table with the new rows.")],
+    table: Annotated[Path, Argument(metavar="NEW", help="Table with the new rows.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV to write; NEW-labels.csv in this folder by default."
-        ),
+        Option(metavar="FILE", help="CSV to write; NEW-labels.csv in this folder by default."),
     ] = None,
     id_column: Annotated[
         str | None,
-        typer.Option(
-            "--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."
-        ),
+        Option("--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."),
     ] = None,
     device: Device = "auto",
     force: Force = False,
 ) -> None:
-    """Say for new rows which cluster they belong to, and which are unlike anything seen.
+    """Predict the clusters of new rows, and flag rows that are unlike anything seen.
 
-    Columns are matched by name. Every row is answered for by itself, whatever else is in the
-    file, and files of any size go through in blocks.
+    Columns are matched by name. Every row is predicted independently of the others, and files of
+    any size are read in blocks.
     """
-    choose_device(device)
+    name_device(device)
+    check_device(device)
     from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
     notes: set[str] = set()
     try:
-        with interruptible(), one_sentence(target):
+        with terminated_as_interrupted(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
             _say_absent(reader, record["data"]["features"])
             _check_target(target, table, folder, force)
             _say_extra(reader, record, id_column)
             model, encoder = _load(folder)
-            id_name = _id_name(reader, record, id_column)
-            answers = _answers(model, encoder, reader, record, id_name, notes)
+            if id_column is not None:
+                reader.require([id_column])
+            elif record["data"]["id"] in reader.names:
+                id_column = record["data"]["id"]
+            answers = _answers(model, encoder, reader, record, id_column, notes)
             total, flagged, n_empty = _write(target, answers, reader.n_rows)
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
@@ -71,7 +72,7 @@ def predict(
         note(sentence)
     if n_empty:
         have = "row has" if n_empty == 1 else "rows have"
-        note(f"{n_empty} {have} no value in any column that the model knows: no cluster.")
+        note(f"{n_empty} {have} no value in any column that the model knows, so no cluster.")
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
         verb = "is" if flagged == 1 else "are"
@@ -110,7 +111,7 @@ def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | Non
     extra = [name for name in reader.names if name not in known]
     if extra:
         shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
-        console.print(f"Columns that the model does not know are left out: {escape(shown)}")
+        console.print(f"Columns that the model does not know are ignored: {escape(shown)}")
 
 
 def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
@@ -134,15 +135,6 @@ def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
                 raise unreadable(path, error) from error
     check_match(folder, model.feature_names or (), encoder)
     return model, encoder
-
-
-def _id_name(reader: TableReader, record: dict[str, Any], id_column: str | None) -> str | None:
-    """Return the column that names the rows: the one asked for, or that of the fit if there."""
-    if id_column is not None:
-        reader.require([id_column])
-        return id_column
-    name: str | None = record["data"]["id"]
-    return name if name in reader.names else None
 
 
 def _answers(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
 from rich.table import Table as ScreenTable
+from typer import Argument, Option
 
-from sgpmic.cli.console import check_match, console, load_model, one_sentence
+from sgpmic.cli.console import check_match, console, one_sentence
 from sgpmic.cli.options import RunPath
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -21,7 +21,7 @@ def report(
     run: RunPath,
     table: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The table that was fitted, if it has moved."),
+        Option(metavar="FILE", help="The table that was fitted, if it has moved."),
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
@@ -33,8 +33,16 @@ def report(
     console.print(f"Written: {escape(str(folder.results.report))}")
 
 
+def load_model(path: Path) -> SGPMIC:
+    """Return the model in a file, or end the command with an error."""
+    from sgpmic.estimator import SGPMIC
+
+    with one_sentence(path, "read"):
+        model = SGPMIC.load(path)
+    return model
+
+
 def _draw(folder: RunFolder, table: Path | None) -> None:
-    """Write the report of the run in a folder."""
     from sgpmic.cli.results import write_report
     from sgpmic.process_group import ProcessGroup
     from sgpmic.storage.checkpoints import data_fingerprint
@@ -55,13 +63,11 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             "or run sgpmic fit again."
         )
     with console.status("Drawing"):
-        write_report(folder.results.report, model, data, record, empty=empty, table=place)
+        write_report(folder.results.report, model, data, record, empty, table=place)
 
 
 def info(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model file, or the folder of a run.")
-    ],
+    model: Annotated[Path, Argument(metavar="MODEL", help="A model file, or the folder of a run.")],
 ) -> None:
     """Show what a model is: its data, settings and clusters."""
     path = RunFolder(model).results.model if model.is_dir() else model
@@ -79,14 +85,13 @@ def info(
 
 
 def _facts(model: SGPMIC) -> dict[str, str]:
-    names = [str(name) for name in getattr(model, "feature_names_in_", ())]
-    columns = {}
+    from sgpmic.tables.columns import used_names
+
+    names, columns = [str(name) for name in getattr(model, "feature_names_in_", ())], {}
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
-        from sgpmic.tables.columns import used_names
-
         columns["columns"] = _listed(used_names(model.encoder_.columns_))
-    settled = "settled" if model.converged_ else "had not settled"
+    settled = "settled" if model.converged_ else "not settled"
     return {
         "rows fitted": str(len(model.labels_)),
         **columns,
@@ -101,5 +106,4 @@ def _facts(model: SGPMIC) -> dict[str, str]:
 
 
 def _listed(names: list[str]) -> str:
-    """Return a number of names, and the first of them."""
     return f"{len(names)}: {', '.join(names[:8])}" + (" …" if len(names) > 8 else "")

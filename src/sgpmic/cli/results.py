@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import platform
 import time
@@ -23,8 +22,8 @@ from sgpmic.tables.errors import list_names
 if TYPE_CHECKING:
     from sgpmic.cli.job import CommandJob
     from sgpmic.estimator import SGPMIC
-    from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
+    from sgpmic.report.statistics import Sizes
     from sgpmic.tables.dataset import EncodedTable
     from sgpmic.tables.reader import Table
 
@@ -91,6 +90,7 @@ class Fit:
     options: dict[str, Any]
     seconds: dict[str, float]  # what took how long
     notes: list[str]  # what the user should know about the result
+    sizes: Sizes | None = None  # of the clusters, over all processes
     comparison: dict[str, Any] | None = None  # the clusters compared with the label
     explanations: list[Explanation] = field(default_factory=list)  # known to the first process
 
@@ -101,16 +101,22 @@ def write_results(fit: Fit) -> None:
     Of several processes each writes the labels of its rows, and the first one the rest, with a
     report that shows a sample of all rows.
     """
-    job, model, data, folder = fit.job, fit.model, fit.data, fit.folder
+    from sgpmic.report import content_from_model
+    from sgpmic.report.explanations import explain
+    from sgpmic.report.statistics import cluster_sizes
+
+    job, own, folder = fit.job, fit.model, fit.folder
     began = time.perf_counter()
-    n_rows, sizes = job.group.n_rows, job.sizes(model)
-    shown, shown_data = job.sample(model, data)
+    n_rows, fit.sizes = job.group.n_rows, cluster_sizes(own.memberships_, job.group.total)
+    own.encoder_ = fit.data.encoder
+    if own.encoder_ is None:
+        own.feature_names_in_ = np.array(fit.data.names, dtype=object)
+    model, data = job.sample(own, fit.data)
     if job.is_first:
-        fit.explanations = _explain(shown, shown_data)
+        fit.explanations = explain(content_from_model(model, data.values, title=""))
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
-    answers = model_columns(model.labels_, model.memberships_, model.embedding_, names)
+    answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
     job.write_labels(folder, fit.rows.columns(answers))
-    model, data = shown, shown_data
     if len(data.values) < n_rows:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
@@ -118,30 +124,12 @@ def write_results(fit: Fit) -> None:
     unusual_below = model.unusual_below_
     fit.seconds["describing clusters, judging densities"] = time.perf_counter() - began
     fit.comparison = _compare(model.labels_, model.n_clusters_, data)
-    record = _record(fit, n_rows, sizes) | {"unusual_below": unusual_below}
-    # Set after all that was computed from arrays without names.
-    if data.encoder is None:
-        model.feature_names_in_ = np.array(data.names, dtype=object)
-    model.encoder_ = data.encoder
+    record = _record(fit, n_rows) | {"unusual_below": unusual_below}
     model.save(folder.new.model)
     write_report(
-        folder.new.report,
-        model,
-        data,
-        record,
-        empty=fit.rows.empty,
-        explanations=fit.explanations,
+        folder.new.report, model, data, record, fit.rows.empty, explanations=fit.explanations
     )
     folder.finish(record)
-
-
-def _explain(model: SGPMIC, data: EncodedTable) -> list[Explanation]:
-    """Return what the clusters are, in the words of the table."""
-    from sgpmic.report.explanations import explain
-
-    described = copy.copy(model)
-    described.encoder_ = data.encoder
-    return explain(_content(described, data, title=""))
 
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
@@ -151,15 +139,11 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
     found = compare_labels(labels, data.labels, n_clusters)
     if found is None:
         return None
+    label = {"label": data.label_name}
     if isinstance(found, Confusion):
-        return {
-            "label": data.label_name,
-            "kind": "classes",
-            "adjusted_rand_index": found.ari,
-            "purity": found.purity,
-        }
-    return {
-        "label": data.label_name,
+        agreement = {"adjusted_rand_index": found.ari, "purity": found.purity}
+        return label | {"kind": "classes"} | agreement
+    return label | {
         "kind": "continuous",
         "eta_squared": _or_none(found.eta_squared),
         "clusters": [
@@ -174,8 +158,7 @@ def _or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
-    """Return what ``run.json`` says."""
+def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
     model, data, options = fit.model, fit.data, fit.options
     ignored = {"em__callbacks", "computation__checkpoint", "start__warm_start", "verbose"}
     plain = (str, bool, int, float, type(None))
@@ -208,7 +191,7 @@ def _record(fit: Fit, n_rows: int, sizes: list[int]) -> dict[str, Any]:
             "number_of_clusters": model._number_of_clusters,
             "number_of_dimensions": model.number_of_dimensions_,
             "committee": model._committee,
-            "sizes": sizes,
+            "sizes": fit.sizes and fit.sizes.counts.tolist(),
             "comparison": fit.comparison,
             "profiles": [found.as_dict() for found in fit.explanations],
         },
@@ -228,8 +211,8 @@ def write_report(
     model: SGPMIC,
     data: Table,
     record: dict[str, Any],
-    *,
     empty: Bools,
+    *,
     table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
@@ -238,7 +221,7 @@ def write_report(
     ``empty`` says which rows of the file are not among the data, ``table`` where it is now, and
     ``explanations`` are those of the clusters, if known.
     """
-    from sgpmic.report import render_report
+    from sgpmic.report import content_from_model, render_report
     from sgpmic.tables.dataset import read_texts
 
     texts = {}
@@ -253,9 +236,9 @@ def write_report(
     # Rows without names keep the numbers that they have in the file.
     numbers = Rows(None, None, 0, empty).names(~empty) if empty.any() else None
     name = record["table"].replace("\\", "/").rsplit("/", 1)[-1]
-    content = _content(
+    content = content_from_model(
         model,
-        data,
+        data.values,
         # The name of a file may be no text.
         title=name.encode("utf-8", "backslashreplace").decode(),
         columns=record["columns"],
@@ -269,14 +252,6 @@ def write_report(
         versions=record["versions"],
     )
     write_bytes(path, render_report(content, explanations=explanations).encode())
-
-
-def _content(model: SGPMIC, data: Table, **more: Any) -> RunContent:
-    """Return what a report says; ``more`` are fields of its content."""
-    from sgpmic.report import content_from_model
-
-    names = data.names if model.encoder_ is None else None
-    return content_from_model(model, data.values, feature_names=names, **more)
 
 
 def model_columns(

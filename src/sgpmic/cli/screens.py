@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich.console import RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.table import Table as ScreenTable
-from rich.text import Text
 
 from sgpmic.cli.console import console, note
 from sgpmic.tables.errors import shortened
@@ -32,36 +30,28 @@ _ROOM_FOR_BAR = 70
 
 def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     """Print what becomes of every column, or of so many, and what the user should check."""
+    from sgpmic.tables.columns import kind_words
+
     screen = ScreenTable(title="Columns", title_justify="left")
     for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
         screen.add_column(name, overflow="fold")
     for column in data.columns[:most]:
-        screen.add_row(*map(escape, _row(column)))
+        n_missing = column["n_missing"] or 0
+        share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
+        name, kind, summary = column["name"], kind_words(column["kind"]), column["summary"]
+        cells = (_short(name), kind, _short(summary), share if n_missing else "", column["becomes"])
+        screen.add_row(*map(escape, cells))
     console.print(screen)
     more = len(data.columns) - most
     if more > 0:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
-        console.print(f"Columns were judged by {data.judged_by} rows from all over the table.")
+        console.print(f"Columns were judged by a sample of {data.judged_by} rows.")
     warned = [column for column in data.columns if column["warning"]]
     for column in warned[:_MOST_WARNINGS]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
     if len(warned) > _MOST_WARNINGS:
         console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
-
-
-def _row(column: dict[str, Any]) -> tuple[str, ...]:
-    from sgpmic.tables.columns import kind_words
-
-    n_missing = column["n_missing"] or 0
-    share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
-    return (
-        _short(column["name"]),
-        kind_words(column["kind"]),
-        _short(column["summary"]),
-        share if n_missing else "",
-        column["becomes"],
-    )
 
 
 def _short(text: str) -> str:
@@ -70,23 +60,10 @@ def _short(text: str) -> str:
 
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and where the results are."""
-    from sgpmic.report.statistics import Sizes
     from sgpmic.report.summary import print_summary
 
-    job, model = fit.job, fit.model
-    counts = np.array(job.sizes(model))
-    sums = np.bincount(model.labels_, weights=model.memberships_.max(axis=1), minlength=len(counts))
-    with np.errstate(invalid="ignore"):
-        certainty = job.group.total(sums) / counts
-    print_summary(
-        model,
-        fit.explanations,
-        console,
-        sizes=Sizes(counts, counts / job.group.n_rows, certainty),
-        is_mixed=fit.data.is_mixed,
-        notes=fit.notes,
-    )
-    if fit.comparison is not None and job.is_alone:
+    print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
+    if fit.comparison is not None and fit.job.is_alone:
         _show_comparison(fit.comparison)
     for sentence in fit.notes:
         note(sentence)
@@ -121,19 +98,23 @@ class FitDisplay(Progress):
     """Progress bar of a fit, fed by callbacks (:class:`sgpmic.Progress`) and announcements."""
 
     def __init__(self, max_rounds: int, n_starts: int) -> None:
-        columns: list[ProgressColumn] = [_Words(), TimeElapsedColumn()]
-        room = console.width - _TIME
+        line = Column(no_wrap=True, overflow="ellipsis")
+        words = TextColumn("{task.description}", markup=False, table_column=line)
+        columns: list[ProgressColumn] = [words, TimeElapsedColumn()]
+        self._room = console.width - _TIME
         if console.width >= _ROOM_FOR_BAR:
             columns.insert(0, BarColumn(bar_width=_BAR))
-            room -= _BAR + 1
+            self._room -= _BAR + 1
         super().__init__(*columns, console=console)
-        self._task = self.add_task("", total=max_rounds * n_starts, parts=["beginning"], room=room)
+        self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
+        self._say(["starting"])
+
+    def _say(self, parts: Sequence[str], **more: Any) -> None:
+        self.update(self._task, description=fitting(parts, self._room), **more)
 
     def announce(self, words: str) -> None:
         """Say what is done between rounds."""
-        n_done = self.tasks[0].completed
-        parts = [words] if not n_done else [words, *self.tasks[0].fields["parts"][1:2]]
-        self.update(self._task, parts=parts)
+        self._say([words, self._bound])
 
     def show(self, progress: sgpmic.Progress) -> None:
         """Bring the display up to date after a round."""
@@ -143,29 +124,21 @@ class FitDisplay(Progress):
         left = (total - done) * progress.seconds / progress.round
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
-        n_starts = progress.n_starts
-        start = f"start {progress.start + 1}/{n_starts}, " if n_starts > 1 else ""
-        is_first = progress.change == float("inf")
+        several = progress.n_starts > 1
+        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
+        self._bound = f"bound {progress.bound:.6g}"
         parts = [
             f"{start}round {progress.round}/{progress.max_rounds}",
-            f"bound {progress.bound:.6g}",
+            self._bound,
             f"at most {_duration(left)} left" if left > 0 else "",
-            "" if is_first else f"change {progress.change:.0e}",
+            "" if progress.change == float("inf") else f"change {progress.change:.0e}",
             f"sizes {' · '.join(sizes)}{more}",
         ]
-        self.update(self._task, total=total, completed=done, parts=parts)
+        self._say(parts, total=total, completed=done)
 
     def finish(self, words: str) -> None:
         """Fill the bar."""
-        self.update(self._task, completed=self.tasks[0].total, parts=[f"done: {words}"])
-
-
-class _Words(ProgressColumn):
-    """What is going on, as much of it as fits into a line."""
-
-    def render(self, task: Task) -> RenderableType:
-        words = fitting(task.fields["parts"], task.fields["room"])
-        return Text(words, no_wrap=True, overflow="ellipsis")
+        self._say([f"done: {words}"], completed=self.tasks[0].total)
 
 
 def fitting(parts: Sequence[str], width: int) -> str:

@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sgpmic.jobs.job import (
-    Job,
-    JobError,
-    Watchdog,
-    find_job,
-    initialize,
-    supervised,
-    together,
-)
+from sgpmic.jobs.job import Job, JobError, Watchdog, find_job, initialize, supervised, together
 from sgpmic.jobs.launch import launch
 
 if TYPE_CHECKING:

@@ -151,8 +151,28 @@ def initialize(
     # sum in another order, which ends the job: every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
     handler = signal.getsignal(signal.SIGTERM)
+    process, n_processes = (None, None) if job is None else job[:2]
     with _loopback_collectives(coordinator or ""):
-        _connect(job, coordinator, bind or os.environ.get(BIND) or coordinator)
+        try:
+            jax.distributed.initialize(
+                coordinator,
+                n_processes,
+                process,
+                cluster_detection_method=None if job is None else "deactivate",
+                coordinator_bind_address=bind or os.environ.get(BIND) or coordinator,
+                heartbeat_timeout_seconds=HEARTBEAT,
+                initialization_timeout=300,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise JobError(
+                f"JAX cannot tell which processes belong together ({error}). Set {COORDINATOR}, "
+                f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 if this one is by itself."
+            ) from error
+        except RuntimeError as error:
+            raise NotMetError(
+                f"This process cannot join the others at {coordinator or 'the address JAX found'}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
         joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
     if handler is not None and threading.current_thread() is threading.main_thread():
         # JAX's preemption service takes SIGTERM for itself: a job that was told to end went on.
@@ -165,32 +185,6 @@ def initialize(
     return joined
 
 
-def _connect(job: Job | None, coordinator: str | None, bind: str | None) -> None:
-    import jax
-
-    process, n_processes = (None, None) if job is None else job[:2]
-    try:
-        jax.distributed.initialize(
-            coordinator,
-            n_processes,
-            process,
-            cluster_detection_method=None if job is None else "deactivate",
-            coordinator_bind_address=bind,
-            heartbeat_timeout_seconds=HEARTBEAT,
-            initialization_timeout=300,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise JobError(
-            f"JAX cannot tell which processes belong together ({error}). Set {COORDINATOR}, "
-            f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 if this one is by itself."
-        ) from error
-    except RuntimeError as error:
-        raise NotMetError(
-            f"This process cannot join the others at {coordinator or 'the address JAX found'}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
 @contextmanager
 def _loopback_collectives(coordinator: str) -> Iterator[None]:
     """Bind the sockets of JAX's sums to the coordinator's address if that is a loopback address.
@@ -199,10 +193,9 @@ def _loopback_collectives(coordinator: str) -> Iterator[None]:
     private function of jaxlib; where there is none, or it takes no address, JAX does as it does.
     """
     host = coordinator.rpartition(":")[0].strip("[]")
-    name = "make_gloo_tcp_collectives"
     try:
         private: Any = importlib.import_module("jaxlib._jax")
-        original = getattr(private, name)
+        original = private.make_gloo_tcp_collectives
         is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except (ImportError, AttributeError, ValueError):
         is_loopback = False
@@ -216,11 +209,11 @@ def _loopback_collectives(coordinator: str) -> Iterator[None]:
         except TypeError:
             return original(**options)
 
-    setattr(private, name, bound_to_loopback)
+    private.make_gloo_tcp_collectives = bound_to_loopback
     try:
         yield
     finally:
-        setattr(private, name, original)
+        private.make_gloo_tcp_collectives = original
 
 
 def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
@@ -244,7 +237,7 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
         while os.read(int(pipe), 1):
             pass
         clean_up()
-        end_process("The program that started this process is gone; it ends as well.")
+        end_process("The program that started this process has ended, so it ends too.")
 
     threading.Thread(target=wait, name="launcher", daemon=True).start()
 
@@ -264,11 +257,8 @@ class Watchdog:
     def __init__(
         self, limit: float | None = None, end: Callable[[str], None] = end_process
     ) -> None:
-        self._limit = limit
-        self._end = end
-        self._longest = 0.0
-        self._last = time.monotonic()
-        self._rounds = 0
+        self._limit, self._end = limit, end
+        self._last, self._longest, self._rounds = time.monotonic(), 0.0, 0
         self._stopped = threading.Event()
 
     def beat(self, progress: object = None) -> None:
@@ -290,7 +280,7 @@ class Watchdog:
             waited = time.monotonic() - self._last
             if waited > self.allowed:
                 self._end(
-                    f"Nothing has moved for {waited:.0f} seconds: a process of the job is stuck. "
+                    f"No progress for {waited:.0f} seconds: a process of the job is stuck. "
                     "Look at it, then start the same command again with --resume."
                 )
                 return

@@ -135,26 +135,24 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     reader, writer = os.pipe()
     children: list[subprocess.Popen[bytes]] = []
 
-    def poll(process: int) -> ProcessExit | None:
-        return None if (code := children[process].poll()) is None else ProcessExit(code)
+    def poll(child: subprocess.Popen[bytes]) -> ProcessExit | None:
+        return None if (code := child.poll()) is None else ProcessExit(code)
 
     try:
         with terminated_as_interrupted():
             for process, variables in enumerate(environments([local_slot()] * n_processes)):
-                child = subprocess.Popen(
-                    command,
-                    env={**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name},
-                    stdout=None if process == 0 else subprocess.DEVNULL,
-                    pass_fds=[reader],
+                env = {**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name}
+                screen = None if process == 0 else subprocess.DEVNULL
+                children.append(
+                    subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])
                 )
-                children.append(child)
             os.close(reader)
-            exits = wait_for_exits([partial(poll, process) for process in range(n_processes)])
+            exits = wait_for_exits([partial(poll, child) for child in children])
     except KeyboardInterrupt as request:
         if request.args:  # a terminal has told the children as well, others have not
             for child in children:
                 child.terminate()
-        wait_for_exits([partial(poll, process) for process in range(len(children))], PATIENCE)
+        wait_for_exits([partial(poll, child) for child in children], PATIENCE)
         log.unlink()
         return 130
     finally:
@@ -162,11 +160,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             child.kill()
             child.wait()
         os.close(writer)
-    return _explain(exits, log)
-
-
-def _explain(exits: Sequence[ProcessExit], log: Path) -> int:
-    """Print why a job failed, unless its processes have; return the exit code."""
+    # A process that failed by itself has said why.
     explained = max((code for code, message in exits if code > 0 and not message), default=0)
     failed = any(code for code, _ in exits)
     if failed and not explained:
@@ -223,6 +217,4 @@ def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
     except (OSError, ValueError):
         return stream
     stream.flush()
-    return os.fdopen(
-        os.dup(descriptor), "w", buffering=1, encoding=stream.encoding, errors=stream.errors
-    )
+    return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)

@@ -77,10 +77,8 @@ def fit_on_ray(
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
     is_new = not folder.exists()
-    parameters = workers.job_parameters(model)
-    parameters["computation"] = replace(
-        parameters["computation"], checkpoint=str(folder / "checkpoint")
-    )
+    parameters, checkpoint = workers.job_parameters(model), folder / "checkpoint"
+    parameters["computation"] = replace(parameters["computation"], checkpoint=str(checkpoint))
     folders = [folder / f"process-{process}" for process in range(n_workers)]
     if not ray.is_initialized():
         ray.init()
@@ -92,23 +90,28 @@ def fit_on_ray(
                 _run(ray, actors, folders)
                 break
             except ValueError:
-                if is_new and not (folder / "checkpoint").exists():
+                if is_new and not checkpoint.exists():
                     shutil.rmtree(folder)
                 raise
             except JobError as error:
-                _note_failure(error, failures, max_failures, folder)
-    return _collect(model, folder, folders)
-
-
-def _note_failure(error: JobError, failures: int, max_failures: int, folder: Path) -> None:
-    """Log a failure that is followed by another try; raise for the last one."""
-    if failures > max_failures:
+                if failures > max_failures:
+                    raise JobError(
+                        f"The fit has failed {failures} times, the last time with: {error} "
+                        f"What was learned is in {folder}; the same call resumes from it."
+                    ) from None
+                again = f"{failures} of {max_failures} times"
+                _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
+    try:
+        results = [workers.read_result(own) for own in folders]
+    except FileNotFoundError:
         raise JobError(
-            f"The fit has failed {failures} times, the last time with: {error} "
-            f"What was learned is in {folder}; the same call resumes from it."
+            f"The fit has ended, but its results are not in {folder} on this machine: name a "
+            "folder that all machines share."
         ) from None
-    again = f"{failures} of {max_failures} times"
-    _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
+    fitted = workers.load_model(model, results[0].model, results[0].warnings)
+    fitted.save(folder / workers.MODEL)
+    by_row = (np.concatenate([getattr(own, name) for own in results]) for name in workers.BY_ROW)
+    return workers.JobFit(fitted, *by_row)
 
 
 @contextmanager
@@ -161,8 +164,6 @@ class _Actor(workers.LocalWorkers):
 
 
 def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
-    """Run a process beside each actor."""
-
     def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
         run = actors[process].run.remote(folders[process], variables, shown=process == 0)
 
@@ -180,18 +181,3 @@ def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
     except ray.exceptions.RayError as error:
         raise JobError(f"Ray has lost a worker ({type(error).__name__}).") from error
     workers.run_job(slots, start)
-
-
-def _collect(model: SGPMIC, folder: Path, folders: list[Path]) -> workers.JobFit:
-    """Return the results that the processes have left."""
-    try:
-        results = [workers.read_result(own) for own in folders]
-    except FileNotFoundError:
-        raise JobError(
-            f"The fit has ended, but its results are not in {folder} on this machine: name a "
-            "folder that all machines share."
-        ) from None
-    fitted = workers.load_model(model, results[0].model, results[0].warnings)
-    fitted.save(folder / workers.MODEL)
-    by_row = (np.concatenate([getattr(own, name) for own in results]) for name in workers.BY_ROW)
-    return workers.JobFit(fitted, *by_row)

@@ -104,14 +104,9 @@ def write_task(
 
     folder.mkdir(parents=True, exist_ok=True)
     encoded, arrays = encode_parameters(parameters)
+    task = {"table": table, "columns": list(columns), "parameters": encoded}
     computation = parameters["computation"]
-    task = {
-        "table": table,
-        "columns": list(columns),
-        "parameters": encoded,
-        "checkpoint": computation.checkpoint,
-        "device": computation.device,
-    }
+    task |= {"checkpoint": computation.checkpoint, "device": computation.device}
     write_model(folder / TASK, task, arrays)
     if table is None:
         shape = (sum(map(len, rows)), rows[0].shape[1])
@@ -166,10 +161,8 @@ class LocalWorkers:
 
         ``shown`` says whether its output is shown where that of this process is.
         """
-        log = folder / "runtime.log"
-        log.touch()
         # XLA logs what no user can act on. Standard input closes when this process ends.
-        extra = {**variables, LOG: str(log), LAUNCHER: "0"}
+        extra = {**variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
             env={**os.environ, **extra},
@@ -195,8 +188,7 @@ class LocalWorkers:
 
 
 def run_job(
-    slots: Sequence[Slot],
-    start: Callable[[int, dict[str, str]], Callable[[], ProcessExit | None]],
+    slots: Sequence[Slot], start: Callable[[int, dict[str, str]], Callable[[], ProcessExit | None]]
 ) -> None:
     """Run a job to its end, one process in each slot.
 
@@ -241,7 +233,6 @@ def main(folder: Path) -> None:
 
 
 def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]]) -> SharedTable:
-    """Fit the rows of this process, and leave the results in the folder."""
     from sgpmic import SGPMIC
     from sgpmic.exceptions import collected_warnings
     from sgpmic.storage.model_file import read_model

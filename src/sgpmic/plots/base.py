@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 
-
 #: A legend of more entries stands beside the axes.
 MOST_INSIDE = 12
 
@@ -26,12 +25,10 @@ MOST_ENTRIES = 60
 # Lines of a legend beside the axes, in one column; and the area of its marks, in points².
 _LINES, _AREA = 20, 36.0
 
-# Points that are looked at for a text; and a letter's width and a line's height, in font sizes.
+# Points that are looked at for a text; a letter's width and a line's height, in font sizes; and
+# the font size, in points.
 _MOST_TRIED = 2_000
-_LETTER, _LINE = 0.62, 1.35
-
-# Of texts at points, in points.
-_SIZE = 8.0
+_LETTER, _LINE, _SIZE = 0.62, 1.35, 8.0
 
 
 class Display:
@@ -54,9 +51,7 @@ class Display:
             except ImportError:
                 raise ImportError("Plots need matplotlib: pip install 'sgpmic[plot]'.") from None
             ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
-        self.ax_ = ax
-        figure: Any = ax.figure
-        self.figure_ = figure
+        self.ax_, self.figure_ = ax, cast("Figure", ax.figure)
         return ax
 
 
@@ -94,20 +89,13 @@ def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> L
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles or len(handles) > MOST_ENTRIES:
         return None
+    place: dict[str, Any] = {"loc": "best"}
     if beside:
-        legend = ax.legend(
-            handles=handles,
-            frameon=False,
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.0),
-            borderaxespad=0.0,
-            ncols=math.ceil(len(handles) / _LINES),
-            fontsize=8 if len(handles) > MOST_INSIDE else None,
-            columnspacing=1.0,
-            handletextpad=0.3,
-        )
-    else:
-        legend = ax.legend(handles=handles, frameon=False, loc="best")
+        place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+        place |= {"columnspacing": 1.0, "handletextpad": 0.3}
+        place["ncols"] = math.ceil(len(handles) / _LINES)
+        place["fontsize"] = 8 if len(handles) > MOST_INSIDE else None
+    legend = ax.legend(handles=handles, frameon=False, **place)
     marks: list[Any] = legend.legend_handles
     for mark in marks:
         if hasattr(mark, "set_sizes"):  # of points, which may be tiny or pale

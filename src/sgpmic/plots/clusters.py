@@ -24,7 +24,6 @@ from sgpmic.plots.base import (
 from sgpmic.report.content import describe_rows
 from sgpmic.report.statistics import cluster_profiles, level_shares, strongest_first
 from sgpmic.report.words import plural, signed
-from sgpmic.tables.columns import Description
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,12 +112,10 @@ class MembershipsDisplay(Display):
             shown = heights[:, m] > _LEAST
             x0, x1, y0 = left[shown], right[shown], bottoms[shown, m]
             y1 = y0 + heights[shown, m]
-            corners = np.stack(
-                [np.stack(c, axis=1) for c in ((x0, y0), (x0, y1), (x1, y1), (x1, y0))], axis=1
-            )
+            corners = np.array([(x0, y0), (x0, y1), (x1, y1), (x1, y0)])
             # Without smoothing: it would leave pale lines between the bars.
             bars = PolyCollection(
-                list(corners),
+                list(np.moveaxis(corners, 2, 0)),
                 facecolors=colors[m % len(colors)],
                 edgecolors="none",
                 antialiased=False,
@@ -143,11 +140,9 @@ class MembershipsDisplay(Display):
 
 def _bottoms(memberships: Floats) -> Floats:
     """Return where the parts of bars begin: the largest is lowest, then they go by cluster."""
-    n_clusters = memberships.shape[1]
-    first = memberships.argmax(axis=1)
-    order = np.argsort(
-        np.where(np.arange(n_clusters) == first[:, None], -1, np.arange(n_clusters)), axis=1
-    )
+    place = np.tile(np.arange(memberships.shape[1]), (len(memberships), 1))
+    np.put_along_axis(place, memberships.argmax(axis=1)[:, None], -1, axis=1)
+    order = np.argsort(place, axis=1)
     heights = np.take_along_axis(memberships, order, axis=1)
     bottoms = np.cumsum(heights, axis=1) - heights
     return np.take_along_axis(bottoms, np.argsort(order, axis=1), axis=1)
@@ -183,10 +178,16 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        drawn = estimator._rows_to_draw(X)
+        drawn, M = estimator._rows_to_draw(X), estimator.n_clusters_
         described, labels = describe_rows(estimator, drawn.values), drawn.memberships.argmax(axis=1)
-        effects, names = _effects(described, labels, estimator.n_clusters_)
-        return cls(effects, names).plot(n_features=n_features, ax=ax)
+        effects = [cluster_profiles(described.numbers, labels, M).effects]
+        names = list(described.names)
+        for column in described.categories:
+            shares = level_shares(column.codes, len(column.levels), labels, M)
+            first = 1 if len(column.levels) == 2 else 0  # of two levels one says it all
+            effects.append(shares.effects[:, first:])
+            names += [f"{column.name}: {level}" for level in column.levels[first:]]
+        return cls(np.concatenate(effects, axis=1), names).plot(n_features=n_features, ax=ax)
 
     @classmethod
     def from_predictions(
@@ -220,8 +221,8 @@ class ProfilesDisplay(Display):
         if mine.dtype.kind not in "iu" or mine.min(initial=0) < 0 or mine.shape != values.shape[:1]:
             raise ValueError("labels must be a whole number from 0 for every row of X.")
         if feature_names is None:
-            seen = getattr(X, "columns", [f"feature {j}" for j in range(values.shape[1])])
-            feature_names = [str(name) for name in seen]
+            numbered = [f"feature {j}" for j in range(values.shape[1])]
+            feature_names = getattr(X, "columns", numbered)
         effects = cluster_profiles(values, mine, int(mine.max(initial=0)) + 1).effects
         return cls(effects, feature_names).plot(n_features=n_features, ax=ax)
 
@@ -234,14 +235,12 @@ class ProfilesDisplay(Display):
         width = 2.6 + (0.75 if named else 0.42) * n_clusters
         ax = self._draw_on(ax, width, 1.3 + 0.32 * len(shown))
         limit = max(1.0, float(np.quantile(np.abs(table), 0.95))) if table.size else 1.0
-        self.image_: AxesImage = ax.imshow(
-            table, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto"
-        )
+        colors: dict[str, Any] = {"cmap": "PuOr", "vmin": -limit, "vmax": limit}
+        self.image_: AxesImage = ax.imshow(table, aspect="auto", **colors)
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8 if named else 7}
         for (row, column), value in np.ndenumerate(table):
             color = "white" if abs(value) > 0.7 * limit else "black"
-            size = 8 if named else 7
-            words = signed(value, 1)
-            ax.text(column, row, words, ha="center", va="center", color=color, fontsize=size)
+            ax.text(column, row, signed(value, 1), color=color, **style)
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)
         ax.set_xlabel("" if named else "cluster")
@@ -249,16 +248,3 @@ class ProfilesDisplay(Display):
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
         return self
-
-
-def _effects(described: Description, labels: Ints, n_clusters: int) -> tuple[Floats, list[str]]:
-    """Return effect sizes of numbers and levels, (n_clusters, number of them), and their names."""
-    tables = [cluster_profiles(described.numbers, labels, n_clusters).effects]
-    names = list(described.names)
-    for column in described.categories:
-        shares = level_shares(column.codes, len(column.levels), labels, n_clusters)
-        # Of two levels one says it all.
-        first = 1 if len(column.levels) == 2 else 0
-        tables.append(shares.effects[:, first:])
-        names += [f"{column.name}: {level}" for level in column.levels[first:]]
-    return np.concatenate(tables, axis=1), names

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
     from matplotlib.colorbar import Colorbar
-    from matplotlib.colors import Colormap
     from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
@@ -46,7 +45,6 @@ _SIZES = (10.0, 130.0)
 # Beyond this many points, files with a shape for each become slow, and so does the search for a
 # corner without points.
 _MANY_POINTS = 5_000
-
 
 #: Whole numbers with at most this many different values are taken for labels.
 MOST_CODES = 12
@@ -161,13 +159,17 @@ or None
         points = np.asarray(embedding, dtype=np.float64)
         if points.ndim != 2 or not np.isfinite(points).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        display = cls(points, _as_memberships(memberships, len(points)))
         axes = view_axes(points)[:, :2]
         if means is not None and covariances is not None:
-            display.means, display.covariances = means @ axes, axes.T @ covariances @ axes
-        display.points, display.n_components = points @ axes, points.shape[1]
-        display.feature_names = feature_names
-        return display.plot(**plotting)
+            means, covariances = means @ axes, axes.T @ covariances @ axes
+        return cls(
+            points @ axes,
+            _as_memberships(memberships, len(points)),
+            means=means,
+            covariances=covariances,
+            feature_names=feature_names,
+            n_components=points.shape[1],
+        ).plot(**plotting)
 
     @property
     def labels(self) -> Ints:
@@ -188,8 +190,18 @@ or None
         hue = self._hue(color_by, X)
         self._areas, size_range = _areas(size, len(self.points))
         n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
-        ax = self._draw_on(ax, 7.5 + legend_width(n_entries), self._height())
-        self._places = places = self._lanes() if self.points.shape[1] == 1 else self.points
+        # A height for axes 6.5 inches wide that equal units fill well
+        width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)[[0, -1]]
+        height = np.clip(6.5 * height / width + 0.9, 3.5, 7.4)
+        if self.points.shape[1] == 1:
+            height = np.clip(1.6 + 0.5 * self.memberships.shape[1], 3.0, 9.0)
+        ax = self._draw_on(ax, 7.5 + legend_width(n_entries), float(height))
+        from matplotlib.lines import Line2D
+
+        self._places = places = self.points
+        if self.points.shape[1] == 1:  # a lane for each cluster, at random heights
+            heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
+            self._places = places = np.column_stack([self.points[:, 0], self.labels + heights])
         by_cluster = isinstance(hue, Groups) and hue.name == "cluster"
         self.scatters_: list[PathCollection] = []
         self.colorbar_: Colorbar | None = None
@@ -199,7 +211,10 @@ or None
             self._draw_groups(hue, fade=by_cluster)
         self.outlines_: list[Line2D] = self._draw_outlines(by_cluster)
         self._name_axes(title)
-        handles = [*ax.get_legend_handles_labels()[0], *self._size_handles(size_range)]
+        handles = ax.get_legend_handles_labels()[0]
+        for area, value in zip(_SIZES, size_range, strict=False):  # the smallest and the largest
+            style = {"linestyle": "", "marker": "o", "color": "gray", "markersize": area**0.5}
+            handles.append(Line2D([], [], label=f"size: {value:.4g}", **style))
         many = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
         beside = many and isinstance(hue, Groups)  # elsewhere the color bar is there
         self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
@@ -222,7 +237,6 @@ or None
         return self
 
     def _hue(self, color_by: Any, X: Any) -> Numbers | Groups:
-        """Return what the points are colored by."""
         n_rows, n_clusters = self.memberships.shape
         if isinstance(color_by, str):
             if X is not None:
@@ -241,18 +255,6 @@ or None
             name = getattr(color_by, "name", None)
             return read_hue(color_by, name if isinstance(name, str) else "", n_rows)
         return Groups("cluster", tuple(f"cluster {m}" for m in range(n_clusters)), self.labels)
-
-    def _height(self) -> float:
-        """Return a height for axes 6.5 inches wide that equal units fill well."""
-        if self.points.shape[1] == 1:
-            return float(np.clip(1.6 + 0.5 * self.memberships.shape[1], 3.0, 9.0))
-        width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)
-        return float(np.clip(6.5 * height / width + 0.9, 3.5, 7.4))
-
-    def _lanes(self) -> Floats:
-        """Return where marks of one dimension are: a lane for each cluster, at random heights."""
-        heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
-        return np.column_stack([self.points[:, 0], self.labels + heights])
 
     def _scatter(self, mine: Any, shrink: float = 1.0, **style: Any) -> PathCollection:
         usual = {
@@ -285,11 +287,16 @@ or None
         self._draw_grey(hue.codes == -1, "missing", "x")
 
     def _draw_numbers(self, hue: Numbers) -> None:
+        import matplotlib
+        from matplotlib.colors import ListedColormap
+
         seen = np.isfinite(hue.values)
         self._draw_grey(~seen, "missing", "x")
         if seen.any():
             low, high = hue.ends or (None, None)
-            scale = _scale(is_dark(self.ax_))
+            # Viridis without the end that is lost on the ground
+            ends = (0.2, 1.0) if is_dark(self.ax_) else (0.0, 0.92)
+            scale = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(*ends, 256)))
             marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
             self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
@@ -341,17 +348,6 @@ or None
         if title:
             ax.set_title(title, loc="left")
 
-    def _size_handles(self, size_range: tuple[float, float] | None) -> list[Any]:
-        """Return marks that say what the smallest and the largest size stand for."""
-        from matplotlib.lines import Line2D
-
-        if size_range is None:
-            return []
-        return [
-            Line2D([], [], linestyle="", marker="o", color="gray", markersize=area**0.5, label=name)
-            for area, name in zip(_SIZES, (f"size: {v:.4g}" for v in size_range), strict=True)
-        ]
-
 
 def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
     """Return memberships, of labels as zeros and ones."""
@@ -368,16 +364,16 @@ def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
     return np.eye(int(found.max(initial=0)) + 1)[found]
 
 
-def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, float] | None]:
+def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
     """Return the areas of marks, and the numbers that the smallest and largest stand for."""
     if size is None:
         usual = float(np.clip(_AREA * (1_000 / max(n_rows, 1)) ** 0.6, _LEAST_AREA, _AREA))
-        return np.full(n_rows, usual), None
+        return np.full(n_rows, usual), ()
     numbers = np.asarray(size, dtype=np.float64)
     if numbers.ndim == 0:
         if not numbers > 0:
             raise ValueError(f"size={size} must be above 0.")
-        return np.full(n_rows, float(numbers)), None
+        return np.full(n_rows, float(numbers)), ()
     if numbers.shape != (n_rows,):
         raise ValueError(f"size has shape {numbers.shape}, but there are {n_rows} rows.")
     if not np.isfinite(numbers).any():
@@ -386,18 +382,6 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, float] | None]:
     share = (numbers - low) / ((high - low) or 1.0)
     # A row without a size is drawn small: it must not look important.
     return _SIZES[0] + (_SIZES[1] - _SIZES[0]) * np.nan_to_num(share), (low, high)
-
-
-def _scale(dark: bool) -> Colormap:
-    """Return viridis without the end that is lost on the ground."""
-    import matplotlib
-    from matplotlib.colors import ListedColormap
-
-    low, high = (0.2, 1.0) if dark else (0.0, 0.92)
-    return ListedColormap(matplotlib.colormaps["viridis"](np.linspace(low, high, 256)))
-
-
-# ------------------------------------------------------------------------- what colors mean
 
 
 def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
@@ -430,8 +414,10 @@ def _as_numbers(array: NDArray[Any]) -> Floats | None:
     if kind != "O":
         return None
     there = [one for one in array if not is_missing(one)]
-    numeric = all(isinstance(one, (int, float, np.number)) for one in there)
-    if not there or not numeric or any(isinstance(one, (bool, np.bool_)) for one in there):
+    numeric = all(
+        isinstance(one, int | float | np.number) and not isinstance(one, bool) for one in there
+    )
+    if not there or not numeric:
         return None
     if all(float(one).is_integer() for one in there) and len(set(there)) <= MOST_CODES:
         return None
@@ -455,23 +441,16 @@ def _group(array: NDArray[Any], name: str, order: Sequence[Any] | None) -> Group
     places = {one: place for place, one in enumerate(shown)}
     codes = np.full(len(array), -1, dtype=np.int64)
     codes[~missing] = [places.get(one, -2) for one in there.tolist()]
-    return Groups(name, tuple(_word(one) for one in shown), codes, len(present) - len(shown))
-
-
-def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    said = [("yes" if one else "no") if isinstance(one, bool) else str(one) for one in shown]
+    return Groups(name, tuple(said), codes, len(present) - len(shown))
 
 
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
     """Return a column of a table: a data frame, a dict of columns, or an array with names."""
-    if isinstance(X, Mapping) or hasattr(X, "columns"):
-        known = list(X.keys() if isinstance(X, Mapping) else X.columns)
-        if name in known:
-            return X[name]
-    else:
-        known = list(feature_names or ())
-        if name in known:
-            return np.asarray(X)[:, known.index(name)]
+    is_table = isinstance(X, Mapping) or hasattr(X, "columns")
+    known = list(getattr(X, "columns", X) if is_table else feature_names or ())
+    if name in known:
+        return X[name] if is_table else np.asarray(X)[:, known.index(name)]
     names = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")
     raise ValueError(
         f"color_by={name!r} is not a column of X"

@@ -65,13 +65,8 @@ class CommitteeDisplay(Display):
         finish(ax, "", "")
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
-        ax.legend(
-            handles=[self.bars_, self.marks_],
-            frameon=False,
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
-            fontsize="small",
-        )
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "fontsize": "small"}
+        ax.legend(handles=[self.bars_, self.marks_], frameon=False, **above)
         return self
 
 
@@ -181,9 +176,8 @@ class BoundDisplay(Display):
         self.lines_: list[Line2D] = []
         for place, (number, start) in enumerate(zip(np.unique(numbers), self.starts, strict=True)):
             mine = numbers == number
-            rounds = np.asarray(self.history["round"])[mine]
-            both = np.stack(
-                [np.asarray(self.history[k])[mine] for k in ("bound_after_e", "bound")], axis=1
+            rounds, after_e, bound = (
+                np.asarray(self.history[k])[mine] for k in ("round", "bound_after_e", "bound")
             )
             kept = bool(start["kept"])
             name = f"{start['embedding']} + {start['memberships']}"
@@ -191,7 +185,7 @@ class BoundDisplay(Display):
                 name += f" (agreement {start['agreement']:.2f}{', kept' if kept else ''})"
             self.lines_ += ax.plot(
                 np.stack([rounds - 0.5, rounds], axis=1).ravel(),
-                both.ravel(),
+                np.stack([after_e, bound], axis=1).ravel(),
                 color=style_of(place, dark=is_dark(ax))[0],
                 linewidth=2.2 if kept else 1.0,
                 linestyle="-" if kept else "--",

@@ -86,27 +86,18 @@ class RunContent:
         return next((i for i, start in enumerate(self.starts) if start.get("kept")), None)
 
 
-def content_from_model(
-    model: Any,
-    values: Floats,
-    *,
-    title: str,
-    feature_names: tuple[str, ...] | None = None,
-    **more: Any,
-) -> RunContent:
+def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     """Gather the content of a report from a fitted :class:`sgpmic.SGPMIC`.
 
-    ``values`` are what it was fitted on; where it has an encoder, what that made of the table. By
-    default ``feature_names`` are those of :func:`describe_rows`. ``more`` are other fields of
-    :class:`RunContent`: ids, given_labels, warnings, times, …
+    ``values`` are what it was fitted on; where it has an encoder, what that made of the table.
+    ``more`` are other fields of :class:`RunContent`: title, ids, given_labels, warnings, …
     """
     values = np.asarray(values, dtype=np.float64)
-    described = describe_rows(model, values)
-    plain = {
-        k: v for k, v in model.get_params(deep=False).items() if isinstance(v, str | int | float)
-    }
+    described, parameters = describe_rows(model, values), model.get_params(deep=False)
     axes = view_axes(model.embedding_)
     found: dict[str, Any] = {
+        "feature_names": described.names,
+        "values": described.numbers,
         "embedding": model.embedding_ @ axes,
         "memberships": model.memberships_,
         "means": model.means_ @ axes,
@@ -121,14 +112,9 @@ def content_from_model(
         "support": "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence(),
         "committee": model._committee,
         "number_of_clusters": model._number_of_clusters,
-        "settings": plain,
+        "settings": {k: v for k, v in parameters.items() if isinstance(v, str | int | float)},
     }
-    return RunContent(
-        title=title,
-        feature_names=feature_names or described.names,
-        values=described.numbers,
-        **(found | more),
-    )
+    return RunContent(**(found | more))
 
 
 def content_of_rows(

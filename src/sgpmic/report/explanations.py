@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,12 +77,10 @@ def find_differences(content: RunContent, profiles: Profiles) -> list[list[Diffe
         for m, k in np.argwhere(abs(effects) >= SMALL_EFFECT):
             name, column, subject = named[k]
             share, elsewhere = float(compared.inside[m, k]), float(compared.outside[m, k])
-            inside, outside = percent(share), percent(elsewhere)
-            if subject.kind == "number":
-                inside, outside = (_mean(content, name, mean) for mean in (share, elsewhere))
+            say = partial(_mean, content, name) if subject.kind == "number" else percent
             effect, known = float(effects[m, k]), int(compared.known[m, k])
-            one = Difference(name, column, subject, effect, share, inside, outside, known)
-            found[m].append(one)
+            means = share, say(share), say(elsewhere)
+            found[m].append(Difference(name, column, subject, effect, *means, known))
 
     named = [(name, name, Subject("number", j)) for j, name in enumerate(numbers)]
     add(named, profiles, profiles.certain * profiles.known / sizes)
@@ -146,12 +145,12 @@ class Rule(NamedTuple):
     @property
     def coverage(self) -> float:
         """The share of the cluster's rows that it holds for."""
-        return self.n_correct / self.n_rows if self.n_rows else 0.0
+        return self.n_correct / self.n_rows
 
     @property
     def f1(self) -> float:
         """The harmonic mean of both."""
-        return 2.0 * self.n_correct / max(self.n_matched + self.n_rows, 1)
+        return 2.0 * self.n_correct / (self.n_matched + self.n_rows)
 
     def sentence(self) -> str:
         """Return the rule and how good it is, in words."""
@@ -210,10 +209,13 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
 def explain(content: RunContent, compared: Profiles | None = None) -> list[Explanation]:
     """Return what every cluster is; ``compared`` is what `cluster_profiles` says of the content."""
     M, labels = content.n_clusters, content.labels
-    if compared is None:
-        compared = cluster_profiles(content.values, labels, M)
+    compared = compared or cluster_profiles(content.values, labels, M)
     differences = find_differences(content, compared)
-    rows = _some_rows(labels, M)
+    rows = np.arange(len(labels))
+    if len(rows) > _SOME_ROWS:  # as many of each cluster, so that none is left out
+        drawn = np.random.default_rng(0).permutation(len(labels))
+        most = max(_SOME_ROWS // M, 50)
+        rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     rules = _best_rules(content, compared, rows)
     names = _unique_names(content, differences, rules)
     found = []
@@ -226,22 +228,12 @@ def explain(content: RunContent, compared: Profiles | None = None) -> list[Expla
     return found
 
 
-def _some_rows(labels: Ints, n_clusters: int) -> Ints:
-    """Return all rows if they are few, or as many of each cluster, so that none is left out."""
-    if len(labels) <= _SOME_ROWS:
-        return np.arange(len(labels))
-    drawn = np.random.default_rng(0).permutation(len(labels))
-    most = max(_SOME_ROWS // n_clusters, 50)
-    return np.concatenate([drawn[labels[drawn] == m][:most] for m in range(n_clusters)])
-
-
-# ------------------------------------------------------------------------------ names
-
-
 def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Difference]:
     """Return the clearest differences, one for each column."""
-    by_column = {one.subject.source: one for one in reversed(differences)}
-    return [one for one in differences if by_column[one.subject.source] is one][:count]
+    by_column: dict[int, Difference] = {}
+    for one in differences:
+        by_column.setdefault(one.subject.source, one)
+    return list(by_column.values())[:count]
 
 
 def _unique_names(
@@ -308,9 +300,6 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
     return ""
 
 
-# ------------------------------------------------------------------------- conditions
-
-
 def _condition_of(
     content: RunContent, difference: Difference, mine: Bools, rows: Ints
 ) -> Condition:
@@ -375,9 +364,6 @@ def _round_cut(below: float, above: float) -> tuple[float, int]:
     return above, 17
 
 
-# ------------------------------------------------------------------------------ rules
-
-
 def _best_rules(content: RunContent, compared: Profiles, rows: Ints) -> list[Rule | None]:
     """Return the rule of the highest F1 score, less a little for every condition, of all clusters.
 
@@ -402,9 +388,11 @@ def _best_rules(content: RunContent, compared: Profiles, rows: Ints) -> list[Rul
     return rules
 
 
-def _features(
-    content: RunContent, compared: Profiles, rows: Ints
-) -> tuple[Floats, Callable[[int, float, bool], Condition]]:
+#: From a feature, a threshold, and whether it is exceeded.
+_OnFeature = Callable[[int, float, bool], Condition]
+
+
+def _features(content: RunContent, compared: Profiles, rows: Ints) -> tuple[Floats, _OnFeature]:
     """Return features of some rows, and the condition on one of them beyond a threshold."""
     features: list[Floats | Bools] = []
     subjects: list[Subject] = []  # what every feature is about
@@ -443,10 +431,7 @@ def _features(
 
 
 def _paths(
-    tree: Any,
-    condition: Callable[[int, float, bool], Condition],
-    node: int = 0,
-    before: tuple[Condition, ...] = (),
+    tree: Any, condition: _OnFeature, node: int = 0, before: tuple[Condition, ...] = ()
 ) -> Iterator[tuple[Condition, ...]]:
     """Yield the conditions on the way to every node."""
     for more, children in ((False, tree.children_left), (True, tree.children_right)):
@@ -457,7 +442,6 @@ def _paths(
 
 
 def _judge(conditions: Sequence[Condition], mine: Bools) -> Rule:
-    """Return conditions as a rule, counted in all rows."""
     matched = np.logical_and.reduce([condition.holds for condition in conditions])
     words = tuple(condition.words for condition in conditions)
     return Rule(words, int(matched.sum()), int((matched & mine).sum()), int(mine.sum()))

@@ -53,19 +53,8 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     rows that would hide each other are spread out. (Height by certainty, the obvious choice,
     puts nearly every row on one line, for nearly all are certain.)
     """
-    return _map_line(content) if content.embedding.shape[1] == 1 else _map_plane(content, axes)
-
-
-def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
-    """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
-    q = list(axes)
-    mixture = zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)
-    densities = np.stack([log_gaussian(points, *component) for component in mixture], axis=1)
-    with np.errstate(divide="ignore"):  # a weight of 0 never wins
-        return np.log(content.weights) + densities
-
-
-def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
+    if content.embedding.shape[1] == 1:
+        return _map_line(content)
     points, labels, means = content.embedding[:, axes], content.labels, content.means[:, axes]
     covariances = content.covariances[:, axes][:, :, axes]
     outlines = [
@@ -74,8 +63,12 @@ def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
     present = np.unique(labels)  # an empty cluster must not shrink the picture
     corners = np.concatenate([points, *(outlines[m] for m in present)])
     home = _with_margin(corners.min(axis=0), corners.max(axis=0))
-    extent = _fill_canvas(home)
-    xs, ys = _grid(extent)
+    # The box around it that a canvas with equal axes may show at first, in square cells
+    center, (half_x, half_y) = home.reshape(2, 2).mean(axis=1), np.diff(home)[::2] / 2
+    half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
+    extent = np.stack([center - half, center + half], axis=1).ravel()
+    n_points = np.maximum(np.round(_GRID_POINTS * half / half.max()).astype(int), 16)
+    xs, ys = map(np.linspace, extent[::2], extent[1::2], n_points)
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
     joint = mixture_log_joint(nodes.reshape(-1, 2), content, axes).reshape(*nodes.shape[:2], -1)
     return LatentMap(
@@ -89,6 +82,15 @@ def _map_plane(content: RunContent, axes: tuple[int, int]) -> LatentMap:
         np.stack([line[line[:, 1].argmax()] for line in outlines]),
         plane=True,
     )
+
+
+def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
+    q = list(axes)
+    mixture = zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)
+    densities = np.stack([log_gaussian(points, *component) for component in mixture], axis=1)
+    with np.errstate(divide="ignore"):  # a weight of 0 never wins
+        return np.log(content.weights) + densities
 
 
 def _map_line(content: RunContent) -> LatentMap:
@@ -139,22 +141,6 @@ def _with_margin(low: Floats, high: Floats) -> Floats:
     span = high - low
     pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
     return np.stack([low - pad, high + pad], axis=1).ravel()
-
-
-def _fill_canvas(home: Floats) -> Floats:
-    """Return the box around ``home`` that a canvas with equal axes may show at first."""
-    center = home.reshape(2, 2).mean(axis=1)
-    half_x, half_y = np.diff(home.reshape(2, 2), axis=1)[:, 0] / 2
-    half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
-    return np.stack([center - half, center + half], axis=1).ravel()
-
-
-def _grid(extent: Floats) -> tuple[Floats, Floats]:
-    """Return the grid's coordinates, square cells, ``_GRID_POINTS`` on the longer side."""
-    sides = np.diff(extent.reshape(2, 2), axis=1)[:, 0]
-    n_x, n_y = np.maximum(np.round(_GRID_POINTS * sides / sides.max()).astype(int), 16)
-    x0, x1, y0, y1 = extent
-    return np.linspace(x0, x1, int(n_x)), np.linspace(y0, y1, int(n_y))
 
 
 def _crossing_share(here: Floats, there: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,14 +29,13 @@ class Sizes(NamedTuple):
     certainty: Floats
 
 
-def cluster_sizes(memberships: Floats) -> Sizes:
-    """Count the rows of every cluster and average their certainty."""
-    M = memberships.shape[1]
-    labels = memberships.argmax(axis=1)
-    counts = np.bincount(labels, minlength=M)
-    sums = np.bincount(labels, weights=memberships.max(axis=1), minlength=M)
+def cluster_sizes(memberships: Floats, total: Callable[[Floats], Floats] = np.asarray) -> Sizes:
+    """Count the rows of every cluster, average their certainty; ``total`` sums over processes."""
+    M, labels = memberships.shape[1], memberships.argmax(axis=1)
+    counts = total(np.bincount(labels, minlength=M).astype(np.float64)).astype(np.int64)
+    sums = total(np.bincount(labels, memberships.max(axis=1), M).astype(np.float64))
     with np.errstate(invalid="ignore"):
-        return Sizes(counts, counts / len(labels), sums / counts)
+        return Sizes(counts, counts / counts.sum(), sums / counts)
 
 
 class Profiles(NamedTuple):
@@ -283,18 +283,13 @@ def confusion(labels: Ints, given: list[str], n_clusters: int) -> Confusion:
     names, codes = code_labels(given)
     table = np.zeros((n_clusters, len(names)), dtype=np.int64)
     np.add.at(table, (labels, codes), 1)
-    return Confusion(
-        names,
-        table,
-        float(adjusted_rand_score(codes, labels)),
-        float(table.max(axis=1).sum() / len(labels)),
-    )
+    purity = float(table.max(axis=1).sum() / len(labels))
+    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity)
 
 
 def code_labels(given: list[str]) -> tuple[list[str], Ints]:
     """Return the different labels, the most frequent first, and the place of every row's."""
-    names, codes, counts = np.unique(
-        np.asarray(given, dtype=object), return_inverse=True, return_counts=True
-    )
+    labels = np.asarray(given, dtype=object)
+    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return [str(names[i]) for i in order], np.argsort(order)[codes]

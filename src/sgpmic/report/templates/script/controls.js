@@ -131,7 +131,7 @@ function markSelection() {
   $("everything").disabled = state.selected.size === 0;
   const chosen = [...state.selected].sort((a, b) => a - b);
   if (state.row >= 0 && !isActive(state.row)) keep(-1, 0);
-  speak(chosen.length ? `Emphasised: cluster ${chosen.join(", ")}.` : "All clusters are shown alike.", 0);
+  speak(chosen.length ? `Emphasized: cluster ${chosen.join(", ")}.` : "All clusters are shown alike.", 0);
   recolor();
   if (table.which === "emphasised") fillRows();
 }

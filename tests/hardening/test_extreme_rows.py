@@ -9,6 +9,7 @@ import pytest
 from tests.cli.helpers import values
 
 from sgpmic import SGPMIC
+from sgpmic.learning.prediction import predictor
 from sgpmic.learning.prediction.predictor import answer_alike, sorted_fingerprints
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -84,3 +85,15 @@ def test_equal_rows_have_the_mean_of_what_was_found() -> None:
     np.testing.assert_allclose(found, expected)
     assert (found[4] == S[4]).all()
     assert S[0, 0] == 1.0, "what was given is left alone"
+
+
+@pytest.mark.parametrize("most", [40, 2**64])
+def test_fingerprints_are_sorted_to_their_last_bits(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = np.random.default_rng(0).integers(most, size=500, dtype=np.uint64)
+    keys[::7] = keys[0]
+    monkeypatch.setattr(predictor, "fingerprints", lambda _: keys)
+    found, order = sorted_fingerprints(np.zeros((500, 1)))
+    np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(found, np.sort(keys))

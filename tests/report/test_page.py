@@ -310,19 +310,20 @@ class TestPlainWords:
             "chosen": 3,
             "candidates": [1, 2, 3],
             "probability": [0.1, 0.2, 0.7],
-            "expected": [0.0, 0.5, 0.9],
+            "expected": [0.1, 0.5, 0.9],
             "modes": 3,
         }
         text = self.text(make_content(number_of_clusters=found))
-        assert "3 were chosen. The chart shows the probability of every number" in text
+        assert "3 were chosen, which should agree best with the true clusters (expected" in text
+        assert "The chart shows the probability of every number" in text
         # Cells of a table stand without spaces.
-        assert "expected ARI110.0 %–220.0 %0.5370.0 %0.9" in text
+        assert "expected ARI110.0 %0.1220.0 %0.5370.0 %0.9" in text
         sizes = {"shares": [[1.0], [0.6, 0.4], [0.4, 0.35, 0.25]]}
         splits = {"splits": [[], [1.0, 0.6, 0.4], [0.6, 0.35, 0.25]]}
         compared = self.text(make_content(number_of_clusters=found | sizes | splits))
         assert "70.0 %0.940, 35, 2560 → 35 + 25" in compared
         one = self.text(make_content(number_of_clusters=found | {"chosen": 1}))
-        assert "1 was chosen. The chart shows the probability of every number" in one
+        assert "1 was chosen, which should agree best with the true clusters" in one
         # Runs of earlier versions: certainties, or no probability of one.
         old = {"candidates": [2, 3, 4], "certainty": [0.7, 0.9, 0.8], "modes": 3}
         certain = self.text(make_content(number_of_clusters=old | {"chosen": 3}))

@@ -290,7 +290,7 @@ def select_fit(
         raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
     starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
     partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]
-    sizes = [cluster_sizes(fit, settings, group) for fit in fits]
+    sizes = [cluster_sizes(labels, settings, group) for labels in partitions]
     agreement = agreements(partitions, settings.n_clusters, group)
     eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
     if not eligible.any():  # retries have not helped: as if they had not been made
@@ -304,12 +304,14 @@ def select_fit(
 
 def has_all_clusters(fit: StartFit, settings: FitSettings, group: ProcessGroup) -> bool:
     """Return whether every cluster has a row, and the fit did not break off at once."""
-    return bool(fit.history) and bool(cluster_sizes(fit, settings, group).min() > 0)
-
-
-def cluster_sizes(fit: StartFit, settings: FitSettings, group: ProcessGroup) -> Floats:
-    """Return how many rows of all processes have each cluster as their most probable one."""
+    if not fit.history:
+        return False
     labels = group.own_rows(fit.state.S).argmax(axis=1)
+    return bool(cluster_sizes(labels, settings, group).min() > 0)
+
+
+def cluster_sizes(labels: Ints, settings: FitSettings, group: ProcessGroup) -> Floats:
+    """Return how many rows of all processes have each label."""
     return group.total(np.bincount(labels, minlength=settings.n_clusters).astype(np.float64))
 
 

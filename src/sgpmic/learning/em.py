@@ -291,7 +291,7 @@ def run_em(
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes)[: settings.n_clusters],
             seconds=seconds,
-            _labels=partial(lambda S: group.own_rows(S).argmax(axis=1), state.S),
+            _labels=partial(lambda state: group.own_rows(state.S).argmax(axis=1), state),
         )
         # All callbacks are told, also when an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]

@@ -188,10 +188,11 @@ def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -
         if not pc.any(pc.is_nan(numbers)).as_py():
             return numbers
     gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
-    try:
-        return pc.cast(pc.if_else(gaps, None, texts), pa.float64())
-    except pa.ArrowInvalid:
-        return None
+    with contextlib.suppress(pa.ArrowInvalid):
+        numbers = pc.cast(pc.if_else(gaps, None, texts), pa.float64())
+        if not pc.any(pc.is_nan(numbers)).as_py():  # Arrow takes "nan(word)" for a number
+            return numbers
+    return None
 
 
 # ------------------------------------------------------------------------------- to text

@@ -1,6 +1,7 @@
 """sgpmic predict, report and info."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.cli.helpers import (
     NAMES,
     arrow_table,
+    here,
     read_csv,
     refused,
     said,
@@ -123,6 +125,19 @@ def test_a_bad_row_late_in_the_file_leaves_no_output(run: Path, tmp_path: Path) 
         assert part in sentence
     assert "--drop" not in sentence, "predict has no such option"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_a_sentence(
+    run: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_record(_: object) -> None:
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("sgpmic.cli.predict.RunFolder.read_record", read_record)
+    done = here("predict", run, tmp_path / "new.csv", "--out", tmp_path / "labels.csv")
+    assert done.exit_code == 130
+    assert " ".join(done.output.split()).endswith("labels.csv was not written.")
 
 
 def test_an_empty_row_gets_no_cluster(run: Path, tmp_path: Path) -> None:

@@ -330,21 +330,28 @@ def two_group_gain(projections: Floats) -> Floats:
     parts = [_binned(x) for x in projections]
     x, c = np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
     n = float(projections.shape[1])
-    variance = (c * x**2).sum(1) - (c * x).sum(1) ** 2
+    cx = c * x
+    total, square = cx.sum(1), (cx * x).sum(1)
+    variance = square - total**2
     gains = []
     for side in (x > 0, x > 1, x < -1):
         r = np.where(side, 0.98, 0.02)
         for _ in range(EM_STEPS):
-            cr, cs = c * r, c * (1.0 - r)
-            w = np.clip(cr.sum(1), 2.0 / n, 1.0 - 2.0 / n)[:, None]
-            a = ((cr * x).sum(1) / (cr.sum(1) + 1e-12))[:, None]
-            b = ((cs * x).sum(1) / (cs.sum(1) + 1e-12))[:, None]
-            da, db = (x - a) ** 2, (x - b) ** 2
-            v = np.maximum((cr * da + cs * db).sum(1), 1e-4)[:, None]
-            r = special.expit(np.log(w / (1.0 - w)) + (db - da) / (2.0 * v))
+            share, first = np.einsum("ij,ij->i", c, r), np.einsum("ij,ij->i", cx, r)
+            w = np.clip(share, 2.0 / n, 1.0 - 2.0 / n)
+            a, b = first / (share + 1e-12), (total - first) / (1.0 - share + 1e-12)
+            v = np.maximum(square - first * a - (total - first) * b, 1e-4)
+            # The log odds of two Gaussians with one variance are linear in x.
+            odds = np.log(w / (1.0 - w)) + (b**2 - a**2) / (2.0 * v)
+            r = special.expit(((a - b) / v)[:, None] * x + odds[:, None])
         # Σ log(w N(x | a, v) + (1 − w) N(x | b, v)) less that of one Gaussian
-        mixture = np.logaddexp(np.log(w) - da / (2.0 * v), np.log1p(-w) - db / (2.0 * v))
-        gains.append((c * mixture).sum(1) - 0.5 * np.log(v[:, 0] / variance) + 0.5)
+        mixture = np.logaddexp(
+            *(
+                np.log(p)[:, None] - (x - m[:, None]) ** 2 / (2.0 * v[:, None])
+                for p, m in ((w, a), (1.0 - w, b))
+            )
+        )
+        gains.append((c * mixture).sum(1) - 0.5 * np.log(v / variance) + 0.5)
     return n * (np.max(gains, axis=0) - _one_group(x, c, n))
 
 

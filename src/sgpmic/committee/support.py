@@ -9,6 +9,7 @@ there are several kinds, each fitted to the table, and clusters have to stand ou
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -312,7 +313,7 @@ def _one_group(x: Floats, c: Floats, n: float) -> Floats:
     variance = (c * x**2).sum(1) - (c * x).sum(1) ** 2
     low, high = x.min(axis=1), x.max(axis=1)
     width = (high - low) * (n + 1) / (n - 1)
-    found = [np.zeros(len(x)), 0.5 * np.log(2 * np.pi * np.e * variance) - np.log(width)]
+    found = [np.zeros(len(x)), 0.5 * np.log(2 * np.pi * math.e * variance) - np.log(width)]
     for y in (x - low[:, None], high[:, None] - x):
         for shift in LOGNORMAL_SHIFTS:
             logs = np.log(y + shift)

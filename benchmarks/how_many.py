@@ -74,13 +74,13 @@ def run_one(task: Task) -> dict[str, Any]:
 
     from sgpmic.committee.examination import choose_number
     from sgpmic.committee.geometry import Geometry
-    from sgpmic.committee.support import structure_support
+    from sgpmic.committee.tendency import cluster_tendency
 
     warnings.simplefilter("ignore")
     part, name, Y, right = task
     began = time.perf_counter()
-    support = structure_support(Y)
-    ours = choose_number(Y, support)
+    tendency = cluster_tendency(Y)
+    ours = choose_number(Y, tendency)
     seconds = time.perf_counter() - began
     Z = Geometry(Y, 2).components
     most = min(MOST_CLUSTERS, len(Y) - 1)
@@ -113,7 +113,7 @@ def run_one(task: Task) -> dict[str, Any]:
         "name": name,
         "true": right,
         "probability": round(max(ours.probability), 3),
-        "p": support.p_value,
+        "p": tendency.p_value,
         "seconds": round(seconds, 1),
         **dict(zip(METHODS, found, strict=True)),
     }

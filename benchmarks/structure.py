@@ -27,7 +27,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
-from sgpmic.committee.support import Support, dip, structure_support
+from sgpmic.committee.tendency import ClusterTendency, cluster_tendency, dip
 from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup
@@ -119,10 +119,10 @@ def gap_finds(Y: Floats, rng: Generator, references: int = 50) -> bool:
     return bool(gaps[0] < gaps[1] - drawn[:, 1].std() * np.sqrt(1 + 1 / references))
 
 
-def _support(Y: Floats, seed: int) -> Support:
+def _tendency(Y: Floats, seed: int) -> ClusterTendency:
     group = ProcessGroup(len(Y))
     view = committee_view(Y, Y, fit_scaler(Y, group, "none"), group)
-    return structure_support(view.scaler.transform(view.rows), seed, mixed=view.mixed)
+    return cluster_tendency(view.scaler.transform(view.rows), seed, mixed=view.mixed)
 
 
 def compare(make: Maker, seeds: range, peers: bool) -> tuple[Floats, float]:
@@ -132,7 +132,7 @@ def compare(make: Maker, seeds: range, peers: bool) -> tuple[Floats, float]:
         rng = np.random.default_rng(seed)
         Y = make(rng)
         start = time.perf_counter()
-        row = [_support(Y, seed).supported]
+        row = [_tendency(Y, seed).supported]
         seconds += time.perf_counter() - start
         if peers:
             row += [component_dip_finds(Y), dip_finds(pdist(Y[:500])), gap_finds(Y, rng)]

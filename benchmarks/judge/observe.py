@@ -21,7 +21,7 @@ from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evide
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import judge, pairwise_agreement, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
-from sgpmic.committee.support import structure_support
+from sgpmic.committee.tendency import cluster_tendency
 from sgpmic.committee.voting import calibration_inputs, consensus
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -130,8 +130,8 @@ def observe_votes(seed: int) -> Arrays:
         problem = problem._replace(X=problem.X[rows], y=y)
     Y = scaled(problem)
     geometry = Geometry(Y, MOST_TRIED)
-    support = structure_support(Y)
-    evidence = gather_evidence(geometry, support)
+    tendency = cluster_tendency(Y)
+    evidence = gather_evidence(geometry, tendency)
     k = asked_for(seed, problem)
     labels = cluster_all(geometry, k).labels
     opinion = judge(geometry, labels, k)
@@ -147,7 +147,7 @@ def observe_votes(seed: int) -> Arrays:
         "k": np.array([k, int(problem.y.max()) + 1]),
         "candidates": np.array(evidence.candidates),
         "evidence": evidence.inputs.astype(np.float32),
-        "p_value": np.array(support.p_value),
+        "p_value": np.array(tendency.p_value),
         "kind": np.array(problem.kind),
     }
 

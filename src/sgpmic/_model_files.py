@@ -74,9 +74,9 @@ class ModelFilesMixin(BaseEstimator):
             model._reduction = stored.reduction
             model.cluster_tendency_ = None
             if stored.records["support"] is not None:
-                from sgpmic.committee.support import Support
+                from sgpmic.committee.tendency import ClusterTendency
 
-                model.cluster_tendency_ = Support(**stored.records["support"])
+                model.cluster_tendency_ = ClusterTendency(**stored.records["support"])
             model.encoder_ = None
             if stored.encoder is not None:
                 from sgpmic.tables.encoder import TableEncoder

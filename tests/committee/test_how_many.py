@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from how_many_data import blobs, shape
 from sgpmic.committee.examination import Evidence, _expected_agreement, choose_number
-from sgpmic.committee.support import structure_support
+from sgpmic.committee.tendency import cluster_tendency
 
 
 @pytest.mark.parametrize("make", [blobs, shape])
@@ -31,14 +31,14 @@ def test_every_number_is_another_table_and_always_the_same(make: Any) -> None:
 def test_heavy_tails_are_one_cluster_and_clusters_that_the_test_found_are_several() -> None:
     rng = np.random.default_rng(0)
     tails = rng.standard_t(3, (150, 4))
-    support = structure_support(tails)
-    assert support.p_value > 0.3
-    assert choose_number(tails, support).chosen == 1
+    tendency = cluster_tendency(tails)
+    assert tendency.p_value > 0.3
+    assert choose_number(tails, tendency).chosen == 1
 
     two = rng.normal(size=(150, 4)) + 6.0 * (np.arange(150) % 2)[:, None]
-    support = structure_support(two)
-    found = choose_number(two, support)
-    assert support.supported
+    tendency = cluster_tendency(two)
+    found = choose_number(two, tendency)
+    assert tendency.supported
     assert found.probability[0] == 0.0
     assert found.chosen == 2
 

@@ -17,7 +17,7 @@ from sgpmic.committee.examination import (
     gather_evidence,
 )
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.support import Support
+from sgpmic.committee.tendency import ClusterTendency
 from sgpmic.learning.preprocessing import fit_scaler, view_axes
 from sgpmic.process_group import ProcessGroup
 
@@ -30,8 +30,8 @@ def blobs(n_clusters: int, n_features: int = 3, seed: int = 0) -> Floats:
     return centers[np.arange(300) % n_clusters] + rng.standard_normal((300, n_features))
 
 
-CLEAR = Support(9.0, 1 / 80, "a gap", "Gaussian rows")
-NOISE = Support(0.0, 0.6, "a gap", "Gaussian rows")
+CLEAR = ClusterTendency(9.0, 1 / 80, "a gap", "Gaussian rows")
+NOISE = ClusterTendency(0.0, 0.6, "a gap", "Gaussian rows")
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_number_of_which_no_mixture_can_be_fitted(monkeypatch: pytest.MonkeyPa
 def test_the_test_of_tendency_weighs_on_one_cluster() -> None:
     Y = blobs(3)
     noise, doubt, clear = (
-        choose_number(Y, support).probability
-        for support in (NOISE, replace(NOISE, p_value=0.2), CLEAR)
+        choose_number(Y, tendency).probability
+        for tendency in (NOISE, replace(NOISE, p_value=0.2), CLEAR)
     )
     assert noise[0] > doubt[0] > clear[0] == 0.0
     for probability in (noise, doubt, clear):
@@ -119,13 +119,13 @@ def test_only_what_is_asked_is_examined() -> None:
     Y = blobs(3)
     group = ProcessGroup(len(Y))
     units = fit_scaler(Y, group, "each")
-    nothing = examine(Y, group, units, support=False, clusters=False, dimensions=False)
+    nothing = examine(Y, group, units, tendency=False, clusters=False, dimensions=False)
     assert nothing == Structure(None, None, None)
-    found = examine(Y, group, units, support=True, clusters=True, dimensions=True)
-    assert found.support is not None
+    found = examine(Y, group, units, tendency=True, clusters=True, dimensions=True)
+    assert found.tendency is not None
     assert found.clusters is not None
     assert found.dimensions is not None
-    assert found.support.supported
+    assert found.tendency.supported
     assert found.clusters.chosen == 3
 
 

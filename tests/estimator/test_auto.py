@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.examination import Structure
-from sgpmic.committee.support import Support
+from sgpmic.committee.tendency import ClusterTendency
 from sgpmic.exceptions import NoStructureWarning
 from sgpmic.learning.em import StartFit
 from sgpmic.learning.run import advice
@@ -59,7 +59,7 @@ def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
 
 def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Floats) -> None:
     model = quick_fit(table, committee=Committee())
-    doubt = Support(1.0, 0.1, "a gap", "an elliptical cloud")
+    doubt = ClusterTendency(1.0, 0.1, "a gap", "an elliptical cloud")
     for asked, expected in (("auto", "(n_clusters=1)."), (3, "(n_clusters='auto').")):
         settings = model.set_params(n_clusters=asked).check_settings()
         result = SimpleNamespace(

@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.support import Support, structure_support
+from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import take_vote
 from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import find_categories, fit_scaler
@@ -116,10 +116,10 @@ def test_the_picture_shows_clusters_not_combinations_of_levels() -> None:
     assert silhouette_score(model.embedding_, labels) > of_chance + 0.1
 
 
-def tendency(Y: np.ndarray) -> Support:
+def tendency(Y: np.ndarray) -> ClusterTendency:
     group = ProcessGroup(len(Y))
     view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
-    return structure_support(view.scaler.transform(view.rows), mixed=view.mixed)
+    return cluster_tendency(view.scaler.transform(view.rows), mixed=view.mixed)
 
 
 def noise_with_categories(kind: str, seed: int) -> np.ndarray:

@@ -23,7 +23,8 @@ from sgpmic.committee.judge import (
     validity_indices,
 )
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
-from sgpmic.committee.support import MixedTable, Support, structure_support
+from sgpmic.committee.reference_noise import MixedTable
+from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus, contingency
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.process_group import ProcessGroup
@@ -86,7 +87,7 @@ class NumberOfDimensions:
 class Structure(NamedTuple):
     """What was found out about a table; None for what was not asked."""
 
-    support: Support | None
+    tendency: ClusterTendency | None
     clusters: NumberOfClusters | None
     dimensions: NumberOfDimensions | None
 
@@ -96,7 +97,7 @@ def examine(
     group: ProcessGroup,
     scaler: Scaler,
     *,
-    support: bool,
+    tendency: bool,
     clusters: bool,
     dimensions: bool,
     mixed: MixedTable | None = None,
@@ -106,17 +107,17 @@ def examine(
     ``Y`` are the rows of this process, in their own units; ``mixed`` is a sample of the table with
     its categories, where ``Y`` has their factors.
     """
-    if not (support or clusters or dimensions):
+    if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
     numbers = sample_rows(group.n_rows, MOST_EXAMINED)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     found = number = None
-    if support or clusters:
+    if tendency or clusters:
         announce("looking for clusters at all")
-        found = _once(structure_support, sample, mixed=mixed)
+        found = _once(cluster_tendency, sample, mixed=mixed)
     if clusters and found is not None:
-        number = _once(choose_number, sample, support=found)
+        number = _once(choose_number, sample, tendency=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
 
 
@@ -147,7 +148,7 @@ class Evidence(NamedTuple):
     labels: list[Ints]  # what the committee arrived at
 
 
-def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
+def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
     For every number k from two on the committee votes, and the vote leaves evidence: what the judge
@@ -159,9 +160,9 @@ def choose_number(Y: Floats, support: Support) -> NumberOfClusters:
     these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The number that
     is chosen is the one of which most agreement with the true clusters is expected.
     """
-    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_VOTED_ON)], MOST_TRIED), support)
+    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_VOTED_ON)], MOST_TRIED), tendency)
     probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
-    if support.supported and len(probability) > 1:
+    if tendency.supported and len(probability) > 1:
         probability[0] = 0.0  # the test has found more than one cluster
         probability /= probability.sum()
     expected = _expected_agreement(found, probability)
@@ -189,7 +190,7 @@ def _expected_agreement(found: Evidence, probability: Floats) -> Floats:
     return weighted
 
 
-def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
+def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
     """Return what speaks for every number of clusters."""
     Y = geometry.Y
     prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
@@ -210,7 +211,7 @@ def gather_evidence(geometry: Geometry, support: Support) -> Evidence:
             figures[k], outcome = found
             labels.append(outcome)
     by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
-    about = np.array([*geometry.summary, np.log(modes), support.statistic, support.p_value])
+    about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
     trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
     return Evidence([1, *figures], _inputs(by_number, about), trust, modes, labels)
 

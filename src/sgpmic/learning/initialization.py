@@ -28,7 +28,7 @@ from sklearn.neighbors import NearestNeighbors
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import MOST_EXAMINED, choose_dimensions
 from sgpmic.committee.geometry import sample_rows
-from sgpmic.committee.support import MixedTable
+from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
 from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
 from sgpmic.learning.settings import FitSettings

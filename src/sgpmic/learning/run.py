@@ -187,7 +187,7 @@ def _examine(
         view.rows,
         group,
         view.scaler,
-        support=settings.committee is not None and settings.n_clusters != 1,
+        tendency=settings.committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
         dimensions=settings.n_components == "auto",
         mixed=view.mixed,
@@ -339,10 +339,10 @@ def advice(
             "what is beyond them holds nothing but noise. Use fewer, or let the data decide"
         )
         yield exceptions.DimensionsWarning, exceptions.Advice(why, "n_components='auto'")
-    support = result.structure.support
-    if support is not None and not support.supported and result.S.shape[1] > 1:
+    tendency = result.structure.tendency
+    if tendency is not None and not tendency.supported and result.S.shape[1] > 1:
         why = (
-            f"{support.sentence()} What is called a cluster may be an arbitrary part of one "
+            f"{tendency.sentence()} What is called a cluster may be an arbitrary part of one "
             "cloud: add features that tell groups apart, or let there be fewer clusters"
         )
         fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"

@@ -11,15 +11,14 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
-from sgpmic.committee import support
-from sgpmic.committee.support import (
-    GRID,
+from sgpmic.committee import reference_noise, tendency
+from sgpmic.committee.reference_noise import GRID, quantiles
+from sgpmic.committee.tendency import (
     LOGNORMAL_SHIFTS,
-    Support,
+    ClusterTendency,
+    cluster_tendency,
     dip,
     halves,
-    quantiles,
-    structure_support,
     two_group_gain,
     widest_gap,
 )
@@ -122,7 +121,7 @@ def test_elliptical_noise_has_the_table_s_radii_and_scatter() -> None:
     rng = np.random.default_rng(0)
     root = np.array([[2.0, 0.0], [1.0, 0.5]])
     Z = rng.normal(size=(3000, 2)) @ root.T
-    drawn = np.vstack([support.elliptical(Z)(rng) for _ in range(5)])
+    drawn = np.vstack([reference_noise.elliptical(Z)(rng) for _ in range(5)])
     np.testing.assert_allclose(np.cov(drawn.T), root @ root.T, rtol=0.1, atol=0.05)
     radii = np.linalg.norm(np.linalg.solve(root, drawn.T), axis=0)
     assert stats.kstest(radii, stats.chi(2).cdf).statistic < 0.03
@@ -135,7 +134,7 @@ def normal_scores(Y: np.ndarray) -> np.ndarray:
 def test_noise_of_a_wide_table_has_its_rank_correlations_and_features() -> None:
     rng = np.random.default_rng(0)
     Y = np.exp(rng.normal(size=(40, 3)) @ rng.normal(size=(3, 60)))  # more features than rows
-    draw = support.with_marginals(Y, np.eye(60))
+    draw = reference_noise.with_marginals(Y, np.eye(60))
     drawn = np.vstack([draw(rng) for _ in range(100)])
     expected = np.corrcoef(normal_scores(Y).T)
     np.testing.assert_allclose(np.corrcoef(normal_scores(drawn).T), expected, atol=0.08)
@@ -154,7 +153,7 @@ NOISE = {
 def test_independent_components_of_an_axis_without_spread() -> None:
     rng = np.random.default_rng(0)
     Z = np.column_stack([rng.exponential(size=(400, 2)) - 1.0, np.zeros(400)])
-    drawn = support.independent(Z, 2)(rng)
+    drawn = reference_noise.independent(Z, 2)(rng)
     assert drawn.shape == (400, 2)
     for k in range(2):
         assert stats.ks_2samp(drawn[:, k], Z[:, k]).pvalue > 0.01
@@ -162,7 +161,7 @@ def test_independent_components_of_an_axis_without_spread() -> None:
 
 def test_noise_is_called_noise() -> None:
     found = [
-        structure_support(scaled(make(np.random.default_rng(seed))), seed).supported
+        cluster_tendency(scaled(make(np.random.default_rng(seed))), seed).supported
         for make in NOISE.values()
         for seed in range(10)
     ]
@@ -180,7 +179,7 @@ def test_clusters_are_found() -> None:
         make_circles(200, noise=0.03, factor=0.3, random_state=0)[0],
         load_iris().data,
     ):
-        outcome = structure_support(scaled(X))
+        outcome = cluster_tendency(scaled(X))
         assert outcome.supported
         assert outcome.statistic > 0
         assert "There are clusters" in outcome.sentence()
@@ -190,20 +189,20 @@ def test_the_order_of_rows_does_not_matter() -> None:
     rng = np.random.default_rng(1)
     Y = rng.normal(size=(120, 3))
     Y[:50] += 1.5
-    one, other = structure_support(Y), structure_support(Y[rng.permutation(120)])
+    one, other = cluster_tendency(Y), cluster_tendency(Y[rng.permutation(120)])
     assert one.p_value == other.p_value
     assert one.statistic == pytest.approx(other.statistic, rel=1e-6)
 
 
 def test_odd_tables() -> None:
     rng = np.random.default_rng(0)
-    few = structure_support(rng.normal(size=(8, 2)))
+    few = cluster_tendency(rng.normal(size=(8, 2)))
     assert not few.supported
     assert "8 rows" in few.sentence()
-    assert not structure_support(np.ones((50, 3))).supported
-    assert 0 < structure_support(rng.normal(size=(60, 1))).p_value <= 1
-    assert 0 < structure_support(rng.normal(size=(30, 80))).p_value <= 1
-    assert 0 < structure_support(rng.integers(0, 2, (100, 4)).astype(float)).p_value <= 1
+    assert not cluster_tendency(np.ones((50, 3))).supported
+    assert 0 < cluster_tendency(rng.normal(size=(60, 1))).p_value <= 1
+    assert 0 < cluster_tendency(rng.normal(size=(30, 80))).p_value <= 1
+    assert 0 < cluster_tendency(rng.integers(0, 2, (100, 4)).astype(float)).p_value <= 1
 
 
 @pytest.mark.parametrize(
@@ -216,22 +215,22 @@ def test_odd_tables() -> None:
     ],
 )
 def test_the_sentence(p_value: float, draws: int, words: str) -> None:
-    sentence = Support(6.0, p_value, "a gap", "an elliptical cloud", draws).sentence()
+    sentence = ClusterTendency(6.0, p_value, "a gap", "an elliptical cloud", draws).sentence()
     assert re.match(words, sentence), sentence
 
 
 def test_of_many_features_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     n_seen = []
-    with_marginals = support.with_marginals
+    with_marginals = reference_noise.with_marginals
 
-    def count(Y: Any, axes: Any) -> support.Draw:
+    def count(Y: Any, axes: Any) -> reference_noise.Draw:
         n_seen.append(Y.shape[1])
         return with_marginals(Y, axes)
 
-    monkeypatch.setattr(support, "with_marginals", count)
+    monkeypatch.setattr(tendency, "with_marginals", count)
     Y = np.random.default_rng(0).normal(size=(60, 50)) + 6.0 * (np.arange(60) % 2)[:, None]
-    monkeypatch.setattr(support, "MOST_FEATURES", 20)
-    assert structure_support(Y).supported
+    monkeypatch.setattr(tendency, "MOST_FEATURES", 20)
+    assert cluster_tendency(Y).supported
     assert n_seen == [20]
 
 

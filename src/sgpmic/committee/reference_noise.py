@@ -1,0 +1,263 @@
+"""Noise that looks like a table but has no clusters, to compare it with.
+
+Each function fits one kind of noise to scaled rows and returns a function that draws a table of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special, stats
+from scipy.optimize import isotonic_regression
+
+from sgpmic._types import Floats, Ints
+
+#: Draws one table of noise.
+Draw = Callable[[np.random.Generator], Floats]
+#: Features with so few values keep them; no curve is fitted.
+FEW_VALUES = 10
+_ENDS = np.geomspace(1e-5, 0.02, 60)
+#: Probabilities at which quantiles are tabulated, dense at both ends.
+GRID = np.concatenate([_ENDS[:-1], np.linspace(0.02, 0.98, 200), 1.0 - _ENDS[::-1][1:]])
+_NORMAL = special.ndtri(GRID)
+_STUDENT = {df: special.stdtrit(df, GRID) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
+#: Features whose distributions are fitted at a time: what is computed of them stays in the cache.
+_TOGETHER = 256
+
+
+def convex_minorant(x: Floats, y: Floats) -> Ints:
+    """Return the places of the points that the greatest convex minorant touches; ``x`` rises."""
+    if len(x) < 2:
+        return np.arange(len(x))
+    steps = np.maximum(np.diff(x), 1e-300)  # radii to a high power can be equal
+    # Its slopes are those between neighbors, made to rise.
+    return isotonic_regression(np.diff(y) / steps, weights=steps).blocks
+
+
+def _student_fit(X: Floats, df: float) -> tuple[Floats, Floats, Floats]:
+    """Return log-likelihood, location and scale of Student's t with given degrees, by column."""
+    n, at = len(X), np.median(X, axis=0)
+    square = 1.5 * np.median((X - at) ** 2, axis=0)
+    square = np.maximum(square, 1e-12 * X.var(axis=0))
+    for _ in range(10):
+        weight = (df + 1.0) / (df + (X - at) ** 2 / square)
+        at = np.sum(weight * X, axis=0) / np.sum(weight, axis=0)
+        square = np.sum(weight * (X - at) ** 2, axis=0) / n
+    constant = special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - 0.5 * np.log(df * np.pi)
+    terms = constant - (df + 1) / 2 * np.log1p((X - at) ** 2 / (df * square))
+    return terms.sum(axis=0) - n / 2 * np.log(square), at, np.sqrt(square)
+
+
+def quantiles(X: Floats) -> Floats:
+    """Return the quantiles (p, len(GRID)) of the likeliest simple distribution of every feature.
+
+    Gaussian, uniform, Student's t or a lognormal of either sign, none of which has two modes.
+    """
+    n, p = X.shape
+    tables = np.empty((p, len(GRID)))
+    continuous = []
+    for i in range(p):
+        values, counts = np.unique(X[:, i], return_counts=True)
+        if len(values) > FEW_VALUES:
+            continuous.append(i)
+            continue
+        place = np.searchsorted(np.cumsum(counts) / n, GRID)
+        tables[i] = values[np.minimum(place, len(values) - 1)]
+    for first in range(0, len(continuous), _TOGETHER):
+        part = continuous[first : first + _TOGETHER]
+        tables[part] = _continuous_quantiles(X[:, part])
+    return tables
+
+
+def _continuous_quantiles(X: Floats) -> Floats:
+    n = len(X)
+    spread, half = X.std(axis=0), n / 2 * (1 + np.log(2 * np.pi))
+    low, high = X.min(axis=0), X.max(axis=0)
+    likelihood = -n * np.log(spread) - half
+    tables = _moved(_NORMAL, X.mean(axis=0), spread)
+    width = (high - low) * (n + 1) / (n - 1)
+    found = [(-n * np.log(width), _moved(GRID - 0.5, (low + high) / 2, width))]
+    for df, table in _STUDENT.items():
+        fit, at, scale = _student_fit(X, df)
+        found.append((fit - 1.0, _moved(table, at, scale)))  # less 1: one parameter more
+    for sign in (1.0, -1.0):
+        Y = sign * X
+        least = Y.min(axis=0)
+        unit = np.maximum(np.quantile(Y, 0.9, axis=0) - least, 1e-9 * (high - low))
+        for shift in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0):
+            start = least - shift * unit
+            logs = np.log(Y - start)
+            table = start[:, None] + np.exp(_moved(_NORMAL, logs.mean(axis=0), logs.std(axis=0)))
+            fit = -n * np.log(logs.std(axis=0)) - half - logs.sum(axis=0) - 1.0
+            found.append((fit, table if sign > 0 else -table[:, ::-1]))
+    for fit, candidates in found:
+        better = fit > likelihood
+        likelihood[better], tables[better] = fit[better], candidates[better]
+    return tables
+
+
+def _moved(table: Floats, at: Floats, scale: Floats) -> Floats:
+    """Return a table of quantiles for every location and scale."""
+    return at[:, None] + scale[:, None] * table
+
+
+def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
+    """Return factors for the axes under which samples of noise have the table's variances.
+
+    Variances along the main axes of a sample differ more than those it was drawn with. Drawn with
+    the sample's, noise would be narrower than the table in all but the first directions, and have
+    fewer directions in which chance makes groups.
+    """
+    seen = np.linalg.norm(Z, axis=0)
+    drawn_with = seen.copy()
+    if len(seen) == 1:
+        return np.ones(1)
+    for _ in range(4):
+        logs = np.zeros_like(seen)
+        for _ in range(6):
+            sample = rng.normal(size=Z.shape) * (drawn_with / np.sqrt(len(Z)))
+            values = np.linalg.eigvalsh(sample.T @ sample)[::-1]
+            logs += 0.5 * np.log(np.maximum(values, 1e-300)) / 6
+        drawn_with *= np.clip(seen / np.exp(logs), 0.5, 2.0)
+        drawn_with = np.minimum.accumulate(drawn_with)
+    return drawn_with / seen
+
+
+def gaussian(Z: Floats) -> Draw:
+    """Gaussian rows with the covariance of the table."""
+    values, vectors = np.linalg.eigh(Z.T @ Z / len(Z))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return lambda rng: rng.normal(size=Z.shape) @ root.T
+
+
+def elliptical(Z: Floats) -> Draw:
+    """Rows from the likeliest elliptical density that falls from its center outwards."""
+    n, p = Z.shape
+    center, scatter = np.median(Z, axis=0), np.diag(Z.var(axis=0) + 1e-12)
+    for _ in range(15):  # the scatter of Student's t with three degrees: outliers count little
+        D = Z - center
+        weight = (3.0 + p) / (3.0 + np.sum(D * np.linalg.solve(scatter, D.T).T, axis=1))
+        center = weight @ Z / weight.sum()
+        D = Z - center
+        scatter = D.T @ (D * weight[:, None]) / n
+        scatter += 1e-9 * np.trace(scatter) / p * np.eye(p)
+    root = np.linalg.cholesky(scatter)
+    radii = np.sort(np.linalg.norm(np.linalg.solve(root, (Z - center).T), axis=0))
+    # A density that falls with the radius has a concave distribution of r^p (Grenander).
+    volume = np.append(0.0, (radii / radii[-1]) ** p)
+    share = np.linspace(0.0, 1.0, n + 1)
+    knots = convex_minorant(volume, -share)
+
+    def draw(rng: np.random.Generator) -> Floats:
+        r = radii[-1] * np.interp(rng.random(n), share[knots], volume[knots]) ** (1.0 / p)
+        direction = rng.normal(size=Z.shape)
+        direction *= (r / np.linalg.norm(direction, axis=1))[:, None]
+        return direction @ root.T
+
+    return draw
+
+
+def with_marginals(Y: Floats, axes: Floats) -> Draw:
+    """Rows with each feature's distribution and their rank correlations (a Gaussian copula)."""
+    n, p = Y.shape
+    scores = special.ndtri((stats.rankdata(Y, axis=0) - 0.5) / n)
+    if p <= n:
+        values, vectors = np.linalg.eigh(np.corrcoef(scores.T).reshape(p, p))
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    else:  # the same correlations, without a p × p matrix
+        root = (scores - scores.mean(axis=0)) / (scores.std(axis=0) * np.sqrt(n))
+    tables = quantiles(Y)
+
+    def draw(rng: np.random.Generator) -> Floats:
+        u = special.ndtr(rng.normal(size=(n, len(root))) @ root)
+        rows = np.column_stack([np.interp(u[:, i], GRID, tables[i]) for i in range(p)])
+        return rows @ axes
+
+    return draw
+
+
+class MixedTable(NamedTuple):
+    """Scaled rows of a table with categories.
+
+    ``columns`` are where each of the user's columns begins and ends among the features: several
+    indicators are one category.
+    """
+
+    rows: Floats
+    columns: Sequence[tuple[int, int]]
+
+
+def mixed_columns(table: MixedTable, kept: int) -> Draw:
+    """Rows with each column's distribution and their rank correlations, categories included.
+
+    The levels of a category are ranked along the first principal component, and are drawn as
+    thresholds of a Gaussian copula would give them. Returned are the first ``kept`` principal
+    components of what was drawn.
+    """
+    Y = table.rows - table.rows.mean(axis=0)
+    n = len(Y)
+    leading = np.linalg.svd(Y, full_matrices=False)[0][:, 0]
+    ranks: list[Floats] = []
+    samplers: list[Callable[[Floats], Any]] = []
+    for first, last in table.columns:
+        values, value = np.unique(Y[:, first:last], axis=0, return_inverse=True)
+        if last - first == 1 and len(values) > FEW_VALUES:
+            ranks.append(stats.rankdata(Y[:, first]))
+            samplers.append(partial(np.interp, xp=GRID, fp=quantiles(Y[:, [first]])[0]))
+            continue
+        value = value.ravel()
+        along = np.bincount(value, leading) / np.bincount(value)
+        if last - first == 1:
+            along = values[:, 0]
+        ranks.append(stats.rankdata(along[value]))
+        in_order = np.argsort(along[value], kind="stable")
+        samplers.append(partial(_picked, rows=Y[in_order, first:last]))
+    scores = special.ndtri((np.column_stack(ranks) - 0.5) / n)
+    scores /= np.maximum(scores.std(axis=0), 1e-12)
+    variances, axes = np.linalg.eigh(np.cov(scores.T).reshape(len(ranks), -1))
+    root = axes * np.sqrt(np.maximum(variances, 0.0))
+
+    def draw(rng: np.random.Generator) -> Floats:
+        u = special.ndtr(rng.normal(size=scores.shape) @ root.T)
+        rows = np.column_stack([sample(u[:, i]) for i, sample in enumerate(samplers)])
+        left, singular, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+        return left[:, :kept] * singular[:kept]
+
+    return draw
+
+
+def _picked(u: Floats, rows: Floats) -> Floats:
+    """Return the rows, which are in their order, at these probabilities."""
+    return rows[np.minimum((u * len(rows)).astype(np.int64), len(rows) - 1)]
+
+
+def independent(Z: Floats, kept: int) -> Draw:
+    """Rows that mix independent components (ICA), each with its own distribution.
+
+    Only the first ``kept`` axes are drawn, but more of them show what the components are.
+    """
+    from sklearn.decomposition import FastICA
+
+    if Z.shape[1] == 1:
+        (table,) = quantiles(Z)
+        return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
+    model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
+    with warnings.catch_warnings():
+        # Rows without independent components need many steps, and nothing is lost there.
+        warnings.simplefilter("ignore")
+        try:
+            components, mixing = model.fit_transform(Z), model.mixing_
+        except (ValueError, np.linalg.LinAlgError):
+            # An axis along which nothing varies but rounding errors: the axes themselves, then.
+            components, mixing = Z, np.eye(Z.shape[1])
+    tables = quantiles(components)
+
+    def draw(rng: np.random.Generator) -> Floats:
+        parts = np.column_stack([np.interp(rng.random(len(Z)), GRID, t) for t in tables])
+        return parts @ mixing[:kept].T
+
+    return draw

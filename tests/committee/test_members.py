@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_wine, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.preprocessing import scale
 
 from sgpmic.committee import members
@@ -157,6 +157,19 @@ def test_eigenvectors_of_many_components_are_the_same_in_every_run() -> None:
     in_cliques = found.reshape(20, 4, 6)
     np.testing.assert_allclose(in_cliques, in_cliques[:, :1].repeat(4, axis=1), atol=1e-10)
     assert np.linalg.matrix_rank(found) == 6
+    # Lanczos' method would miss eigenvalues that several components have in common.
+    np.testing.assert_array_equal(found, members.laplacian_eigenvectors(graph, 6, factorize=False))
+
+
+def test_products_find_the_eigenvectors_that_a_factorization_finds() -> None:
+    Y = np.random.default_rng(0).normal(size=(400, 12))
+    graph = kneighbors_graph(Y, 10, include_self=True)
+    graph = 0.5 * (graph + graph.T)
+    expected = members.laplacian_eigenvectors(graph, 6)
+    found = members.laplacian_eigenvectors(graph, 6, factorize=False)
+    assert not np.array_equal(found, expected)
+    signs = np.sign(np.sum(found * expected, axis=0))
+    np.testing.assert_allclose(found * signs, expected, atol=1e-10)
 
 
 def test_wide_tables_are_rotated() -> None:

@@ -13,14 +13,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix, csgraph
-from scipy.sparse.linalg import eigsh
+from scipy.sparse import coo_matrix, csgraph, eye_array
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from scipy.spatial import KDTree
 from sklearn.cluster import KMeans
 from sklearn.manifold import spectral_embedding
@@ -44,6 +45,11 @@ _MOST_FEATURES = 30
 _FEWEST_FEATURES = 8
 #: The ridge of the regression of rows on rows, relative to the mean squared singular value.
 _RIDGE = 0.1
+
+#: From this intrinsic dimension on, factors of a neighbor graph's Laplacian are nearly dense.
+_FILLING_DIMENSION = 4.0
+#: Restarts of Lanczos' method, at most.
+_RESTARTS = 100
 
 #: Members run side by side where there are so many rows.
 _ROWS_FOR_THREADS = 1000
@@ -104,7 +110,10 @@ def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str
 
 def _graph_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
     graph = kneighbors_graph(geometry.Y, min(n_neighbors, len(geometry)), include_self=True)
-    return laplacian_eigenvectors(0.5 * (graph + graph.T), geometry.most_clusters)
+    high = geometry.intrinsic_dimension > _FILLING_DIMENSION
+    return laplacian_eigenvectors(
+        0.5 * (graph + graph.T), geometry.most_clusters, factorize=not high
+    )
 
 
 def _subspace_embedding(geometry: Geometry) -> Floats:
@@ -136,16 +145,27 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     )
 
 
-def laplacian_eigenvectors(graph: Any, number: int) -> Floats:
+def laplacian_eigenvectors(graph: Any, number: int, *, factorize: bool = True) -> Floats:
     """Return the leading ones, as scikit-learn's ``spectral_embedding`` does, but for signs.
 
     From SciPy 1.17 on, ARPACK restarts in a graph of several components from a vector drawn with
     the operating system's entropy, unless it is given a generator; scikit-learn gives it none.
+
+    Without ``factorize``, a connected graph is only multiplied with vectors: Lanczos' method finds
+    the same vectors, unless eigenvalues are equal, as those of several components are.
     """
     laplacian, degrees = csgraph.laplacian(graph, normed=True, return_diag=True)
-    start = np.random.RandomState(0).uniform(-1, 1, len(degrees))
-    seeded = {"rng": 0} if "rng" in signature(eigsh).parameters else {}
-    _, vectors = eigsh(laplacian.tocsc(), number, sigma=-1e-5, v0=start, tol=0, **seeded)
+    options = {"v0": np.random.RandomState(0).uniform(-1, 1, len(degrees)), "tol": 0}
+    if "rng" in signature(eigsh).parameters:
+        options["rng"] = 0
+    vectors = None
+    if not factorize and csgraph.connected_components(graph, directed=False)[0] == 1:
+        similarity = eye_array(len(degrees)) - laplacian
+        with suppress(ArpackNoConvergence):
+            _, vectors = eigsh(similarity, number, which="LA", maxiter=_RESTARTS, **options)
+            vectors = vectors[:, ::-1]
+    if vectors is None:
+        _, vectors = eigsh(laplacian.tocsc(), number, sigma=-1e-5, **options)
     return vectors / degrees[:, None]
 
 

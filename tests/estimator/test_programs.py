@@ -35,7 +35,7 @@ def digits(n_rows: int) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_few_programs_for_many_shapes() -> None:
+def test_few_programs_for_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     """For k = 2…10 and N = 100…1000 on one table; predictions of any number of rows."""
     em_iteration.clear_cache()
     for n_clusters, n_rows in zip(
@@ -50,6 +50,7 @@ def test_few_programs_for_many_shapes() -> None:
     assert np.isfinite(model.unusual_below_)
     for program in programs:
         program.clear_cache()
+    monkeypatch.setitem(projection._STEPS, "cpu", (1, 40))  # hardly a row settles with one step
     for n_rows in (1, 7, 128, 600):
         model.score_samples(digits(n_rows) + 0.5)
     # Clusters are padded to eight, sixteen, …

@@ -111,15 +111,16 @@ def _start_block(
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
     weights = inverse_weights(jnp.sqrt(squares))
     votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
-    # Nothing is known of rows at X: the first step finds out, and has length 0.
+    # Nothing is known of rows at X: the first step finds out, and has length 0. Types are those of
+    # the steps after it, for which one program is enough then.
     n, Q = X.shape
     course = Course(
         X,
         jnp.zeros((n, votes.shape[1])),
-        jnp.full(n, jnp.inf),
+        jnp.full(n, jnp.inf, X.dtype),
         jnp.zeros((n, Q)),
         jnp.zeros((n, Q, Q)),
-        jnp.full(n, _RADIUS),
+        jnp.full(n, _RADIUS, X.dtype),
         jnp.zeros((n, Q)),
         jnp.zeros(n),
         jnp.zeros(n, bool),

@@ -189,7 +189,7 @@ def test_members_find_the_same_side_by_side(monkeypatch: pytest.MonkeyPatch) -> 
     Y = np.random.default_rng(0).normal(size=(90, 9)) + 3.0 * (np.arange(90) % 3)[:, None]
     alone = cluster_all(Geometry(Y, 3), 3)
     monkeypatch.setattr(members, "_ROWS_FOR_THREADS", 1)
-    monkeypatch.setattr(members.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(members, "cpu_count", lambda: 4)
     together = cluster_all(Geometry(Y, 3), 3)
     assert list(together.labels) == list(alone.labels) == list(MEMBERS)
     for name, labels in alone.labels.items():

@@ -9,7 +9,6 @@ what has random starts always draws the same.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import cpu_count  # those that this process may use
 from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csgraph, eye_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
@@ -228,7 +228,7 @@ def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMB
             return str(error)
 
     # Of few rows, members wait for Python more than they compute.
-    n_threads = (os.cpu_count() or 1) if len(geometry) >= _ROWS_FOR_THREADS else 1
+    n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
     with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
         warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
         if n_threads > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -189,8 +188,10 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
     keep(0, first_found)
     if n_rows <= block:
         return found
+    from joblib import cpu_count  # those that this process may use
+
     # XLA has one core compute a block.
-    n_threads = (os.cpu_count() or 1) if device.platform == "cpu" else _ON_GPU
+    n_threads = cpu_count() if device.platform == "cpu" else _ON_GPU
     with ThreadPoolExecutor(n_threads) as threads:
         list(threads.map(lambda first: keep(first, compute(first)), range(block, n_rows, block)))
     return found

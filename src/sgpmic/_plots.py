@@ -94,7 +94,7 @@ class PlotsMixin:
     def summary(self: Any) -> None:
         """Print what ``sgpmic fit`` prints at the end: the clusters, and how they were found."""
         check_is_fitted(self)
-        from sgpmic.report.summary import print_summary
+        from sgpmic.report.explanations import print_summary
 
         print_summary(self, self._explain())
 

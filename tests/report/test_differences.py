@@ -14,7 +14,7 @@ from tests.report.test_content import cohen, make_content
 from tests.report.test_page import Page
 
 from sgpmic.report import render_report
-from sgpmic.report.explanations import find_differences
+from sgpmic.report.explanations import explain
 from sgpmic.report.payload import pack_levels, pack_values
 from sgpmic.report.statistics import (
     cluster_profiles,
@@ -143,17 +143,15 @@ def mixed_content(**more):
 
 class TestDifferences:
     def test_levels_and_gaps_are_named_in_the_words_of_the_table(self):
-        content = mixed_content()
-        profiles = cluster_profiles(content.values, content.labels, 3)
-        found = find_differences(content, profiles)
-        assert found[0][0].name == "color: red"
-        assert (found[0][0].inside, found[0][0].outside) == ("100.0 %", "0.0 %")
+        found = [cluster.differences for cluster in explain(mixed_content())]
+        assert found[0][0].subject.name == "color: red"
+        assert (found[0][0].inside, found[0][0].outside) == (1.0, 0.0)
         # 19 of 20 are known; half a row more on either side, and the near end of the interval.
         h = 2 * np.arcsin(np.sqrt(19.5 / 20)) - 2 * np.arcsin(np.sqrt(0.5 / 39))
         certain = (h - 1.96 * np.sqrt(1 / 19 + 1 / 38)) * 19 / 20
         np.testing.assert_allclose(found[0][0].effect, certain)
         assert found[0][0].known == 19
-        names = [one.name for one in found[0]]
+        names = [one.subject.name for one in found[0]]
         assert "height is missing" in names
         assert "smokes: no" in names
         assert "smokes: yes" not in names, "of two levels one says it all"

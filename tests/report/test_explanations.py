@@ -228,7 +228,7 @@ def test_a_few_known_cells_do_not_lead_a_card() -> None:
         length[:, None], ["length"], labels, categories=(Levels("mpaa", ("PG", "R"), rating),)
     )
     first = explain(content)[0]
-    names = [one.name for one in first.differences]
+    names = [one.subject.name for one in first.differences]
     assert names[0] == "mpaa is missing"
     assert "mpaa: R" not in names
     assert "length" in names

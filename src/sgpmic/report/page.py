@@ -27,7 +27,7 @@ from sgpmic.colors import distinct_colors
 from sgpmic.committee.voting import explain_vote
 from sgpmic.report.charts import bound_chart, certainty_chart, number_chart
 from sgpmic.report.content import RunContent
-from sgpmic.report.explanations import Explanation, explain, shortened
+from sgpmic.report.explanations import Explanation, explain
 from sgpmic.report.payload import MAX_ROWS, build_payload, choose_shown, safe_json
 from sgpmic.report.statistics import (
     LARGEST_EFFECT,
@@ -80,7 +80,7 @@ def render_report(
     """
     sizes = cluster_sizes(content.memberships)
     profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
-    explanations = explanations or explain(content, profiles)
+    explanations = explanations or explain(content)
     typical = typical_rows(
         content.embedding, content.memberships, content.means, content.covariances, _TYPICAL
     )
@@ -163,7 +163,7 @@ def _environment() -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    words = (shorten, shortened, percent, plural, day, listing, duration, together)
+    words = (shorten, percent, plural, day, listing, duration, together)
     environment.filters |= {function.__name__: function for function in words}
     environment.filters |= {
         "number": any_number,

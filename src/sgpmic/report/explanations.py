@@ -19,16 +19,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.committee.voting import explain_vote
 from sgpmic.learning.starts import explain_choice
+from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
-from sgpmic.report.statistics import (
-    Profiles,
-    Sizes,
-    cluster_profiles,
-    cluster_sizes,
-    level_shares,
-    missing_shares,
-    strongest_first,
-)
+from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
 from sgpmic.report.words import day, listing, number, percent, plural, shorten
 from sgpmic.tables.columns import Description
 
@@ -148,12 +141,13 @@ def compare_columns(described: Description, labels: Ints, M: int) -> tuple[list[
         for j, name in enumerate(described.names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
-    compared = [cluster_profiles(described.numbers, labels, M)]
+    compared = [statistics.cluster_profiles(described.numbers, labels, M)]
     for source, (name, levels, codes) in enumerate(described.categories, len(subjects)):
         gaps.append(Subject("gap", source, name, codes, levels))
         subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
-        compared.append(level_shares(codes, len(levels), labels, M))
-    compared.append(missing_shares(np.column_stack([~gap.known for gap in gaps]), labels, M))
+        compared.append(statistics.level_shares(codes, len(levels), labels, M))
+    missing = np.column_stack([~gap.known for gap in gaps])
+    compared.append(statistics.missing_shares(missing, labels, M))
     return [*subjects, *gaps], Profiles(*np.concatenate(compared, axis=2))
 
 
@@ -181,32 +175,10 @@ class Rule(NamedTuple):
     """Conditions that together pick out a cluster, as well as so few can."""
 
     conditions: tuple[str, ...]
-    n_matched: int  # rows for which all of them hold
-    n_correct: int  # and that are in the cluster
-    n_rows: int  # of the cluster
-
-    @property
-    def precision(self) -> float:
-        """The share of the rows it holds for that are in the cluster."""
-        return self.n_correct / self.n_matched if self.n_matched else 0.0
-
-    @property
-    def coverage(self) -> float:
-        """The share of the cluster's rows that it holds for."""
-        return self.n_correct / self.n_rows
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of both."""
-        return 2.0 * self.n_correct / (self.n_matched + self.n_rows)
-
-    def sentence(self) -> str:
-        """Return the rule and how good it is, in words."""
-        return (
-            f"{listing(self.conditions)}: precision {percent(self.precision)} "
-            f"({self.n_correct:,} of {self.n_matched:,} rows), coverage {percent(self.coverage)} "
-            f"({self.n_correct:,} of {self.n_rows:,})."
-        )
+    precision: float  # the share of the rows they hold for that are in the cluster
+    coverage: float  # the share of the cluster's rows that they hold for
+    f1: float  # the harmonic mean of both
+    sentence: str  # all this in words
 
 
 class Explanation(NamedTuple):
@@ -441,9 +413,15 @@ def _paths(
 
 
 def _judge(conditions: Sequence[Condition], mine: Bools) -> Rule:
-    matched = np.logical_and.reduce([condition.holds for condition in conditions])
+    holds = np.logical_and.reduce([condition.holds for condition in conditions])
+    matched, correct, size = int(holds.sum()), int((holds & mine).sum()), int(mine.sum())
+    precision, coverage = correct / matched if matched else 0.0, correct / size
     words = tuple(condition.words for condition in conditions)
-    return Rule(words, int(matched.sum()), int((matched & mine).sum()), int(mine.sum()))
+    sentence = (
+        f"{listing(words)}: precision {percent(precision)} ({correct:,} of {matched:,} rows), "
+        f"coverage {percent(coverage)} ({correct:,} of {size:,})."
+    )
+    return Rule(words, precision, coverage, 2.0 * correct / (matched + size), sentence)
 
 
 def print_summary(
@@ -469,7 +447,7 @@ def print_summary(
         screen.add_row(str(m), str(count), "–" if np.isnan(certainty) else f"{certainty:.3f}")
     console.print(screen)
     for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
-        rule = f" Rule: {found.rule.sentence()}" if found.rule else ""
+        rule = f" Rule: {found.rule.sentence}" if found.rule else ""
         alone = f" {found.alone}" if found.alone else ""
         console.print(escape(f"{m}: {found.sentence}{rule}{alone}"))
     if len(explanations) > _MOST_EXPLAINED:

@@ -164,10 +164,22 @@ def compare_labels(
     """Return how clusters and given labels go together: as classes, or as a number."""
     if given is None:
         return None
-    numbers = continuous_labels(given)
-    if numbers is None:
-        return confusion(labels, given, n_clusters)
-    return number_by_cluster(numbers, labels, n_clusters)
+    if (numbers := continuous_labels(given)) is not None:
+        return number_by_cluster(numbers, labels, n_clusters)
+    names, codes = code_labels(given)
+    table = np.zeros((n_clusters, len(names)), dtype=np.int64)
+    np.add.at(table, (labels, codes), 1)
+    purity = float(table.max(axis=1).sum() / len(labels))
+    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity)
+
+
+class Confusion(NamedTuple):
+    """Clusters against given labels."""
+
+    names: list[str]  # given labels, the most frequent first
+    table: Ints  # (n_clusters, number of names)
+    ari: float  # adjusted Rand index
+    purity: float  # share of rows whose given label is the commonest of their cluster
 
 
 class NumberByCluster(NamedTuple):
@@ -224,11 +236,7 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
     """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
-    certainty = memberships.max(axis=1)
-    worst = np.sort(certainty)[:count].max(initial=-np.inf)
-    candidates = np.flatnonzero(certainty <= worst)  # the others need no entropy
-    entropy = entr(memberships[candidates]).sum(axis=1)
-    return candidates[np.lexsort((candidates, -entropy, certainty[candidates]))][:count]
+    return np.lexsort((-entr(memberships).sum(axis=1), memberships.max(axis=1)))[:count]
 
 
 def typical_rows(
@@ -267,24 +275,6 @@ def positive(covariance: Floats) -> Floats:
         floor = max(1e-9 * abs(values).max(), 1e-12)
         return (vectors * np.maximum(values, floor)) @ vectors.T
     return covariance
-
-
-class Confusion(NamedTuple):
-    """Clusters against given labels."""
-
-    names: list[str]  # given labels, the most frequent first
-    table: Ints  # (n_clusters, number of names)
-    ari: float  # adjusted Rand index
-    purity: float  # share of rows whose given label is the commonest of their cluster
-
-
-def confusion(labels: Ints, given: list[str], n_clusters: int) -> Confusion:
-    """Count how clusters and given labels go together."""
-    names, codes = code_labels(given)
-    table = np.zeros((n_clusters, len(names)), dtype=np.int64)
-    np.add.at(table, (labels, codes), 1)
-    purity = float(table.max(axis=1).sum() / len(labels))
-    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity)
 
 
 def code_labels(given: list[str]) -> tuple[list[str], Ints]:

@@ -134,7 +134,10 @@ class TestDifferences:
     def test_levels_and_gaps_are_named_in_the_words_of_the_table(self):
         found = [cluster.differences for cluster in explain(mixed_content())]
         assert found[0][0].subject.name == "color: red"
-        assert (found[0][0].inside, found[0][0].outside) == (1.0, 0.0)
+        said = [
+            found[0][0].subject.words(share) for share in (found[0][0].inside, found[0][0].outside)
+        ]
+        assert said == ["100.0 %", "0.0 %"]
         # 19 of 20 are known; half a row more on either side, and the near end of the interval.
         h = 2 * np.arcsin(np.sqrt(19.5 / 20)) - 2 * np.arcsin(np.sqrt(0.5 / 39))
         certain = (h - 1.96 * np.sqrt(1 / 19 + 1 / 38)) * 19 / 20

@@ -15,7 +15,7 @@ from sgpmic.colors import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.plots import base
 from sgpmic.plots.base import Display, ink, is_dark, is_missing, plain
-from sgpmic.report.picture import interval, outline
+from sgpmic.report.picture import outline
 from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
@@ -295,14 +295,12 @@ class EmbeddingDisplay(Display):
         dark = is_dark(self.ax_)
         lines = []
         for m, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
-            rows = self.points[self.labels == m]
-            if self.points.shape[1] == 1:
-                if not len(rows):
-                    continue
-                ends = interval(rows[:, 0], mean[0], covariance[0, 0])
-                line = np.column_stack([ends, np.full(2, m - 0.4)])
-            else:
-                line = outline(rows, mean, covariance)
+            rows, flat = self.points[self.labels == m], len(mean) == 1
+            if flat and not len(rows):
+                continue
+            line = outline(rows, mean, covariance)
+            if flat:
+                line = np.column_stack([line, np.full(2, m - 0.4)])
             color = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
             alpha = 0.9 if by_cluster else 0.45
             lines += self.ax_.plot(*line.T, color=color, linewidth=1.4, alpha=alpha)

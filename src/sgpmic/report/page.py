@@ -92,7 +92,7 @@ def render_report(
             style=Markup(_resource("report.css")),
             script=Markup(script),
             script_hash=digest,
-            payload=Markup(safe_json(build_payload(content, shown))),
+            payload=Markup(safe_json(build_payload(content, shown, compared))),
             palettes=_palettes(content, compared),
             content=content,
             # What a warning adds to the sentence that stands above it already.

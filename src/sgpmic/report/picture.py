@@ -22,7 +22,7 @@ from scipy.special import logsumexp, ndtri
 
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
-from sgpmic.report.statistics import code_labels, continuous_labels, log_gaussian, positive
+from sgpmic.report.statistics import Confusion, NumberByCluster, log_gaussian, positive
 from sgpmic.report.words import shorten
 
 #: Share of a cluster's rows that its outline holds.
@@ -79,16 +79,20 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     rows that would hide each other are spread out. (Height by certainty, the obvious choice,
     puts nearly every row on one line, for nearly all are certain.)
     """
-    if content.embedding.shape[1] == 1:
-        return _map_line(content)
-    points, labels, means = content.embedding[:, axes], content.labels, content.means[:, axes]
-    covariances = content.covariances[:, axes][:, :, axes]
+    labels, q = content.labels, list(axes)[: content.embedding.shape[1]]
+    points, means = content.embedding[:, q], content.means[:, q]
+    covariances = content.covariances[:, q][:, :, q]
     outlines = [
         outline(points[labels == m], means[m], covariances[m]) for m in range(content.n_clusters)
     ]
     present = np.unique(labels)  # an empty cluster must not shrink the picture
     corners = np.concatenate([points, *(outlines[m] for m in present)])
-    home = _with_margin(corners.min(axis=0), corners.max(axis=0))
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    span = high - low  # never 0, with the margin
+    pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
+    home = np.stack([low - pad, high + pad], axis=1).ravel()
+    if len(q) == 1:
+        return _map_line(content, np.stack(outlines)[:, :, 0], home)
     # The box around it that a canvas with equal axes may show at first, in square cells
     center, (half_x, half_y) = home.reshape(2, 2).mean(axis=1), np.diff(home)[::2] / 2
     half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
@@ -111,17 +115,8 @@ def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]
         return np.log(content.weights) + densities
 
 
-def _map_line(content: RunContent) -> LatentMap:
+def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
     x = content.embedding[:, 0]
-    ends = np.stack(
-        [
-            interval(x[content.labels == m], content.means[m, 0], content.covariances[m, 0, 0])
-            for m in range(content.n_clusters)
-        ]
-    )
-    present = np.unique(content.labels)
-    low, high = min(x.min(), ends[present].min()), max(x.max(), ends[present].max())
-    home_x = _with_margin(np.array([low]), np.array([high]))
     xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
     joint = mixture_log_joint(xs[:, None], content, (0,))
     density = np.exp(logsumexp(joint, axis=1))
@@ -145,13 +140,6 @@ def _map_line(content: RunContent) -> LatentMap:
     density = inside**2 * density  # shown by its square root, see pack_map
     numbers = np.stack([ends[:, 1], levels], axis=1)
     return LatentMap((0, 1), points, home, extent, density, boundaries, outlines, numbers, False)
-
-
-def _with_margin(low: Floats, high: Floats) -> Floats:
-    """Return x0, x1, y0, y1 (or x0, x1) of a box with a margin; never of size 0."""
-    span = high - low
-    pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
-    return np.stack([low - pad, high + pad], axis=1).ravel()
 
 
 def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
@@ -203,24 +191,20 @@ def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
 
     Learning draws the rows of a cluster closer together than its Gaussian says, so that the
     Gaussian's own 90 % would hold nearly all of them. The size is that of the rows; without any,
-    the line holds 90 % of the Gaussian.
+    the line holds 90 % of the Gaussian. In one dimension it has two ends.
     """
-    root = np.linalg.cholesky(positive(covariance))
-    radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
+    root: NDArray[Any] = np.eye(len(mean))
+    if len(mean) == 1:
+        directions = np.array([[-1.0], [1.0]])
+        radius = np.sqrt(covariance[0, 0]) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
+    else:
+        root, angle = np.linalg.cholesky(positive(covariance)), np.linspace(0.0, 2.0 * np.pi, 100)
+        directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
     if len(rows):
         distances = np.linalg.norm(solve_triangular(root, (rows - mean).T, lower=True), axis=0)
         radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
-    angle = np.linspace(0.0, 2.0 * np.pi, 100)
-    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return mean + radius * circle @ root.T
-
-
-def interval(rows: Floats, mean: float, variance: float) -> Floats:
-    """Return the ends of :func:`outline` in one dimension."""
-    radius = np.sqrt(variance) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
-    if len(rows):
-        radius = np.quantile(abs(rows - mean), OUTLINE_SHARE, method="higher")
-    return mean + radius * np.array([-1.0, 1.0])
+    return mean + radius * directions @ root.T
 
 
 def safe_json(data: Any) -> str:
@@ -348,23 +332,24 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
     }
 
 
-def build_payload(content: RunContent, shown: Shown) -> dict[str, Any]:
-    """Return everything the script needs, ready for :func:`safe_json`."""
+def build_payload(
+    content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
+) -> dict[str, Any]:
+    """Return everything the script needs, ready for :func:`safe_json`.
+
+    ``compared`` are the given labels, as classes or as a number.
+    """
     rows, features = shown.rows, shown.features
     maps = latent_maps(content)
     places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
     feature_names = content.feature_names
     names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
-    given = None
-    if content.given_labels is not None:
-        title = shorten(content.label_name) or "given label"
-        numbers = continuous_labels(content.given_labels)
-        if numbers is None:
-            labels, codes = code_labels(content.given_labels)
-            given = pack_levels(title, labels, codes[rows])
-        else:  # it has a scale of colors, as features have
-            names, values = [*names, title], np.column_stack([values, numbers[rows]])
+    given, title = None, shorten(content.label_name) or "given label"
+    if isinstance(compared, Confusion):
+        given = pack_levels(title, compared.names, compared.codes[rows])
+    elif compared is not None:  # it has a scale of colors, as features have
+        names, values = [*names, title], np.column_stack([values, compared.values[rows]])
     principal = content.principal and {
         "places": pack(content.principal[0][rows].T, "float32"),
         "shares": content.principal[1].tolist(),

@@ -166,11 +166,15 @@ def compare_labels(
         return None
     if (numbers := continuous_labels(given)) is not None:
         return number_by_cluster(numbers, labels, n_clusters)
-    names, codes = code_labels(given)
+    different, codes, counts = np.unique(
+        np.asarray(given, dtype=object), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    names, codes = [str(different[i]) for i in order], np.argsort(order)[codes]
     table = np.zeros((n_clusters, len(names)), dtype=np.int64)
     np.add.at(table, (labels, codes), 1)
     purity = float(table.max(axis=1).sum() / len(labels))
-    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity)
+    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity, codes)
 
 
 class Confusion(NamedTuple):
@@ -180,6 +184,7 @@ class Confusion(NamedTuple):
     table: Ints  # (n_clusters, number of names)
     ari: float  # adjusted Rand index
     purity: float  # share of rows whose given label is the commonest of their cluster
+    codes: Ints  # (n_rows,): the place of every row's label among the names
 
 
 class NumberByCluster(NamedTuple):
@@ -189,6 +194,7 @@ class NumberByCluster(NamedTuple):
     means: Floats  # NaN without any
     deviations: Floats  # standard deviations (n - 1); NaN with fewer than two
     eta_squared: float  # the correlation ratio: share of the variance between clusters
+    values: Floats  # (n_rows,), NaN where it is missing
 
 
 def continuous_labels(given: list[str]) -> Floats | None:
@@ -231,12 +237,16 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
         inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
         deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
     eta_squared = 1.0 - float(inside.sum()) / float(y @ y)
-    return NumberByCluster(counts, means + center, deviations, eta_squared)
+    return NumberByCluster(counts, means + center, deviations, eta_squared, values)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
     """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
-    return np.lexsort((-entr(memberships).sum(axis=1), memberships.max(axis=1)))[:count]
+    certainty = memberships.max(axis=1)
+    worst = np.sort(certainty)[:count].max(initial=-np.inf)
+    candidates = np.flatnonzero(certainty <= worst)  # the others need no entropy
+    entropy = entr(memberships[candidates]).sum(axis=1)
+    return candidates[np.lexsort((candidates, -entropy, certainty[candidates]))][:count]
 
 
 def typical_rows(
@@ -275,11 +285,3 @@ def positive(covariance: Floats) -> Floats:
         floor = max(1e-9 * abs(values).max(), 1e-12)
         return (vectors * np.maximum(values, floor)) @ vectors.T
     return covariance
-
-
-def code_labels(given: list[str]) -> tuple[list[str], Ints]:
-    """Return the different labels, the most frequent first, and the place of every row's."""
-    labels = np.asarray(given, dtype=object)
-    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return [str(names[i]) for i in order], np.argsort(order)[codes]

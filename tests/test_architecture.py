@@ -74,7 +74,7 @@ EXCEPTIONS = {
     # Methods of the estimator that draw and describe; pictures and pages import the estimator.
     "sgpmic._plots": {
         "sgpmic.plots",
-        *(f"sgpmic.report.{name}" for name in ("content", "explanations", "page", "summary")),
+        *(f"sgpmic.report.{name}" for name in ("content", "explanations", "page")),
     },
     "sgpmic.committee.judge": {"safetensors.numpy", "safetensors.numpy.load"},
 }

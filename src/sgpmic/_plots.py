@@ -94,7 +94,7 @@ class PlotsMixin:
     def summary(self: Any) -> None:
         """Print what ``sgpmic fit`` prints at the end: the clusters, and how they were found."""
         check_is_fitted(self)
-        from sgpmic.report.summary import print_summary
+        from sgpmic.report.explanations import print_summary
 
         print_summary(self, self._explain())
 
@@ -156,8 +156,7 @@ class PlotsMixin:
             Texts written at points. Of a sequence, None leaves a row without, and texts that would
             lie over an earlier one are left out; of a dict, all are written.
         title : str or None
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------
@@ -216,8 +215,7 @@ class PlotsMixin:
         ----------
         X : array-like of shape (n_samples, n_features) or None
             Rows to draw; None for the training rows.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------
@@ -233,8 +231,7 @@ class PlotsMixin:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------
@@ -251,8 +248,7 @@ class PlotsMixin:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------
@@ -277,8 +273,7 @@ class PlotsMixin:
             more).
         n_features : int, default=10
             How many features to show at most: those that set clusters apart most.
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------
@@ -297,8 +292,7 @@ class PlotsMixin:
 
         Parameters
         ----------
-        ax : matplotlib Axes or None
-            Where to draw; None for a new figure.
+        ax : matplotlib Axes, or None for a new figure
 
         Returns
         -------

@@ -16,7 +16,7 @@ from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, TableEncoder
 from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
-from sgpmic.report.summary import print_summary
+from sgpmic.report.explanations import print_summary
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -133,7 +133,7 @@ def test_summary(mixed: SGPMIC, capsys: pytest.CaptureFixture[str]) -> None:
     for name in mixed.profiles_["name"]:
         assert name[1:] in said  # the first letter is large
     assert "Columns were put on one scale" in said
-    assert print_summary.__module__ == "sgpmic.report.summary"
+    assert print_summary.__module__ == "sgpmic.report.explanations"
 
 
 def interrupt(progress: Progress) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.test_content import make_content
+from tests.report.test_content import make_content, memberships_of
 
 from sgpmic.report import RunContent, render_report
 
@@ -86,13 +86,11 @@ def three_clouds(n: int = 90, **more: Any) -> RunContent:
     rng = np.random.default_rng(0)
     means = np.array([[0.0, 0.0], [6.0, 0.0], [3.0, 4.0]])
     labels = np.arange(n) % 3
-    memberships = np.full((n, 3), 0.04)
-    memberships[np.arange(n), labels] = 0.92
     embedding = means[labels] + 0.5 * rng.normal(size=(n, 2))
     fields: dict[str, Any] = {
         "values": np.stack([labels + 0.25, np.arange(n) / 7, rng.normal(size=n)], axis=1),
         "embedding": embedding,
-        "memberships": memberships,
+        "memberships": memberships_of(labels, 0.04),
         "means": means,
         "covariances": np.tile(0.25 * np.eye(2), (3, 1, 1)),
         "weights": np.full(3, 1 / 3),

@@ -369,7 +369,7 @@ def test_prints_on_white(visit, driver):
 
 
 def test_quantised_values_and_samples_are_read_back(visit, monkeypatch):
-    monkeypatch.setattr("sgpmic.report.payload.FLOAT_BYTES", 0)
+    monkeypatch.setattr("sgpmic.report.picture.FLOAT_BYTES", 0)
     content = three_clouds()
     driver = visit(content, max_rows=50)
     assert state(driver)["n"] == 50

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import Start
 from sgpmic.report.content import RunContent, content_from_model
-from sgpmic.report.latent_map import (
+from sgpmic.report.picture import (
     boundary_segments,
     latent_map,
     latent_maps,
@@ -30,7 +30,7 @@ from sgpmic.report.statistics import (
     LARGEST_EFFECT,
     cluster_profiles,
     cluster_sizes,
-    confusion,
+    compare_labels,
     doubtful_rows,
     log_gaussian,
     strongest_first,
@@ -53,6 +53,12 @@ def make_content(n: int = 60, p: int = 3, M: int = 3, Q: int = 2, **more: Any) -
         "weights": rng.dirichlet(np.full(M, 5.0)),
     }
     return RunContent(**(fields | more))
+
+
+def memberships_of(labels: np.ndarray, rest: float) -> np.ndarray:
+    """Return memberships of these labels, with this much for every other cluster."""
+    M = int(labels.max()) + 1
+    return np.full((len(labels), M), rest) + (1.0 - M * rest) * np.eye(M)[labels]
 
 
 def cohen(inside: np.ndarray, outside: np.ndarray) -> float:
@@ -201,7 +207,7 @@ class TestRows:
 class TestConfusion:
     def test_by_hand(self):
         labels = np.array([0, 0, 0, 1, 1, 2])
-        found = confusion(labels, ["b", "b", "a", "a", "a", "b"], 4)
+        found = compare_labels(labels, ["b", "b", "a", "a", "a", "b"], 4)
         assert found.names == ["a", "b"]
         assert found.table.tolist() == [[1, 2], [2, 0], [0, 1], [0, 0]]
         assert found.purity == pytest.approx(5 / 6)
@@ -209,7 +215,7 @@ class TestConfusion:
     def test_ari_by_its_formula(self):
         # pairs together in both: C(2,2) + C(2,2) = 2; in clusters: 3 + 1 = 4; in labels: 3 + 3 = 6
         # of C(6,2) = 15: expected 4·6/15 = 1.6; (2 − 1.6) / ((4 + 6)/2 − 1.6)
-        found = confusion(np.array([0, 0, 0, 1, 1, 2]), ["b", "b", "a", "a", "a", "b"], 3)
+        found = compare_labels(np.array([0, 0, 0, 1, 1, 2]), ["b", "b", "a", "a", "a", "b"], 3)
         assert found.ari == pytest.approx(0.4 / 3.4)
 
     @settings(max_examples=30, deadline=None)
@@ -217,7 +223,7 @@ class TestConfusion:
     def test_against_scikit_learn(self, pairs):
         labels = np.array([m for m, _ in pairs])
         names = [name for _, name in pairs]
-        found = confusion(labels, names, 4)
+        found = compare_labels(labels, names, 4)
         assert found.table.sum() == len(pairs)
         assert found.names == sorted(set(names), key=lambda s: (-names.count(s), s))
         assert found.ari == pytest.approx(
@@ -392,5 +398,5 @@ class TestRunContent:
         correlations = np.corrcoef(scaled.T)
         values, vectors = np.linalg.eigh(correlations)
         assert content.principal is not None
-        np.testing.assert_allclose(content.principal.shares, values[:1:-1] / 4)
-        np.testing.assert_allclose(abs(content.principal.points), abs(scaled @ vectors[:, :1:-1]))
+        np.testing.assert_allclose(content.principal[1], values[:1:-1] / 4)
+        np.testing.assert_allclose(abs(content.principal[0]), abs(scaled @ vectors[:, :1:-1]))

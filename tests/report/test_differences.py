@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import f_oneway
 from sklearn.datasets import load_iris
-from tests.report.test_content import cohen, make_content
-from tests.report.test_page import Page
+from tests.report.test_content import cohen, make_content, memberships_of
+from tests.report.test_page import Page, unpack
 
 from sgpmic.report import render_report
-from sgpmic.report.explanations import find_differences
-from sgpmic.report.payload import pack_levels, pack_values
+from sgpmic.report.explanations import explain
+from sgpmic.report.picture import pack_levels, pack_values
 from sgpmic.report.statistics import (
     cluster_profiles,
     continuous_labels,
@@ -24,10 +24,6 @@ from sgpmic.report.statistics import (
     number_by_cluster,
 )
 from sgpmic.tables.columns import Levels
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 class TestGaps:
@@ -63,9 +59,7 @@ class TestGaps:
         packed = pack_values(values, values_type)
         json.dumps(packed, allow_nan=False)
         dtype = {"float32": "<f4", "uint16": "<u2", "uint8": "<u1"}[values_type]
-        import base64
-
-        codes = np.frombuffer(base64.b64decode(packed["codes"]["base64"]), dtype).astype(float)
+        codes = unpack(packed["codes"], dtype).astype(float)
         if values_type != "float32":
             low, step = np.repeat(packed["low"], 3), np.repeat(packed["step"], 3)
             codes = np.where(codes == packed["missing"], np.nan, low + codes * step)
@@ -94,25 +88,20 @@ class TestLevels:
     def test_packed_levels_are_sorted_by_how_often_they_occur(self):
         packed = pack_levels("kind", ["rare", "common"], np.array([1, 0, 1, -1, 1]))
         assert packed["names"] == ["common", "rare", "(missing)"]
-        import base64
-
-        codes = list(base64.b64decode(packed["codes"]["base64"]))
-        assert codes == [0, 1, 0, 2, 0]
+        assert unpack(packed["codes"], "u1").tolist() == [0, 1, 0, 2, 0]
 
 
 def mixed_content(**more):
     """Return a run in which cluster 0 is red and often has no height."""
     n = 60
     labels = np.arange(n) % 3
-    memberships = np.full((n, 3), 0.05)
-    memberships[np.arange(n), labels] = 0.9
     height = np.where((labels == 0) & (np.arange(n) < 45), np.nan, labels.astype(float))
     colors = np.where(labels == 0, 0, 1 + np.arange(n) % 2)
     colors[-3:] = -1
     fields = {
         "feature_names": ("height",),
         "values": height[:, None],
-        "memberships": memberships,
+        "memberships": memberships_of(labels, 0.05),
         "categories": (
             Levels("color", ("red", "green", "blue"), colors),
             Levels("smokes", ("no", "yes"), (labels == 2).astype(np.int64)),
@@ -143,17 +132,18 @@ def mixed_content(**more):
 
 class TestDifferences:
     def test_levels_and_gaps_are_named_in_the_words_of_the_table(self):
-        content = mixed_content()
-        profiles = cluster_profiles(content.values, content.labels, 3)
-        found = find_differences(content, profiles)
-        assert found[0][0].name == "color: red"
-        assert (found[0][0].inside, found[0][0].outside) == ("100.0 %", "0.0 %")
+        found = [cluster.differences for cluster in explain(mixed_content())]
+        assert found[0][0].subject.name == "color: red"
+        said = [
+            found[0][0].subject.words(share) for share in (found[0][0].inside, found[0][0].outside)
+        ]
+        assert said == ["100.0 %", "0.0 %"]
         # 19 of 20 are known; half a row more on either side, and the near end of the interval.
         h = 2 * np.arcsin(np.sqrt(19.5 / 20)) - 2 * np.arcsin(np.sqrt(0.5 / 39))
         certain = (h - 1.96 * np.sqrt(1 / 19 + 1 / 38)) * 19 / 20
         np.testing.assert_allclose(found[0][0].effect, certain)
         assert found[0][0].known == 19
-        names = [one.name for one in found[0]]
+        names = [one.subject.name for one in found[0]]
         assert "height is missing" in names
         assert "smokes: no" in names
         assert "smokes: yes" not in names, "of two levels one says it all"
@@ -162,12 +152,11 @@ class TestDifferences:
 
     def test_the_page_shows_columns_levels_and_gaps(self):
         page = Page(render_report(mixed_content()))
-        words = flat(" ".join(page.words))
         for expected in (
             *("color: red", "100.0 % against 0.0 %", "height is missing", "left out: an id"),
             *("3 (5.0 %)", "almost surely an id", "60 rows with 3 columns"),
         ):
-            assert expected in words.replace("\u00a0", " "), expected
+            assert expected in page.text.replace("\u00a0", " "), expected
         assert {"columns"} <= page.ids
         categories = page.payload["categories"]
         assert [c["name"] for c in categories] == ["color", "smokes"]
@@ -232,8 +221,7 @@ class TestContinuousLabels:
     def test_the_page_summarizes_instead_of_comparing(self):
         numbers = [f"{x:.4f}" for x in np.random.default_rng(0).normal(size=60)]
         page = Page(render_report(mixed_content(given_labels=numbers, label_name="price")))
-        words = flat(" ".join(page.words))
-        assert "not compared as classes" in words
-        assert "Adjusted Rand" not in words
+        assert "not compared as classes" in page.text
+        assert "Adjusted Rand" not in page.text
         assert page.payload["given"] is None
         assert page.payload["features"] == ["height", "price"]

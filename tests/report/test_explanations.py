@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn.datasets import load_iris, load_wine
-from tests.report.test_content import make_content
+from tests.report.test_content import make_content, memberships_of
 
 from sgpmic import SGPMIC, TableEncoder
 from sgpmic.report import profiles, render_report
@@ -21,18 +21,9 @@ Row = dict[str, object]
 
 
 def content_of(values: np.ndarray, names: list[str], labels: np.ndarray, **more) -> RunContent:
+    more |= {"values": values, "memberships": memberships_of(labels, 0.01)}
     M = int(labels.max()) + 1
-    memberships = np.full((len(labels), M), 0.01)
-    memberships[np.arange(len(labels)), labels] = 1.0 - 0.01 * (M - 1)
-    return make_content(
-        n=len(labels),
-        p=len(names),
-        M=M,
-        feature_names=tuple(names),
-        values=values,
-        memberships=memberships,
-        **more,
-    )
+    return make_content(len(labels), len(names), M, feature_names=tuple(names), **more)
 
 
 def measured(data, gaps: float) -> RunContent:
@@ -228,7 +219,7 @@ def test_a_few_known_cells_do_not_lead_a_card() -> None:
         length[:, None], ["length"], labels, categories=(Levels("mpaa", ("PG", "R"), rating),)
     )
     first = explain(content)[0]
-    names = [one.name for one in first.differences]
+    names = [one.subject.name for one in first.differences]
     assert names[0] == "mpaa is missing"
     assert "mpaa: R" not in names
     assert "length" in names

@@ -18,9 +18,9 @@ from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
 from sgpmic.report import render_report
-from sgpmic.report.charts import bound_chart, certainty_chart, nice_ticks
 from sgpmic.report.content import RunContent
-from sgpmic.report.payload import pack_memberships, pack_values, safe_json
+from sgpmic.report.page import bound_chart, certainty_chart, nice_ticks
+from sgpmic.report.picture import pack_memberships, pack_values, safe_json
 from sgpmic.report.words import exact_percent, number, percent, shorten
 
 VOID = {"meta", "input", "col", "br", "img", "link"}
@@ -67,9 +67,17 @@ class Page(HTMLParser):
             self.words.append(data)
 
     @property
+    def text(self):
+        return " ".join("".join(self.words).split())
+
+    @property
     def payload(self):
         (text,) = (text for attributes, text in self.scripts if attributes.get("id") == "payload")
         return json.loads(text)
+
+
+def unpack(packed, dtype):
+    return np.frombuffer(base64.b64decode(packed["base64"]), dtype)
 
 
 def hostile_content(words: str, **more: object) -> RunContent:
@@ -184,7 +192,7 @@ class TestSize:
         content = make_content(n=3000)
         text = render_report(content, max_rows=500)
         page = Page(text)
-        rows = np.frombuffer(base64.b64decode(page.payload["rows"]["base64"]), "<u4")
+        rows = unpack(page.payload["rows"], "<u4")
         assert len(rows) == page.payload["n"] == 500
         assert (np.diff(rows.astype(int)) > 0).all()
         spoken = {int(a["data-row"] or 0) for _, a in page.elements if "data-row" in a}
@@ -195,10 +203,7 @@ class TestSize:
     def test_steps(self, kind, steps):
         values = np.random.default_rng(0).normal(size=(400, 3)) * [1.0, 1e-20, 1e20] + [0, 0, 5e20]
         packed = pack_values(values, kind)
-        codes = np.frombuffer(
-            base64.b64decode(packed["codes"]["base64"]),
-            f"<u{kind[4:]}"[:2] + str(int(kind[4:]) // 8),
-        )
+        codes = unpack(packed["codes"], f"<u{int(kind[4:]) // 8}")
         found = (
             np.array(packed["low"])[:, None]
             + codes.reshape(3, 400) * np.array(packed["step"])[:, None]
@@ -210,22 +215,22 @@ class TestSize:
         values = np.array([[-1.7e308, 3.0], [1.7e308, 3.0], [0.0, 3.0]])
         packed = pack_values(values, "uint16")
         assert np.isfinite(packed["step"]).all()
-        codes = np.frombuffer(base64.b64decode(packed["codes"]["base64"]), "<u2").reshape(2, 3)
+        codes = unpack(packed["codes"], "<u2").reshape(2, 3)
         assert codes.tolist() == [[0, 65534, 32767], [0, 0, 0]]
 
     def test_values_take_less_space_as_there_are_more(self, monkeypatch):
         content = make_content(n=1000, p=10)
         types = []
         for limits in [(10**6, 10**6), (1000, 10**6), (1000, 1000)]:
-            monkeypatch.setattr("sgpmic.report.payload.FLOAT_BYTES", limits[0])
-            monkeypatch.setattr("sgpmic.report.payload.STEP_BYTES", limits[1])
+            monkeypatch.setattr("sgpmic.report.picture.FLOAT_BYTES", limits[0])
+            monkeypatch.setattr("sgpmic.report.picture.STEP_BYTES", limits[1])
             text = render_report(content)
             types.append(Page(text).payload["values"]["codes"]["type"])
         assert types == ["float32", "uint16", "uint8"]
         assert "one of 254 steps" in text
 
     def test_features_that_matter_are_kept(self, monkeypatch):
-        monkeypatch.setattr("sgpmic.report.payload.MAX_BYTES", 100)
+        monkeypatch.setattr("sgpmic.report.picture.MAX_BYTES", 100)
         content = make_content(n=50, p=5)
         values = content.values.copy()
         values[:, [1, 3]] += 9.0 * content.labels[:, None]
@@ -236,15 +241,15 @@ class TestSize:
     def test_memberships(self):
         memberships = np.array([[0.1, 0.2, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0]])
         packed = pack_memberships(memberships)
-        clusters = np.frombuffer(base64.b64decode(packed["clusters"]["base64"]), "u1").reshape(2, 3)
-        chances = np.frombuffer(base64.b64decode(packed["chances"]["base64"]), "<u2").reshape(2, 3)
+        clusters = unpack(packed["clusters"], "u1").reshape(2, 3)
+        chances = unpack(packed["chances"], "<u2").reshape(2, 3)
         assert clusters.tolist() == [[3, 2, 1], [0, 1, 2]]
         np.testing.assert_allclose(chances / 65535, [[0.4, 0.3, 0.2], [1, 0, 0]], atol=1e-5)
 
 
 class TestPlainWords:
     def text(self, content):
-        return " ".join("".join(Page(render_report(content)).words).split())
+        return Page(render_report(content)).text
 
     def test_summary(self):
         start = {"kept": True, "converged": True, "n_iter": 9, "embedding": "pca"}
@@ -354,7 +359,7 @@ class TestPlainWords:
     def test_confusion_with_many_labels(self):
         labels = [f"label {i % 30}" for i in range(60)]
         page = Page(render_report(make_content(given_labels=labels)))
-        assert "10 others" in "".join(page.words)
+        assert "10 others" in page.text
         assert len(page.payload["given"]["names"]) == 30
 
     @pytest.mark.parametrize(("n", "p", "M", "Q"), [(1, 1, 1, 1), (2, 1, 5, 1), (40, 2, 30, 5)])

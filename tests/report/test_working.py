@@ -28,7 +28,6 @@ from tests.report.browser import (
 )
 
 from sgpmic.report import RunContent
-from sgpmic.report.content import Principal
 from sgpmic.report.statistics import cluster_profiles, level_shares
 from sgpmic.tables.columns import Levels
 
@@ -52,7 +51,7 @@ def table_of_everything(n: int = N, Q: int = 2, **more: Any) -> RunContent:
         "values": values,
         "feature_names": ("width", "height", "noise"),
         "categories": (Levels("plan", ("basic", "plus", "=senior"), codes),),
-        "principal": Principal(rng.normal(size=(n, 2)), np.array([0.6, 0.3])),
+        "principal": (rng.normal(size=(n, 2)), np.array([0.6, 0.3])),
         "embedding": means[labels] + 0.4 * rng.normal(size=(n, Q)),
         "means": means,
         "covariances": np.tile(0.2 * np.eye(Q), (3, 1, 1)),
@@ -189,7 +188,7 @@ def test_selecting_beside_principal_components(visit):
     points = places(driver, "principalPlace")
     # Both pictures have one scale for both axes: distances are those of the components.
     assert content.principal is not None
-    across = np.ptp(points, axis=0) / np.ptp(content.principal.points, axis=0)
+    across = np.ptp(points, axis=0) / np.ptp(content.principal[0], axis=0)
     assert across[0] == pytest.approx(across[1])
     click(driver, "tool-box")
     x, y = np.median(points, axis=0)
@@ -515,7 +514,7 @@ def test_100_000_rows_stay_fluid(visit):
         n,
         categories=(),
         values=np.round(rng.normal(size=(n, 3)), 3),
-        principal=Principal(rng.normal(size=(n, 2)), np.array([0.6, 0.3])),
+        principal=(rng.normal(size=(n, 2)), np.array([0.6, 0.3])),
         ids=[f"customer {i}" for i in range(n)],
     )
     driver = visit(content)

@@ -60,7 +60,7 @@ def _short(text: str) -> str:
 
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and where the results are."""
-    from sgpmic.report.summary import print_summary
+    from sgpmic.report.explanations import print_summary
 
     print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
     if fit.comparison is not None and fit.job.is_alone:

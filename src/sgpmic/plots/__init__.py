@@ -5,9 +5,14 @@ draws it (again), and keeps what was drawn: ``ax_``, ``figure_`` and the marks. 
 methods (:meth:`sgpmic.SGPMIC.plot_embedding` and the others) call ``from_estimator``.
 """
 
-from sgpmic.plots.clusters import MembershipsDisplay, ProfilesDisplay
+from sgpmic.plots.clusters import (
+    BoundDisplay,
+    CommitteeDisplay,
+    MembershipsDisplay,
+    NumberOfClustersDisplay,
+    ProfilesDisplay,
+)
 from sgpmic.plots.embedding import EmbeddingDisplay
-from sgpmic.plots.fits import BoundDisplay, CommitteeDisplay, NumberOfClustersDisplay
 
 __all__ = [
     "BoundDisplay",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -14,20 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._types import Floats, Ints
 from sgpmic.colors import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.preprocessing import view_axes
-from sgpmic.plots.base import (
-    MOST_INSIDE,
-    Display,
-    add_legend,
-    finish,
-    ink,
-    is_dark,
-    is_missing,
-    legend_width,
-    plain,
-    write_number,
-    write_texts,
-)
-from sgpmic.report.latent_map import interval, outline
+from sgpmic.plots import base
+from sgpmic.plots.base import Display, ink, is_dark, is_missing, plain
+from sgpmic.report.picture import outline
 from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
@@ -70,21 +58,20 @@ class Groups(NamedTuple):
     n_others: int = 0
 
 
-@dataclass(eq=False, repr=False)
 class EmbeddingDisplay(Display):
     """The latent points and the outlines of the clusters.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`; :meth:`plot` draws it again,
-    in other colors for instance.
+    :meth:`plot` draws it again, in other colors for instance.
 
     Parameters
     ----------
-    points : ndarray of shape (n_rows, 1 or 2)
-        Where rows are drawn.
-    memberships : ndarray of shape (n_rows, n_clusters)
-    means, covariances : ndarrays of shape (n_clusters, 1 or 2) and (n_clusters, 1 or 2, 1 or 2), \
-or None
-        The latent mixture in the same axes; None for no outlines.
+    points : array-like of shape (n_rows, n_components)
+        Such as ``model.transform(X)``. Of more than two dimensions, the two principal axes are
+        drawn.
+    memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
+        ``model.predict_proba(X)``; or labels, whole numbers from 0.
+    means, covariances : ndarrays or None
+        ``model.means_`` and ``model.covariances_``, for outlines.
     feature_names : sequence of str or None
         Of the columns of an array X.
     n_components : int or None
@@ -92,6 +79,8 @@ or None
 
     Attributes
     ----------
+    points : ndarray of shape (n_rows, 1 or 2)
+        Where rows are drawn.
     scatters_ : list of PathCollection
         The marks: a collection for each cluster or group, missing ones last.
     outlines_ : list of Line2D
@@ -104,27 +93,38 @@ or None
     legend_ : Legend or None
     """
 
-    points: Floats
-    memberships: Floats
-    _: KW_ONLY
-    means: Floats | None = None
-    covariances: Floats | None = None
-    feature_names: Sequence[str] | None = None
-    n_components: int | None = None
+    def __init__(
+        self,
+        points: ArrayLike,
+        memberships: ArrayLike,
+        *,
+        means: Floats | None = None,
+        covariances: Floats | None = None,
+        feature_names: Sequence[str] | None = None,
+        n_components: int | None = None,
+    ) -> None:
+        points = np.asarray(points, dtype=np.float64)
+        if points.ndim != 2 or not np.isfinite(points).all():
+            raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
+        axes = view_axes(points)[:, :2]
+        self.points, self.n_components = points @ axes, n_components or points.shape[1]
+        self.memberships = _as_memberships(memberships, len(points))
+        self.feature_names, self.means, self.covariances = feature_names, means, covariances
+        if means is not None and covariances is not None:
+            self.means, self.covariances = means @ axes, axes.T @ covariances @ axes
 
     @classmethod
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
         """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
         names = getattr(estimator, "feature_names_in_", None)
-        return cls.from_predictions(
+        return cls(
             estimator.embedding_,
             estimator.memberships_,
             means=estimator.means_,
             covariances=estimator.covariances_,
             feature_names=None if names is None else [str(name) for name in names],
-            **plotting,
-        )
+        ).plot(**plotting)
 
     @classmethod
     def from_predictions(
@@ -137,38 +137,13 @@ or None
         feature_names: Sequence[str] | None = None,
         **plotting: Any,
     ) -> Self:
-        """Draw latent points, such as ``model.transform(X)``.
-
-        Parameters
-        ----------
-        embedding : array-like of shape (n_rows, n_components)
-            Of more than two dimensions, the two principal axes are drawn.
-        memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
-            ``model.predict_proba(X)``; or labels, whole numbers from 0.
-        means, covariances : ndarrays or None
-            ``model.means_`` and ``model.covariances_``, for outlines.
-        feature_names : sequence of str or None
-            Of the columns of an array X.
-        **plotting
-            See :meth:`plot`.
-
-        Returns
-        -------
-        display : EmbeddingDisplay
-        """
-        points = np.asarray(embedding, dtype=np.float64)
-        if points.ndim != 2 or not np.isfinite(points).all():
-            raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        axes = view_axes(points)[:, :2]
-        if means is not None and covariances is not None:
-            means, covariances = means @ axes, axes.T @ covariances @ axes
+        """Draw latent points: parameters are those of the class and of :meth:`plot`."""
         return cls(
-            points @ axes,
-            _as_memberships(memberships, len(points)),
+            embedding,
+            memberships,
             means=means,
             covariances=covariances,
             feature_names=feature_names,
-            n_components=points.shape[1],
         ).plot(**plotting)
 
     @property
@@ -195,7 +170,7 @@ or None
         height = np.clip(6.5 * height / width + 0.9, 3.5, 7.4)
         if self.points.shape[1] == 1:
             height = np.clip(1.6 + 0.5 * self.memberships.shape[1], 3.0, 9.0)
-        ax = self._draw_on(ax, 7.5 + legend_width(n_entries), float(height))
+        ax = self._draw_on(ax, 7.5 + base.legend_width(n_entries), float(height))
         from matplotlib.lines import Line2D
 
         self._places = places = self.points
@@ -215,9 +190,9 @@ or None
         for area, value in zip(_SIZES, size_range, strict=False):  # the smallest and the largest
             style = {"linestyle": "", "marker": "o", "color": "gray", "markersize": area**0.5}
             handles.append(Line2D([], [], label=f"size: {value:.4g}", **style))
-        many = len(handles) > MOST_INSIDE or len(places) > _MANY_POINTS
+        many = len(handles) > base.MOST_INSIDE or len(places) > _MANY_POINTS
         beside = many and isinstance(hue, Groups)  # elsewhere the color bar is there
-        self.legend_: Legend | None = add_legend(ax, beside=beside, handles=handles)
+        self.legend_: Legend | None = base.add_legend(ax, beside=beside, handles=handles)
         if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
             self.legend_.set_title(hue.name)
         # Legends and color bars change the shape of the axes, and equal units widen the limits for
@@ -226,14 +201,14 @@ or None
         if self.points.shape[1] > 1:
             ax.autoscale()
             ax.apply_aspect()
-        centers = self.memberships.shape[1] > MOST_INSIDE or not by_cluster
+        centers = self.memberships.shape[1] > base.MOST_INSIDE or not by_cluster
         self.numbers_: list[Text] = []
         if centers and self.points.shape[1] > 1 and self.memberships.shape[1] > 1:
             self.numbers_ = [
-                write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
+                base.write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
                 for m in np.unique(self.labels)
             ]
-        self.texts_: list[Text] = [] if labels is None else write_texts(ax, places, labels)
+        self.texts_: list[Text] = [] if labels is None else base.write_texts(ax, places, labels)
         return self
 
     def _hue(self, color_by: Any, X: Any) -> Numbers | Groups:
@@ -320,14 +295,12 @@ or None
         dark = is_dark(self.ax_)
         lines = []
         for m, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
-            rows = self.points[self.labels == m]
-            if self.points.shape[1] == 1:
-                if not len(rows):
-                    continue
-                ends = interval(rows[:, 0], mean[0], covariance[0, 0])
-                line = np.column_stack([ends, np.full(2, m - 0.4)])
-            else:
-                line = outline(rows, mean, covariance)
+            rows, flat = self.points[self.labels == m], len(mean) == 1
+            if flat and not len(rows):
+                continue
+            line = outline(rows, mean, covariance)
+            if flat:
+                line = np.column_stack([line, np.full(2, m - 0.4)])
             color = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
             alpha = 0.9 if by_cluster else 0.45
             lines += self.ax_.plot(*line.T, color=color, linewidth=1.4, alpha=alpha)
@@ -335,9 +308,8 @@ or None
 
     def _name_axes(self, title: str | None) -> None:
         ax, flat = self.ax_, self.points.shape[1] == 1
-        turned = self.n_components is not None and self.n_components > 2
-        name = "principal latent axis" if turned else "latent dimension"
-        finish(ax, f"{name} 1", "cluster" if flat else f"{name} 2")
+        name = "principal latent axis" if self.n_components > 2 else "latent dimension"
+        base.finish(ax, f"{name} 1", "cluster" if flat else f"{name} 2")
         if flat:
             n_clusters = self.memberships.shape[1]
             ax.set_yticks(range(n_clusters))
@@ -388,9 +360,10 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
     """Return what a column or an array, which must have ``n_rows`` entries, is.
 
     Groups are words, yes and no, categories, and whole numbers with at most twelve different
-    values; other numbers are numbers.
+    values; other numbers are numbers. Groups are in the order of the categories or of numbers, or
+    the most frequent first.
     """
-    categories = getattr(getattr(values, "cat", None), "categories", None)
+    order = getattr(getattr(values, "cat", None), "categories", None)
     array: NDArray[Any] = np.ma.filled(values, np.nan) if np.ma.isMA(values) else np.asarray(values)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
     if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
@@ -400,47 +373,30 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
             f"color_by has shape {array.shape}, but there are {n_rows} rows: give one entry for "
             "each."
         )
-    if categories is not None:
-        return _group(array, name, list(categories))
-    numbers = _as_numbers(array)
-    return _group(array, name, None) if numbers is None else Numbers(name, numbers)
-
-
-def _as_numbers(array: NDArray[Any]) -> Floats | None:
-    """Return entries as numbers where all that is there are fractions or many whole numbers."""
-    kind = array.dtype.kind
-    if kind == "f" or (kind in "iu" and len(np.unique(array)) > MOST_CODES):
-        return np.asarray(array, dtype=np.float64)
-    if kind != "O":
-        return None
-    there = [one for one in array if not is_missing(one)]
-    numeric = all(
-        isinstance(one, int | float | np.number) and not isinstance(one, bool) for one in there
-    )
-    if not there or not numeric:
-        return None
-    if all(float(one).is_integer() for one in there) and len(set(there)) <= MOST_CODES:
-        return None
-    return np.array([np.nan if is_missing(one) else float(one) for one in array])
-
-
-def _group(array: NDArray[Any], name: str, order: Sequence[Any] | None) -> Groups:
-    """Return groups: in the order of the categories, of numbers, or the most frequent first."""
-    missing = np.array([is_missing(one) for one in array], dtype=bool)
-    there = array[~missing]
-    counts = Counter(there.tolist())
+    if order is None and array.dtype.kind == "f":
+        return Numbers(name, np.asarray(array, dtype=np.float64))
+    seen = np.array([not is_missing(one) for one in array], dtype=bool)
+    there = array[seen].tolist()
+    counts = Counter(there)
     if order is None:
+        numeric = all(
+            isinstance(one, int | float | np.number) and not isinstance(one, bool) for one in there
+        )
+        whole = numeric and all(float(one).is_integer() for one in counts)
+        if numeric and counts and not (whole and len(counts) <= MOST_CODES):
+            numbers = np.full(n_rows, np.nan)
+            numbers[seen] = there
+            return Numbers(name, numbers)
         # Numbers and booleans have an order of their own; of words the most frequent come first.
         plain = all(isinstance(one, (bool, int, float)) for one in counts)
-        order = sorted(counts) if plain else sorted(counts, key=lambda one: -counts[one])
-    present = [one for one in order if counts[one]]
-    shown = present
+        order = sorted(counts) if plain else [one for one, _ in counts.most_common()]
+    shown = present = [one for one in order if counts[one]]
     if len(present) > MOST_LEVELS:
         frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])
         shown = [one for one in present if one in frequent]
     places = {one: place for place, one in enumerate(shown)}
-    codes = np.full(len(array), -1, dtype=np.int64)
-    codes[~missing] = [places.get(one, -2) for one in there.tolist()]
+    codes = np.full(n_rows, -1, dtype=np.int64)
+    codes[seen] = [places.get(one, -2) for one in there]
     said = [("yes" if one else "no") if isinstance(one, bool) else str(one) for one in shown]
     return Groups(name, tuple(said), codes, len(present) - len(shown))
 

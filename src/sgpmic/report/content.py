@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -13,13 +13,6 @@ from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.columns import Description, Levels, describe, naming_column
-
-
-class Principal(NamedTuple):
-    """Rows on their first two principal components."""
-
-    points: Floats  # (n_samples, 2)
-    shares: Floats  # (2,), of the variance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +32,9 @@ class RunContent:
     #: Every column of the table and what became of it (`sgpmic.tables.columns.Column`);
     #: ``n_missing`` is None where it was not looked at.
     columns: list[dict[str, Any]] = field(default_factory=list)
-    principal: Principal | None = None  # drawn beside the learned picture
+    #: Rows on their first two principal components, (N, 2), drawn beside the learned picture; and
+    #: the components' shares of the variance, (2,).
+    principal: tuple[Floats, Floats] | None = None
     cluster_names: list[str] = field(default_factory=list)  # none, or "", for their numbers
     ids: list[str] | None = None  # names of the rows; None for their numbers
     texts: dict[str, list[str]] = field(default_factory=dict)  # more columns to read and search
@@ -69,6 +64,11 @@ class RunContent:
     def n_clusters(self) -> int:
         """Number of clusters, empty ones too."""
         return self.memberships.shape[1]
+
+    @property
+    def described(self) -> Description:
+        """The rows in the words of the table."""
+        return Description(self.feature_names, self.values, self.dates, self.categories)
 
     @property
     def labels(self) -> Ints:
@@ -164,7 +164,7 @@ def _as_written(values: Floats) -> Floats:
     return np.where(power <= 22, np.round(values * exact) / exact, values)
 
 
-def principal_components(values: Floats, units: Any) -> Principal | None:
+def principal_components(values: Floats, units: Any) -> tuple[Floats, Floats] | None:
     """Return the principal components of rows in a model's units; None of fewer than two.
 
     A missing cell counts as the mean of its column.
@@ -176,5 +176,4 @@ def principal_components(values: Floats, units: Any) -> Principal | None:
     if not scaled.any():
         return None
     analysis = PCA(2, random_state=0)
-    points = analysis.fit_transform(scaled)
-    return Principal(points, analysis.explained_variance_ratio_)
+    return analysis.fit_transform(scaled), analysis.explained_variance_ratio_

@@ -1,4 +1,4 @@
-"""What sets every cluster apart: in numbers, a name, a sentence and a rule.
+"""What sets every cluster apart: in numbers, a name, a sentence and a rule; and the summary.
 
 All of it can be counted in the table, and is in its words.
 """
@@ -6,24 +6,24 @@ All of it can be counted in the table, and is in its words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from sklearn.metrics import roc_curve
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic.committee.voting import explain_vote
+from sgpmic.learning.starts import explain_choice
+from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
-from sgpmic.report.statistics import (
-    Profiles,
-    cluster_profiles,
-    level_shares,
-    missing_shares,
-    strongest_first,
-)
-from sgpmic.report.words import day, listing, number, percent, shorten
+from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
+from sgpmic.report.words import day, listing, number, percent, plural, shorten
+from sgpmic.tables.columns import Description
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -38,87 +38,82 @@ _MOST_CONDITIONS, _WORTH = 3, 0.01
 # Conditions are looked for in so many rows and columns, and counted in all rows.
 _SOME_ROWS, _SOME_COLUMNS = 5000, 40
 
-# Letters of a column and level in a name.
-_LONGEST = 28
+# Letters of a column and level in a name, and in a condition.
+_LONGEST, _LONGEST_IN_CONDITION = 28, 40
+
+
+# Clusters that the summary explains.
+_MOST_EXPLAINED = 10
+
+_SCALED = {
+    "each": "Every feature was divided by its own standard deviation",
+    "one": "All features were divided by one number",
+    "none": "Features were not scaled",
+}
 
 
 class Subject(NamedTuple):
     """What a difference or a condition is about."""
 
-    kind: str  # "number", "level" or "gap"
+    kind: str  # "number", "date", "level" or "gap"
     source: int  # the place of the column: numbers come first, then categories
+    column: str
+    cells: Floats | Ints  # of the column: numbers, or the places of levels
+    levels: tuple[str, ...] = ()  # of a category
     level: int = 0  # the place of the level, if it is one
 
+    @property
+    def name(self) -> str:
+        """A column, a level ("color: red"), or a gap ("color is missing")."""
+        if self.kind == "gap":
+            return f"{self.column} is missing"
+        return f"{self.column}: {self.levels[self.level]}" if self.kind == "level" else self.column
 
-class Difference(NamedTuple):
-    """One thing in which a cluster differs from all other rows."""
+    @property
+    def known(self) -> Bools:
+        """Which rows have a value."""
+        return self.cells >= 0 if self.levels else ~np.isnan(self.cells)
 
-    name: str  # a column, a level ("color: red"), or a gap ("color is missing")
-    column: str
-    subject: Subject
-    effect: float  # as much of Cohen's d of a number, or h of a share, as is certain
-    share: float  # of the cluster's rows, if it is a level; else the mean or the share
-    inside: str  # the mean, or the share, in the cluster and elsewhere, in words
-    outside: str
-    known: int  # rows of the cluster that have a value
+    def shortened(self, longest: int) -> str:
+        """Return its name, the level kept readable where the column's name is long."""
+        name, column = self.name, self.column
+        if len(name) <= longest:
+            return shorten(name, longest)
+        rest = shorten(name[len(column) :], max(longest // 2, 1))
+        gap = " " if self.kind == "gap" else ""
+        return shorten(column, max(longest - len(rest), 2)) + gap + rest
 
+    def words(self, value: float) -> str:
+        """Return a mean, or a share of rows."""
+        if self.kind == "date":
+            return day(value)
+        if self.kind != "number":
+            return percent(value)
+        # Whole thousands rather than powers of ten.
+        return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
 
-def find_differences(content: RunContent, profiles: Profiles) -> list[list[Difference]]:
-    """Return what sets every cluster apart, the largest effects first.
+    def condition(self, more: bool, below: float = 0.0, above: float = 0.0) -> Condition:
+        """Return that a cell is missing, has the level, or has a number on one side of a cut.
 
-    An effect is the end of its confidence interval that is nearer to 0, times the share of the
-    cluster's rows in which the value is known: rows without one count as no different.
-    """
-    M, numbers, categories = content.n_clusters, content.feature_names, content.categories
-    found: list[list[Difference]] = [[] for _ in range(M)]
-    sizes = np.maximum(np.bincount(content.labels, minlength=M), 1)[:, None]
-
-    def add(named: Sequence[tuple[str, str, Subject]], compared: Profiles, effects: Floats) -> None:
-        for m, k in np.argwhere(abs(effects) >= SMALL_EFFECT):
-            name, column, subject = named[k]
-            share, elsewhere = float(compared.inside[m, k]), float(compared.outside[m, k])
-            say = partial(_mean, content, name) if subject.kind == "number" else percent
-            effect, known = float(effects[m, k]), int(compared.known[m, k])
-            means = share, say(share), say(elsewhere)
-            found[m].append(Difference(name, column, subject, effect, *means, known))
-
-    named = [(name, name, Subject("number", j)) for j, name in enumerate(numbers)]
-    add(named, profiles, profiles.certain * profiles.known / sizes)
-    for source, column in enumerate(categories, start=len(numbers)):
-        shares = level_shares(column.codes, len(column.levels), content.labels, M)
-        effects = shares.certain * shares.known / sizes
-        if len(column.levels) == 2:  # the one that is under-represented says the same
-            effects = np.maximum(effects, 0.0)
-        named = [
-            (f"{column.name}: {level}", column.name, Subject("level", source, k))
-            for k, level in enumerate(column.levels)
-        ]
-        add(named, shares, effects)
-    missing = [np.isnan(content.values), *(c.codes[:, None] < 0 for c in categories)]
-    shares = missing_shares(np.concatenate(missing, axis=1), content.labels, M)
-    names = [*numbers, *(column.name for column in categories)]
-    named = [(f"{name} is missing", name, Subject("gap", j)) for j, name in enumerate(names)]
-    add(named, shares, shares.certain)
-    for differences in found:
-        differences.sort(key=lambda one: -abs(one.effect))
-    return found
-
-
-def _mean(content: RunContent, name: str, value: float) -> str:
-    if name in content.dates:
-        return day(value)
-    # Whole thousands rather than powers of ten.
-    return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
-
-
-def shortened(difference: Difference, longest: int) -> str:
-    """Return a difference's name, the level kept readable where the column's name is long."""
-    name, column = difference.name, difference.column
-    if len(name) <= longest or not name.startswith(column):
-        return shorten(name, longest)
-    rest = shorten(name[len(column) :], max(longest // 2, 1))
-    gap = " " if name[len(column) :].startswith(" ") else ""
-    return shorten(column, max(longest - len(rest), 2)) + gap + rest
+        The cut is a number between two values, as round as there is. Without ``more`` the
+        condition is the opposite, of cells that are known.
+        """
+        short, known = shorten(self.column, _LONGEST_IN_CONDITION), self.known
+        if self.kind == "gap":
+            words = f"{short} is {'missing' if more else 'known'}"
+            return Condition(words, ~known if more else known, np.ones(len(known), dtype=bool))
+        if self.kind == "level":
+            level = shorten(self.levels[self.level], _LONGEST_IN_CONDITION)
+            words, holds = f"{short} is {'' if more else 'not '}{level}", self.cells == self.level
+        elif self.kind == "date":
+            cut = float(np.floor(above))
+            words = f"{short} from {day(cut)} on" if more else f"{short} before {day(cut)}"
+            holds = self.cells >= cut
+        else:
+            cut, digits = _round_cut(below, above)
+            words = f"{short} {'at least' if more else 'under'} {number(cut, digits)}"
+            holds = self.cells >= cut
+        return Condition(words, holds if more else known & ~holds, known)
 
 
 class Condition(NamedTuple):
@@ -129,36 +124,61 @@ class Condition(NamedTuple):
     known: Bools  # where it is not
 
 
+class Difference(NamedTuple):
+    """One thing in which a cluster differs from all other rows."""
+
+    subject: Subject
+    effect: float  # as much of Cohen's d of a number, or h of a share, as is certain
+    inside: float  # the mean, or the share, in the cluster
+    outside: float  # and elsewhere
+    known: int  # rows of the cluster that have a value
+
+
+def compare_columns(described: Description, labels: Ints, M: int) -> tuple[list[Subject], Profiles]:
+    """Return all in which clusters can differ, numbers, levels and then gaps, and how they do."""
+    subjects = [
+        Subject("date" if name in described.dates else "number", j, name, described.numbers[:, j])
+        for j, name in enumerate(described.names)
+    ]
+    gaps = [one._replace(kind="gap") for one in subjects]
+    compared = [statistics.cluster_profiles(described.numbers, labels, M)]
+    for source, (name, levels, codes) in enumerate(described.categories, len(subjects)):
+        gaps.append(Subject("gap", source, name, codes, levels))
+        subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
+        compared.append(statistics.level_shares(codes, len(levels), labels, M))
+    missing = np.column_stack([~gap.known for gap in gaps])
+    compared.append(statistics.missing_shares(missing, labels, M))
+    return [*subjects, *gaps], Profiles(*np.concatenate(compared, axis=2))
+
+
+def find_differences(
+    subjects: Sequence[Subject], compared: Profiles, sizes: Ints
+) -> list[list[Difference]]:
+    """Return what sets every cluster apart, the largest effects first.
+
+    An effect is the end of its confidence interval that is nearer to 0, times the share of the
+    cluster's rows in which the value is known: rows without one count as no different.
+    """
+    effects = compared.certain * compared.known / np.maximum(sizes, 1)[:, None]
+    # Of two levels, the one that is under-represented says the same.
+    halves = [one.kind == "level" and len(one.levels) == 2 for one in subjects]
+    effects[:, halves] = np.maximum(effects[:, halves], 0.0)
+    found: list[list[Difference]] = [[] for _ in sizes]
+    for m, k in np.argwhere(abs(effects) >= SMALL_EFFECT):
+        means = float(compared.inside[m, k]), float(compared.outside[m, k])
+        one = Difference(subjects[k], float(effects[m, k]), *means, int(compared.known[m, k]))
+        found[m].append(one)
+    return [sorted(mine, key=lambda one: -abs(one.effect)) for mine in found]
+
+
 class Rule(NamedTuple):
     """Conditions that together pick out a cluster, as well as so few can."""
 
     conditions: tuple[str, ...]
-    n_matched: int  # rows for which all of them hold
-    n_correct: int  # and that are in the cluster
-    n_rows: int  # of the cluster
-
-    @property
-    def precision(self) -> float:
-        """The share of the rows it holds for that are in the cluster."""
-        return self.n_correct / self.n_matched if self.n_matched else 0.0
-
-    @property
-    def coverage(self) -> float:
-        """The share of the cluster's rows that it holds for."""
-        return self.n_correct / self.n_rows
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of both."""
-        return 2.0 * self.n_correct / (self.n_matched + self.n_rows)
-
-    def sentence(self) -> str:
-        """Return the rule and how good it is, in words."""
-        return (
-            f"{listing(self.conditions)}: precision {percent(self.precision)} "
-            f"({self.n_correct:,} of {self.n_matched:,} rows), coverage {percent(self.coverage)} "
-            f"({self.n_correct:,} of {self.n_rows:,})."
-        )
+    precision: float  # the share of the rows they hold for that are in the cluster
+    coverage: float  # the share of the cluster's rows that they hold for
+    f1: float  # the harmonic mean of both
+    sentence: str  # all this in words
 
 
 class Explanation(NamedTuple):
@@ -206,23 +226,24 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
     return [found.as_dict() for found in explain(content_of_rows(model, X, title=""))]
 
 
-def explain(content: RunContent, compared: Profiles | None = None) -> list[Explanation]:
-    """Return what every cluster is; ``compared`` is what `cluster_profiles` says of the content."""
+def explain(content: RunContent) -> list[Explanation]:
+    """Return what every cluster is."""
     M, labels = content.n_clusters, content.labels
-    compared = compared or cluster_profiles(content.values, labels, M)
-    differences = find_differences(content, compared)
+    sizes = np.bincount(labels, minlength=M)
+    subjects, compared = compare_columns(content.described, labels, M)
+    differences = find_differences(subjects, compared, sizes)
     rows = np.arange(len(labels))
     if len(rows) > _SOME_ROWS:  # as many of each cluster, so that none is left out
         drawn = np.random.default_rng(0).permutation(len(labels))
         most = max(_SOME_ROWS // M, 50)
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
-    rules = _best_rules(content, compared, rows)
-    names = _unique_names(content, differences, rules)
+    numbers = strongest_first(compared.effects[:, : len(content.feature_names)])
+    rules = _best_rules(subjects, numbers[:_SOME_COLUMNS], rows, labels, M)
+    names = _unique_names(differences, rules, sizes)
     found = []
     for m in range(M):
         mine = labels == m
-        clearest = _clearest(differences[m])
-        facts = listing([_fact(_condition_of(content, one, mine, rows), mine) for one in clearest])
+        facts = listing([_fact(one, mine, rows) for one in _clearest(differences[m])])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
         found.append(Explanation(names[m], facts, alone, rules[m], differences[m]))
     return found
@@ -237,17 +258,16 @@ def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Differe
 
 
 def _unique_names(
-    content: RunContent, differences: list[list[Difference]], rules: list[Rule | None]
+    differences: list[list[Difference]], rules: list[Rule | None], sizes: Ints
 ) -> list[str]:
     """Return names of two differences, and of more where two clusters would be called the same.
 
     A cluster in the middle differs from the others taken together in nothing: its rule names it.
     """
-    parts = [[_trait(content, one) for one in _clearest(mine, 4)] for mine in differences]
-    sizes = np.bincount(content.labels, minlength=content.n_clusters)
+    parts = [[_trait(one) for one in _clearest(mine, 4)] for mine in differences]
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
         if not mine:
-            whole = "all rows" if size == content.n_rows else "like the others"
+            whole = "all rows" if size == sizes.sum() else "like the others"
             mine += rule.conditions if rule else [whole if size else "no rows"]
     names = [", ".join(mine[:2]) for mine in parts]
     for count in (3, 4):
@@ -260,22 +280,35 @@ def _unique_names(
     return [f"{name} ({m})" if again[name] > 1 else name for m, name in enumerate(names)]
 
 
-def _trait(content: RunContent, difference: Difference) -> str:
+def _trait(difference: Difference) -> str:
     """Return a difference in a few words: low income, mostly color: red."""
-    kind, more, share = difference.subject.kind, difference.effect > 0, difference.share
-    if kind == "gap":
-        return f"{'without' if more else 'with'} {shorten(difference.column, _LONGEST)}"
-    if kind == "level":
+    subject, more, share = difference.subject, difference.effect > 0, difference.inside
+    if subject.kind == "gap":
+        return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
+    if subject.kind == "level":
         word = ("mostly" if share >= 0.5 else "more") if more else "less" if share else "no"
-    elif difference.column in content.dates:
-        word = "late" if more else "early"
     else:
-        word = "high" if more else "low"
-    return f"{word} {shortened(difference, _LONGEST)}"
+        words = ("early", "late") if subject.kind == "date" else ("low", "high")
+        word = words[more]
+    return f"{word} {subject.shortened(_LONGEST)}"
 
 
-def _fact(condition: Condition, mine: Bools) -> str:
-    """Return in how many rows of the cluster, and elsewhere, a condition holds."""
+def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
+    """Return in how many rows of the cluster, and elsewhere, a difference holds as a condition.
+
+    Of a number it is the condition with the cut that divides some rows best.
+    """
+    subject, more = difference.subject, difference.effect > 0
+    ends: tuple[float, ...] = ()
+    if subject.kind in ("number", "date"):
+        seen = rows[subject.known[rows]]
+        values = subject.cells[seen]
+        # Youden's index: the cut with the most rows of the cluster, and the fewest others, beyond.
+        others, own, cuts = roc_curve(mine[seen], values if more else -values)
+        best = cuts[1:][np.argmax((own - others)[1:])]
+        below, above = values[values < best], values[values > -best]
+        ends = (below.max(initial=-np.inf), best) if more else (-best, above.min(initial=np.inf))
+    condition = subject.condition(more, *map(float, ends))
     inside, outside = (int((condition.holds & side).sum()) for side in (mine, ~mine))
     known, known_outside = (int((condition.known & side).sum()) for side in (mine, ~mine))
     of = "rows" if known == mine.sum() else "rows in which it is known"
@@ -300,60 +333,6 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
     return ""
 
 
-def _condition_of(
-    content: RunContent, difference: Difference, mine: Bools, rows: Ints
-) -> Condition:
-    """Return a difference as a condition, of a number with the cut that divides rows best."""
-    subject, more = difference.subject, difference.effect > 0
-    if subject.kind != "number":
-        return _condition(content, subject, more)
-    seen = rows[np.isfinite(content.values[rows, subject.source])]
-    values = content.values[seen, subject.source]
-    # Youden's index: the cut with the most rows of the cluster, and the fewest others, beyond it.
-    others, own, cuts = roc_curve(mine[seen], values if more else -values)
-    best = cuts[1:][np.argmax((own - others)[1:])]
-    if more:
-        below, above = values[values < best].max(initial=-np.inf), best
-    else:
-        below, above = -best, values[values > -best].min(initial=np.inf)
-    return _condition(content, subject, more, float(below), float(above))
-
-
-def _condition(
-    content: RunContent, subject: Subject, more: bool, below: float = 0.0, above: float = 0.0
-) -> Condition:
-    """Return that a cell is missing, has a level, or has a number on one side of a cut.
-
-    The cut is a number between two values, as round as there is. Without ``more`` the condition is
-    the opposite, of cells that are known.
-    """
-    p = len(content.feature_names)
-    values: Floats | Ints
-    levels: tuple[str, ...] = ()
-    if subject.source < p:
-        name, values = content.feature_names[subject.source], content.values[:, subject.source]
-        known = ~np.isnan(values)
-    else:
-        name, levels, values = content.categories[subject.source - p]
-        known = values >= 0
-    short = shorten(name, 40)
-    if subject.kind == "gap":
-        words = f"{short} is {'missing' if more else 'known'}"
-        return Condition(words, ~known if more else known, np.ones(len(known), dtype=bool))
-    if subject.kind == "level":
-        words = f"{short} is {'' if more else 'not '}{shorten(levels[subject.level], 40)}"
-        holds = values == subject.level
-    elif name in content.dates:
-        cut = float(np.floor(above))
-        words = f"{short} from {day(cut)} on" if more else f"{short} before {day(cut)}"
-        holds = values >= cut
-    else:
-        cut, digits = _round_cut(below, above)
-        words = f"{short} {'at least' if more else 'under'} {number(cut, digits)}"
-        holds = values >= cut
-    return Condition(words, holds if more else known & ~holds, known)
-
-
 def _round_cut(below: float, above: float) -> tuple[float, int]:
     """Return the shortest number above one value and not above another, and its digits."""
     for digits in range(1, 17):
@@ -364,18 +343,21 @@ def _round_cut(below: float, above: float) -> tuple[float, int]:
     return above, 17
 
 
-def _best_rules(content: RunContent, compared: Profiles, rows: Ints) -> list[Rule | None]:
+def _best_rules(
+    subjects: Sequence[Subject], numbers: Ints, rows: Ints, labels: Ints, M: int
+) -> list[Rule | None]:
     """Return the rule of the highest F1 score, less a little for every condition, of all clusters.
 
-    A cluster without rows, or with all of them, has none. Conditions are looked for in some rows.
+    A cluster without rows, or with all of them, has none. Conditions are looked for in some rows,
+    on these ``numbers`` and the first categories.
     """
-    features, condition = _features(content, compared, rows)
+    features, about = _features(subjects, numbers, rows)
     rules: list[Rule | None] = []
-    for m in range(content.n_clusters):
-        mine, paths = content.labels == m, []
+    for m in range(M):
+        mine, paths = labels == m, []
         if features.size and mine.any() and not mine.all():
             tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-            paths = list(_paths(tree.fit(features, mine[rows]).tree_, condition))
+            paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
         if not paths:
             rules.append(None)
             continue
@@ -388,60 +370,111 @@ def _best_rules(content: RunContent, compared: Profiles, rows: Ints) -> list[Rul
     return rules
 
 
-#: From a feature, a threshold, and whether it is exceeded.
-_OnFeature = Callable[[int, float, bool], Condition]
-
-
-def _features(content: RunContent, compared: Profiles, rows: Ints) -> tuple[Floats, _OnFeature]:
-    """Return features of some rows, and the condition on one of them beyond a threshold."""
-    features: list[Floats | Bools] = []
-    subjects: list[Subject] = []  # what every feature is about
-    known: dict[int, Floats] = {}  # the different values of the columns of numbers
-    gaps = []
-    for j in map(int, strongest_first(compared.effects)[:_SOME_COLUMNS]):
-        values = content.values[rows, j]
-        missing = np.isnan(values)
-        gaps.append((j, missing))
-        # Trees compute in single precision; places among the values are exact.
-        known[j], places = np.unique(values[~missing], return_inverse=True)
-        ranks = np.full(len(values), np.median(places) if len(places) else 0.0)
-        ranks[~missing] = places
-        features.append(ranks)
-        subjects.append(Subject("number", j))
-    for j, column in enumerate(content.categories[:_SOME_COLUMNS], len(content.feature_names)):
-        codes = column.codes[rows]
-        gaps.append((j, codes < 0))
-        levels = range(min(len(column.levels), _SOME_COLUMNS))
-        features += [codes == level for level in levels]
-        subjects += [Subject("level", j, level) for level in levels]
-    for j, missing in gaps:
-        if missing.any() and not missing.all():
-            features.append(missing)
-            subjects.append(Subject("gap", j))
-
-    def condition(feature: int, threshold: float, more: bool) -> Condition:
-        subject = subjects[feature]
-        if subject.kind != "number":
-            return _condition(content, subject, more)
-        below, above = known[subject.source][int(threshold) : int(threshold) + 2]
-        return _condition(content, subject, more, float(below), float(above))
-
+def _features(
+    subjects: Sequence[Subject], numbers: Ints, rows: Ints
+) -> tuple[Floats, list[Subject]]:
+    """Return features of some rows for a tree, and what each is about."""
+    by_kind = {kind: [one for one in subjects if one.kind == kind] for kind in ("level", "gap")}
+    p = len(subjects) - sum(map(len, by_kind.values()))
+    columns = [*numbers.tolist(), *range(p, len(by_kind["gap"]))[:_SOME_COLUMNS]]
+    levels = [
+        one for one in by_kind["level"] if one.source in columns and one.level < _SOME_COLUMNS
+    ]
+    features, about = [], []
+    for one in (*(subjects[j] for j in numbers), *levels, *(by_kind["gap"][j] for j in columns)):
+        cells, known = one.cells[rows], one.known[rows]
+        feature = cells == one.level if one.kind == "level" else ~known
+        if one.kind in ("number", "date"):
+            # Trees compute in single precision; places among the values are exact.
+            places = np.unique(cells[known], return_inverse=True)[1]
+            feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
+            feature[known] = places
+        elif one.kind == "gap" and (known.all() or not known.any()):
+            continue
+        features.append(feature)
+        about.append(one)
     table = np.column_stack(features) if features else np.empty((len(rows), 0))
-    return table.astype(np.float32), condition
+    return table.astype(np.float32), about
 
 
 def _paths(
-    tree: Any, condition: _OnFeature, node: int = 0, before: tuple[Condition, ...] = ()
+    tree: Any, about: list[Subject], rows: Ints, node: int = 0, before: tuple[Condition, ...] = ()
 ) -> Iterator[tuple[Condition, ...]]:
     """Yield the conditions on the way to every node."""
     for more, children in ((False, tree.children_left), (True, tree.children_right)):
         if children[node] >= 0:
-            path = (*before, condition(int(tree.feature[node]), tree.threshold[node], more))
+            subject, ends = about[tree.feature[node]], np.empty(0)
+            if subject.kind in ("number", "date"):
+                first = int(tree.threshold[node])
+                ends = np.unique(subject.cells[rows[subject.known[rows]]])[first : first + 2]
+            path = (*before, subject.condition(more, *ends.tolist()))
             yield path
-            yield from _paths(tree, condition, children[node], path)
+            yield from _paths(tree, about, rows, children[node], path)
 
 
 def _judge(conditions: Sequence[Condition], mine: Bools) -> Rule:
-    matched = np.logical_and.reduce([condition.holds for condition in conditions])
+    holds = np.logical_and.reduce([condition.holds for condition in conditions])
+    matched, correct, size = int(holds.sum()), int((holds & mine).sum()), int(mine.sum())
+    precision, coverage = correct / matched if matched else 0.0, correct / size
     words = tuple(condition.words for condition in conditions)
-    return Rule(words, int(matched.sum()), int((matched & mine).sum()), int(mine.sum()))
+    sentence = (
+        f"{listing(words)}: precision {percent(precision)} ({correct:,} of {matched:,} rows), "
+        f"coverage {percent(coverage)} ({correct:,} of {size:,})."
+    )
+    return Rule(words, precision, coverage, 2.0 * correct / (matched + size), sentence)
+
+
+def print_summary(
+    model: Any,
+    explanations: Sequence[Explanation],
+    console: Console | None = None,
+    *,
+    sizes: Sizes | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print the clusters of a fitted model, and how they were found.
+
+    ``sizes`` are those of all rows where the model has some of them, and ``notes`` are printed by
+    the caller.
+    """
+    console = Console(highlight=False) if console is None else console
+    sizes = cluster_sizes(model.memberships_) if sizes is None else sizes
+    n_rows = int(sizes.counts.sum())
+    screen = Table(title=f"{n_rows} rows in {plural(model.n_clusters_, 'cluster')}")
+    for name in ("cluster", "rows", "mean certainty"):
+        screen.add_column(name, justify="right")
+    for m, (count, certainty) in enumerate(zip(sizes.counts, sizes.certainty, strict=True)):
+        screen.add_row(str(m), str(count), "–" if np.isnan(certainty) else f"{certainty:.3f}")
+    console.print(screen)
+    for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
+        rule = f" Rule: {found.rule.sentence}" if found.rule else ""
+        alone = f" {found.alone}" if found.alone else ""
+        console.print(escape(f"{m}: {found.sentence}{rule}{alone}"))
+    if len(explanations) > _MOST_EXPLAINED:
+        console.print(f"… and {len(explanations) - _MOST_EXPLAINED} more, all in the report.")
+    support = "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence()
+    if support and not any(known.startswith(support) for known in notes):  # once is enough
+        console.print(escape(support))
+    if model._number_of_clusters is not None and model.n_clusters_ > 1:
+        number = model._number_of_clusters
+        probability = number.get("probability", number.get("certainty", ()))  # of earlier versions
+        likeliest = sorted(zip(probability, number["candidates"], strict=True), reverse=True)[:2]
+        words = ", ".join(f"{100 * p:.0f} % for {k}" for p, k in likeliest)
+        if number["chosen"] != likeliest[0][1]:
+            words += (
+                f". {number['chosen']} clusters should agree best with the true ones on average"
+            )
+        console.print(f"Probability of the number of clusters: {words}.")
+    if why := explain_vote(model._committee):
+        console.print(why)
+    if model.encoder_ is not None and model.encoder_.has_categories_:
+        console.print("Columns were put on one scale, so that none outweighs another.")
+    else:
+        kind, why = model.scaler_.kind, model.scaler_.reason
+        looks, other = "they seem to have one unit", "each"
+        if kind == "each":
+            looks, other = "no strong evidence that they have one unit", "one"
+        because = f": {looks} ({why}); scale='{other}' (--scale) changes it" if why else ""
+        console.print(f"{_SCALED[kind]}{because}.")
+    if len(model.starts_) > 1:
+        console.print(explain_choice(model.starts_, model.start.selection))

@@ -6,52 +6,36 @@ lack; 100 000 points in ``report.js`` take a few hundredths of a second on one s
 keyboard, the screen reader and print are ours to serve.
 
 Words from the data reach the page in two ways only: through the template's autoescaping, and as
-JSON from :func:`sgpmic.report.payload.safe_json` that the script shows as text. As a second
+JSON from :func:`sgpmic.report.picture.safe_json` that the script shows as text. As a second
 fence, the page's content security policy allows the one script it comes with, by its hash.
+
+The small charts are SVG: here is where their lines, bars and ticks lie.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from sgpmic._types import Floats
 from sgpmic.colors import distinct_colors
 from sgpmic.committee.voting import explain_vote
-from sgpmic.report.charts import bound_chart, certainty_chart, number_chart
+from sgpmic.report import statistics, words
 from sgpmic.report.content import RunContent
-from sgpmic.report.explanations import Explanation, explain, shortened
-from sgpmic.report.payload import MAX_ROWS, build_payload, choose_shown, safe_json
-from sgpmic.report.statistics import (
-    LARGEST_EFFECT,
-    Confusion,
-    cluster_profiles,
-    cluster_sizes,
-    compare_labels,
-    doubtful_rows,
-    strongest_first,
-    typical_rows,
-)
-from sgpmic.report.words import (
-    any_number,
-    day,
-    duration,
-    exact_percent,
-    listing,
-    number,
-    percent,
-    plural,
-    shorten,
-    signed,
-    together,
-)
+from sgpmic.report.explanations import Explanation, explain
+from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown, safe_json
+from sgpmic.report.words import number, shorten
 from sgpmic.tables.columns import kind_words
 
 # Rows and features in the table of doubtful rows, and typical rows on a cluster's card.
@@ -59,6 +43,9 @@ _DOUBTFUL, _DOUBTFUL_FEATURES, _TYPICAL = 15, 6, 3
 
 # Warnings of a fit that ask nothing of the reader begin so.
 _REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
+
+#: A chart's size and the edges of its axes; the left one depends on what is written there.
+FRAME: dict[str, Any] = {"width": 460, "height": 250, "right": 434, "top": 14, "bottom": 208}
 
 # The parts of the page's script share one scope: a constant comes before what uses it at once.
 _SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "controls")
@@ -78,18 +65,20 @@ def render_report(
     what :func:`~sgpmic.report.explanations.explain` says of the content, where that is known
     already. The same content gives the same page, byte for byte. Write it as UTF-8.
     """
-    sizes = cluster_sizes(content.memberships)
-    profiles = cluster_profiles(content.values, content.labels, content.n_clusters)
-    explanations = explanations or explain(content, profiles)
-    typical = typical_rows(
-        content.embedding, content.memberships, content.means, content.covariances, _TYPICAL
+    labels, memberships, M = content.labels, content.memberships, content.n_clusters
+    strongest = statistics.strongest_first(
+        statistics.cluster_profiles(content.values, labels, M).effects
     )
-    doubtful = doubtful_rows(content.memberships, _DOUBTFUL)
-    shown = choose_shown(content, profiles, np.concatenate([doubtful, *typical]), max_rows)
-    features = strongest_first(profiles.effects)[:_DOUBTFUL_FEATURES]
-    compared = compare_labels(content.labels, content.given_labels, content.n_clusters)
-    remarks = [words for words in content.warnings if words.startswith(_REMARKS)]
-    warnings = [words for words in content.warnings if words not in remarks]
+    explanations = explanations or explain(content)
+    typical = statistics.typical_rows(
+        content.embedding, memberships, content.means, content.covariances, _TYPICAL
+    )
+    doubtful = statistics.doubtful_rows(memberships, _DOUBTFUL)
+    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]), max_rows)
+    features = strongest[:_DOUBTFUL_FEATURES]
+    compared = statistics.compare_labels(labels, content.given_labels, M)
+    remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
+    warnings = [said for said in content.warnings if said not in remarks]
     # Its parts in the order they are needed, in one function
     parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     script = '"use strict";\n(function () {\n' + parts + "})();"
@@ -103,14 +92,14 @@ def render_report(
             style=Markup(_resource("report.css")),
             script=Markup(script),
             script_hash=digest,
-            payload=Markup(safe_json(build_payload(content, shown))),
+            payload=Markup(safe_json(build_payload(content, shown, compared))),
             palettes=_palettes(content, compared),
             content=content,
             # What a warning adds to the sentence that stands above it already.
-            warnings=[words.removeprefix(content.support).strip() or words for words in warnings],
+            warnings=[said.removeprefix(content.support).strip() or said for said in warnings],
             remarks=remarks,
             label_name=shorten(content.label_name, 60) or "given label",
-            sizes=sizes,
+            sizes=statistics.cluster_sizes(memberships),
             shown=shown,
             explanations=explanations,
             # One scale for the bars of all cards, so that they can be compared.
@@ -163,18 +152,18 @@ def _environment() -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    words = (shorten, shortened, percent, plural, day, listing, duration, together)
-    environment.filters |= {function.__name__: function for function in words}
+    plain = ("shorten", "percent", "plural", "day", "listing", "duration", "together")
+    environment.filters |= {name: getattr(words, name) for name in plain}
     environment.filters |= {
-        "number": any_number,
+        "number": words.any_number,
         "digits": lambda value, digits: number(float(value), digits),
         "decimals": lambda value: number(round(float(value), 3), 3),
-        "exact": exact_percent,
+        "exact": words.exact_percent,
         "count": "{:,}".format,
         "whole": "{:.0f}".format,
         "kind": kind_words,
         "effect": lambda value: (
-            ("beyond " if abs(value) >= LARGEST_EFFECT else "") + signed(value, 2)
+            ("beyond " if abs(value) >= statistics.LARGEST_EFFECT else "") + words.signed(value, 2)
         ),
     }
     return environment
@@ -186,7 +175,131 @@ def _resource(name: str) -> str:
 
 def _palettes(content: RunContent, compared: object) -> dict[str, tuple[str, ...]]:
     # Labels and levels share the colors; beyond a dozen they are gray, so no more are needed.
-    classes = compared.names if isinstance(compared, Confusion) else ()
+    classes = compared.names if isinstance(compared, statistics.Confusion) else ()
     most = max(map(len, (classes, *(column.levels for column in content.categories))))
     count = max(content.n_clusters, min(most, 12))
     return {"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)}
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Return round numbers between two bounds, about as many as asked for."""
+    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
+        return [low]
+    raw = (high - low) / max(about, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
+
+
+_Scale = Callable[[float], float]  # from a number to its place
+
+
+def _axes(
+    x_ends: tuple[float, float],
+    y_ends: tuple[float, float],
+    y_ticks: dict[float, str],
+    inset: int = 0,
+) -> tuple[_Scale, _Scale, dict[str, Any]]:
+    """Return the scales, and what the template draws axes from; a tick is a place and words."""
+
+    def scale(low: float, high: float, start: float, end: float) -> _Scale:
+        span = (high - low) or 1.0
+        return lambda value: round(start + (value - low) / span * (end - start), 2)
+
+    # Space for the longest number, at 12 units a line, and the axis's name
+    left = 30 + round(7.2 * max(map(len, y_ticks.values())))
+    y = scale(*y_ends, FRAME["bottom"], FRAME["top"])
+    ticks = [(y(value), said) for value, said in y_ticks.items()]
+    x = scale(*x_ends, left + inset, FRAME["right"])
+    return x, y, FRAME | {"left": left, "y_ticks": ticks}
+
+
+def bound_chart(content: RunContent) -> dict[str, Any] | None:
+    """Return the bound over rounds of every start, None where there is no history.
+
+    The first rounds are often so far below the rest that they would flatten everything; the
+    axis then starts at the lowest bound after the first round, and the chart says so.
+    """
+    if not content.history.get("bound"):
+        return None
+    starts, rounds, bounds = (np.asarray(content.history[k]) for k in ("start", "round", "bound"))
+    # By place, not by number: starts that broke off at once have a number but no line.
+    lines: list[dict[str, Any]] = [
+        {"start": int(start), "kept": content.kept_start in (None, place)}
+        | {"rounds": rounds[mine], "bounds": bounds[mine]}
+        for place, start in enumerate(np.unique(starts))
+        if (mine := (starts == start) & np.isfinite(bounds)).any()
+    ]
+    if not lines:
+        return None
+    everything = np.concatenate([line["bounds"] for line in lines])
+    later = np.concatenate([line["bounds"][1:] for line in lines])
+    low, high = float(everything.min()), float(everything.max())
+    cut = False
+    if len(later) > 1 and later.max() > later.min():
+        spread = float(later.max() - later.min())
+        cut = low < later.min() - 3.0 * spread
+        low = float(later.min() - 0.15 * spread) if cut else low
+    pad = 0.06 * ((high - low) or max(abs(high), 1.0))
+    low, high = low - pad, high + pad
+    last = max(int(line["rounds"].max()) for line in lines)
+    x, y, axes = _axes((1, max(last, 2)), (low, high), _told_apart(nice_ticks(low, high)), 8)
+    for line in lines:
+        places = [(x(r), y(b)) for r, b in zip(line["rounds"], line["bounds"], strict=True)]
+        line["points"] = " ".join(f"{x},{y}" for x, y in places)
+        line["end"] = places[-1]
+    lines.sort(key=lambda line: line["start"] == content.kept_start)  # drawn last, on top
+    # Rounds start at 1, which round steps of 2 or 5 would leave out.
+    step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1
+    x_ticks = [1, *(t for t in range(step, last + 1, step) if t > 1 + 0.4 * step)]
+    return axes | {"x_ticks": [(x(t), number(t)) for t in x_ticks], "lines": lines, "cut": cut}
+
+
+def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the probability of every number of clusters, None where none was sought.
+
+    Runs of an earlier version have how sure the committee is instead.
+    """
+    if chosen is None or not chosen["candidates"]:
+        return None
+    shown = "probability" if "probability" in chosen else "certainty"
+    numbers, probability = chosen["candidates"], chosen[shown]
+    y_ticks = {t: f"{100 * t:.0f} %" for t in nice_ticks(0.0, 1.0)}
+    x, y, axes = _axes((numbers[0] - 0.5, numbers[-1] + 0.5), (0.0, 1.02), y_ticks)
+    return axes | {
+        "x_ticks": [(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],
+        "points": [(k, p, x(k), y(p)) for k, p in zip(numbers, probability, strict=True)],
+        "shown": shown,
+    }
+
+
+def certainty_chart(certainty: Floats) -> dict[str, Any]:
+    """Return the histogram of certainty, from 0 to 1."""
+    counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=20, range=(0.0, 1.0))
+    top = 1.05 * max(int(counts.max()), 1)
+    y_ticks = {t: number(t) for t in nice_ticks(0, top, 4) if float(t).is_integer()}
+    x, y, axes = _axes((0.0, 1.0), (0.0, top), y_ticks)
+    bars = [
+        {
+            "x": x(low) + 1,
+            "width": round(x(high) - x(low) - 2, 2),
+            # One row among thousands must still be seen.
+            "height": max(FRAME["bottom"] - y(count), 1.5),
+            "count": int(count),
+            "words": f"{100 * low:.0f} to {100 * high:.0f} %",
+        }
+        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
+        if count
+    ]
+    return axes | {"x_ticks": [(x(t / 100), f"{t} %") for t in range(0, 101, 25)], "bars": bars}
+
+
+def _told_apart(values: Sequence[float]) -> dict[float, str]:
+    """Return numbers and their words, with six digits or as many as it takes to differ."""
+    for digits in range(6, 16):
+        said = {value: number(value, digits) for value in values}
+        if len(set(said.values())) == len(said):
+            break
+    return said

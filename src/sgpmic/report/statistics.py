@@ -164,10 +164,27 @@ def compare_labels(
     """Return how clusters and given labels go together: as classes, or as a number."""
     if given is None:
         return None
-    numbers = continuous_labels(given)
-    if numbers is None:
-        return confusion(labels, given, n_clusters)
-    return number_by_cluster(numbers, labels, n_clusters)
+    if (numbers := continuous_labels(given)) is not None:
+        return number_by_cluster(numbers, labels, n_clusters)
+    different, codes, counts = np.unique(
+        np.asarray(given, dtype=object), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    names, codes = [str(different[i]) for i in order], np.argsort(order)[codes]
+    table = np.zeros((n_clusters, len(names)), dtype=np.int64)
+    np.add.at(table, (labels, codes), 1)
+    purity = float(table.max(axis=1).sum() / len(labels))
+    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity, codes)
+
+
+class Confusion(NamedTuple):
+    """Clusters against given labels."""
+
+    names: list[str]  # given labels, the most frequent first
+    table: Ints  # (n_clusters, number of names)
+    ari: float  # adjusted Rand index
+    purity: float  # share of rows whose given label is the commonest of their cluster
+    codes: Ints  # (n_rows,): the place of every row's label among the names
 
 
 class NumberByCluster(NamedTuple):
@@ -177,6 +194,7 @@ class NumberByCluster(NamedTuple):
     means: Floats  # NaN without any
     deviations: Floats  # standard deviations (n - 1); NaN with fewer than two
     eta_squared: float  # the correlation ratio: share of the variance between clusters
+    values: Floats  # (n_rows,), NaN where it is missing
 
 
 def continuous_labels(given: list[str]) -> Floats | None:
@@ -219,7 +237,7 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
         inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
         deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
     eta_squared = 1.0 - float(inside.sum()) / float(y @ y)
-    return NumberByCluster(counts, means + center, deviations, eta_squared)
+    return NumberByCluster(counts, means + center, deviations, eta_squared, values)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
@@ -267,29 +285,3 @@ def positive(covariance: Floats) -> Floats:
         floor = max(1e-9 * abs(values).max(), 1e-12)
         return (vectors * np.maximum(values, floor)) @ vectors.T
     return covariance
-
-
-class Confusion(NamedTuple):
-    """Clusters against given labels."""
-
-    names: list[str]  # given labels, the most frequent first
-    table: Ints  # (n_clusters, number of names)
-    ari: float  # adjusted Rand index
-    purity: float  # share of rows whose given label is the commonest of their cluster
-
-
-def confusion(labels: Ints, given: list[str], n_clusters: int) -> Confusion:
-    """Count how clusters and given labels go together."""
-    names, codes = code_labels(given)
-    table = np.zeros((n_clusters, len(names)), dtype=np.int64)
-    np.add.at(table, (labels, codes), 1)
-    purity = float(table.max(axis=1).sum() / len(labels))
-    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity)
-
-
-def code_labels(given: list[str]) -> tuple[list[str], Ints]:
-    """Return the different labels, the most frequent first, and the place of every row's."""
-    labels = np.asarray(given, dtype=object)
-    names, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return [str(names[i]) for i in order], np.argsort(order)[codes]

@@ -1,0 +1,380 @@
+"""The picture of the latent space: what is drawn, and how the page's script gets it.
+
+The script reads arrays packed as base64 in JSON that is safe inside HTML. Sizes, for n rows and p
+features: places 8n bytes (16n where there are more than two latent dimensions, and 8n for principal
+components), memberships (the three highest of a row) 9n, values 4np as float32 up to
+``FLOAT_BYTES``, 2np as steps of 1/65534 of a column's range up to ``STEP_BYTES``, np as steps of
+1/254 beyond. Base64 adds a third.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp, ndtri
+
+from sgpmic._types import Floats, Ints
+from sgpmic.report.content import RunContent
+from sgpmic.report.statistics import Confusion, NumberByCluster, log_gaussian, positive
+from sgpmic.report.words import shorten
+
+#: Share of a cluster's rows that its outline holds.
+OUTLINE_SHARE = 0.9
+
+# Points of a map's grid on its longer side, and the canvas shapes (width / height) that the grid
+# must fill at the first view: from a phone held upright to a broad screen.
+_GRID_POINTS = 240
+_NARROWEST, _BROADEST = 0.7, 2.4
+
+#: Latent dimensions that can be looked at, the widest: every two of them have a map.
+MAX_DIMENSIONS = 4
+
+#: More rows than this are drawn as a random sample of this many.
+MAX_ROWS = 200_000
+
+#: Bytes of values up to which they are kept as float32, as 16-bit steps, and at all.
+FLOAT_BYTES = 4_000_000
+STEP_BYTES = 20_000_000
+MAX_BYTES = 40_000_000
+
+#: Columns of text that are kept, and letters of a cell.
+MOST_TEXTS, LONGEST_TEXT = 5, 200
+
+#: Memberships of a row that are kept: the highest ones.
+TOP_CLUSTERS = 3
+
+
+class LatentMap(NamedTuple):
+    """Two latent dimensions as they are drawn: places, density, boundaries, outlines."""
+
+    axes: tuple[int, int]  # which dimensions
+    points: Floats  # (n_samples, 2)
+    home: Floats  # x0, x1, y0, y1 of the first view
+    extent: Floats  # x0, x1, y0, y1 of the density's grid
+    density: Floats  # (n_y, n_x), at the grid's points
+    boundaries: Floats  # (n_segments, 4): x, y, x, y
+    outlines: list[Floats]  # a line around 90 % of every cluster's rows
+    numbers: Floats  # (n_clusters, 2): where its number is written, on the outline
+    plane: bool = True  # False for one latent dimension, whose vertical axis has no unit
+
+
+def latent_maps(content: RunContent) -> list[LatentMap]:
+    """Return a map of every two of the first latent dimensions, that of the first two first."""
+    dimensions = range(min(content.embedding.shape[1], MAX_DIMENSIONS))
+    return [latent_map(content, axes) for axes in list(combinations(dimensions, 2)) or [(0, 1)]]
+
+
+def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
+    """Return what to draw: the marginal mixture on two latent dimensions.
+
+    One latent dimension is drawn along the horizontal axis, and every point at a fixed random
+    height within the density at its place: the cloud then has the shape of the density, and
+    rows that would hide each other are spread out. (Height by certainty, the obvious choice,
+    puts nearly every row on one line, for nearly all are certain.)
+    """
+    labels, q = content.labels, list(axes)[: content.embedding.shape[1]]
+    points, means = content.embedding[:, q], content.means[:, q]
+    covariances = content.covariances[:, q][:, :, q]
+    outlines = [
+        outline(points[labels == m], means[m], covariances[m]) for m in range(content.n_clusters)
+    ]
+    present = np.unique(labels)  # an empty cluster must not shrink the picture
+    corners = np.concatenate([points, *(outlines[m] for m in present)])
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    span = high - low  # never 0, with the margin
+    pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
+    home = np.stack([low - pad, high + pad], axis=1).ravel()
+    if len(q) == 1:
+        return _map_line(content, np.stack(outlines)[:, :, 0], home)
+    # The box around it that a canvas with equal axes may show at first, in square cells
+    center, (half_x, half_y) = home.reshape(2, 2).mean(axis=1), np.diff(home)[::2] / 2
+    half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
+    extent = np.stack([center - half, center + half], axis=1).ravel()
+    n_points = np.maximum(np.round(_GRID_POINTS * half / half.max()).astype(int), 16)
+    xs, ys = map(np.linspace, extent[::2], extent[1::2], n_points)
+    nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
+    joint = mixture_log_joint(nodes.reshape(-1, 2), content, axes).reshape(*nodes.shape[:2], -1)
+    density, boundaries = np.exp(logsumexp(joint, axis=2)), boundary_segments(xs, ys, joint)
+    numbers = np.stack([line[line[:, 1].argmax()] for line in outlines])
+    return LatentMap(axes, points, home, extent, density, boundaries, outlines, numbers)
+
+
+def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
+    q = list(axes)
+    mixture = zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)
+    densities = np.stack([log_gaussian(points, *component) for component in mixture], axis=1)
+    with np.errstate(divide="ignore"):  # a weight of 0 never wins
+        return np.log(content.weights) + densities
+
+
+def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
+    x = content.embedding[:, 0]
+    xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
+    joint = mixture_log_joint(xs[:, None], content, (0,))
+    density = np.exp(logsumexp(joint, axis=1))
+    peak = density.max()
+    at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content, (0,)), axis=1))
+    height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
+    # The Gaussians' bars lie under the cloud, one below the other.
+    levels = -1.15 - 0.12 * np.arange(len(ends))
+    outlines = [
+        np.stack([end, np.full(2, level)], axis=1) for end, level in zip(ends, levels, strict=True)
+    ]
+    home = np.array([*home_x, levels[-1] - 0.12, 1.1])
+    ys = np.linspace(home[2], home[3], 120)
+    # A cell on the edge is partly inside: a soft edge, not stairs.
+    inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
+    crossings = _crossings(xs[None, :, None], joint[None])
+    crossings = crossings[np.isfinite(crossings)]
+    ends_y = np.broadcast_to(home[2:], (len(crossings), 2))
+    boundaries = np.stack([crossings, ends_y[:, 0], crossings, ends_y[:, 1]], axis=1)
+    points, extent = np.stack([x, height], axis=1), np.array([xs[0], xs[-1], *home[2:]])
+    density = inside**2 * density  # shown by its square root, see pack_map
+    numbers = np.stack([ends[:, 1], levels], axis=1)
+    return LatentMap((0, 1), points, home, extent, density, boundaries, outlines, numbers, False)
+
+
+def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
+    """Return the lines between the regions of different most probable components.
+
+    Marching squares for several labels: two crossings on a cell's edges are joined; three or
+    four, where regions meet, are joined to their mean. ``joint`` is log π_m N at the grid's points,
+    (n_y, n_x, n_components).
+    """
+    nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
+    across = _crossings(nodes, joint)
+    along = _crossings(nodes.swapaxes(0, 1), joint.swapaxes(0, 1)).swapaxes(0, 1)
+    # The four edges of every cell: bottom, top, left, right; NaN where nothing crosses.
+    edges = np.stack([across[:-1], across[1:], along[:, :-1], along[:, 1:]], axis=2)
+    edges = edges.reshape(-1, 4, 2)
+    crossed = np.isfinite(edges[:, :, 0])
+    count = crossed.sum(axis=1)
+    simple = edges[count == 2][crossed[count == 2]].reshape(-1, 4)
+    meeting, here = edges[count > 2], crossed[count > 2]
+    middle = np.where(here[:, :, None], meeting, 0.0).sum(axis=1) / here.sum(axis=1)[:, None]
+    spokes = np.concatenate([meeting, np.broadcast_to(middle[:, None], meeting.shape)], axis=2)
+    return np.concatenate([simple, spokes[here]])
+
+
+def _crossings(nodes: Floats, joint: Floats) -> Floats:
+    """Return where, between every two nodes of a row, their winners are equally probable.
+
+    NaN where one wins at both. The difference of two log densities is quadratic, so within a cell a
+    line follows it closely.
+    """
+    winner = joint.argmax(axis=2)
+    differ = winner[:, :-1] != winner[:, 1:]
+    here, there, low, high = (
+        part[differ] for whole in (joint, nodes) for part in (whole[:, :-1], whole[:, 1:])
+    )
+    rows, mine, other = np.arange(len(here)), here.argmax(axis=1), there.argmax(axis=1)
+    before = here[rows, mine] - here[rows, other]
+    after = there[rows, other] - there[rows, mine]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = before / (before + after)
+    share = np.where(np.isfinite(share), share, 0.5)
+    places = np.full((*differ.shape, nodes.shape[2]), np.nan)
+    places[differ] = low + share[:, None] * (high - low)
+    return places
+
+
+def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
+    """Return a line around 90 % of a cluster's rows, of the shape of its Gaussian.
+
+    Learning draws the rows of a cluster closer together than its Gaussian says, so that the
+    Gaussian's own 90 % would hold nearly all of them. The size is that of the rows; without any,
+    the line holds 90 % of the Gaussian. In one dimension it has two ends.
+    """
+    root: NDArray[Any] = np.eye(len(mean))
+    if len(mean) == 1:
+        directions = np.array([[-1.0], [1.0]])
+        radius = np.sqrt(covariance[0, 0]) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
+    else:
+        root, angle = np.linalg.cholesky(positive(covariance)), np.linspace(0.0, 2.0 * np.pi, 100)
+        directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
+    if len(rows):
+        distances = np.linalg.norm(solve_triangular(root, (rows - mean).T, lower=True), axis=0)
+        radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
+    return mean + radius * directions @ root.T
+
+
+def safe_json(data: Any) -> str:
+    r"""Return JSON that may stand inside a script element.
+
+    ``<``, ``>`` and ``&`` could end the element or open a comment, and U+2028 and U+2029 end a
+    line in older JavaScript; as ``\u`` escapes they mean the same to a JSON parser. (The last
+    two are escaped by ``ensure_ascii``.)
+    """
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
+    """Return an array as {type, base64}, little-endian, in C order."""
+    data = np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<"))
+    return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
+
+
+class Shown(NamedTuple):
+    """Which rows and features the script gets, and in what precision."""
+
+    rows: Ints
+    features: Ints
+    values_type: str  # float32, uint16 or uint8
+
+
+def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -> Shown:
+    """Choose rows, at most ``limit``, and features so that the page is of a reasonable size.
+
+    Rows that the page speaks of, ``must``, are kept in any case. Where not all features can be
+    kept, the first of the ``strongest`` are.
+    """
+    rows = np.arange(content.n_rows)
+    if len(rows) > limit:
+        drawn = np.random.default_rng(0).permutation(len(rows))
+        drawn = drawn[~np.isin(drawn, must)][: max(limit - len(np.unique(must)), 0)]
+        rows = np.union1d(drawn, must)
+    features = np.sort(strongest[: max(1, MAX_BYTES // len(rows))])
+    numbers = len(rows) * len(features)
+    size = abs(content.values[np.ix_(rows, features)])
+    size = size[size > 0]  # neither 0 nor missing
+    fits_float = size.max(initial=1.0) < 1e37 and size.min(initial=1.0) > 1e-36
+    if 4 * numbers <= FLOAT_BYTES and fits_float:
+        return Shown(rows, features, "float32")
+    return Shown(rows, features, "uint16" if 2 * numbers <= STEP_BYTES else "uint8")
+
+
+def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
+    """Return the columns of a table one after another, with what is needed to read them.
+
+    In steps, value = low + code · step, and the highest code stands for a missing value; in
+    float32 that is NaN. ``range`` holds the first and last percentile of every column (its extremes
+    where those are equal), the limits of its color scale.
+    """
+    columns = values.T
+    missing = np.asarray(np.isnan(columns))
+    columns = np.where(missing.all(axis=1, keepdims=True), 0.0, columns)
+    low, high = np.nanmin(columns, axis=1), np.nanmax(columns, axis=1)
+    limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
+    limits = np.where(limits[0] == limits[1], np.stack([low, high]), limits)
+    packed: dict[str, Any] = {"range": limits.T.tolist()}
+    if values_type == "float32":
+        return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
+    last = np.iinfo(values_type).max
+    steps = last - 1
+    step = high / steps - low / steps  # in two parts: the range itself may overflow
+    scale = np.where(step > 0, step, 1.0)[:, None]
+    codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
+    return packed | {
+        "codes": pack(np.where(missing, last, codes), values_type),
+        "low": low.tolist(),
+        "step": step.tolist(),
+        "missing": last,
+    }
+
+
+def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
+    """Return a column of words: its levels, the most frequent first, and every row's code.
+
+    Missing cells, with the code -1, become a level of their own at the end.
+    """
+    counts = np.bincount(codes[codes >= 0], minlength=len(names))
+    order = np.argsort(-counts, kind="stable")
+    places = np.append(np.argsort(order), len(names))  # the last one for -1
+    gaps = ["(missing)"] if (codes < 0).any() else []
+    kind = "uint8" if len(names) < 256 else "uint32"
+    return {
+        "name": shorten(name),
+        "names": [*(shorten(names[k]) for k in order), *gaps],
+        "codes": pack(places[codes], kind),
+    }
+
+
+def pack_memberships(memberships: Floats) -> dict[str, Any]:
+    """Return the highest memberships of every row: cluster numbers and 16-bit probabilities."""
+    top = min(TOP_CLUSTERS, memberships.shape[1])
+    order = np.argsort(-memberships, axis=1, kind="stable")[:, :top]
+    chances = np.take_along_axis(memberships, order, axis=1)
+    kind = "uint8" if memberships.shape[1] <= 256 else "uint16"
+    return {
+        "top": top,
+        "clusters": pack(order, kind),
+        "chances": pack(np.round(65535 * np.clip(chances, 0, 1)), "uint16"),
+    }
+
+
+def pack_map(drawn: LatentMap) -> dict[str, Any]:
+    """Return a latent map for the script; density as bytes, by its square root."""
+    peak = drawn.density.max()
+    # Without the root a tight cluster would leave the others without any shade.
+    shade = np.sqrt(drawn.density / peak) if peak > 0 else drawn.density
+    return {
+        "axes": list(drawn.axes),
+        "home": drawn.home.tolist(),
+        "extent": drawn.extent.tolist(),
+        "shape": list(drawn.density.shape),
+        "density": pack(np.round(255 * shade), "uint8"),
+        "boundaries": pack(drawn.boundaries, "float32"),
+        "outlines": [np.round(line, 6).tolist() for line in drawn.outlines],
+        "numbers": drawn.numbers.tolist(),
+        "plane": drawn.plane,
+    }
+
+
+def build_payload(
+    content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
+) -> dict[str, Any]:
+    """Return everything the script needs, ready for :func:`safe_json`.
+
+    ``compared`` are the given labels, as classes or as a number.
+    """
+    rows, features = shown.rows, shown.features
+    maps = latent_maps(content)
+    places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
+    feature_names = content.feature_names
+    names = [shorten(feature_names[j]) for j in features]
+    values = content.values[np.ix_(rows, features)]
+    given, title = None, shorten(content.label_name) or "given label"
+    if isinstance(compared, Confusion):
+        given = pack_levels(title, compared.names, compared.codes[rows])
+    elif compared is not None:  # it has a scale of colors, as features have
+        names, values = [*names, title], np.column_stack([values, compared.values[rows]])
+    principal = content.principal and {
+        "places": pack(content.principal[0][rows].T, "float32"),
+        "shares": content.principal[1].tolist(),
+    }
+    return {
+        "n": len(rows),
+        "nClusters": content.n_clusters,
+        "rows": None if len(rows) == content.n_rows else pack(rows, "uint32"),
+        "ids": None if content.ids is None else [shorten(content.ids[i]) for i in rows],
+        "title": shorten(content.title, 60),
+        "places": pack(places[rows].T, "float32"),
+        "maps": [pack_map(drawn) for drawn in maps],
+        "principal": principal,
+        "memberships": pack_memberships(content.memberships[rows]),
+        "features": names,
+        "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],
+        "values": pack_values(values, shown.values_type),
+        "categories": [
+            pack_levels(column.name, column.levels, column.codes[rows])
+            for column in content.categories[: max(1, MAX_BYTES // len(rows))]
+        ],
+        "texts": [
+            {"name": shorten(name), "words": [shorten(words[i], LONGEST_TEXT) for i in rows]}
+            for name, words in list(content.texts.items())[:MOST_TEXTS]
+        ],
+        "sizes": np.bincount(content.labels, minlength=content.n_clusters).tolist(),
+        "given": given,
+    }

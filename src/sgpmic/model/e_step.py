@@ -59,7 +59,7 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     of_variance = jnp.pad(of_variance, ((0, 0), (0, 0), (0, P)))
     W = jnp.concatenate([of_variance, of_mean.swapaxes(1, 2)], axis=1)
     kernels = by_group(kernels, count_groups(rows))
-    distances = squares(kernels, W, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
+    distances = squares(kernels, W, Z, X, rows)
     normalizer = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
     found = normalizer - 0.5 * beta * distances
     return over_groups(found, rows)
@@ -81,7 +81,7 @@ def uncertain_log_likelihoods(
 
     def of_points(points: Array) -> Array:
         likelihoods = expected_log_likelihoods(mappings, factors, points, rows)
-        unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
+        unknown = of_rows(left_open, components, Z, points, rows)
         return likelihoods - over_groups(unknown, rows)
 
     return mean_over_points(of_points, X, x_std)
@@ -103,10 +103,7 @@ def expected_cells(
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
 
     def at(points: Array) -> Array:
-        kernels, Z, _ = mappings
-        return fitted_values(
-            kernels, factors.alpha, Z, points, T, rows.Y, rows.mesh, rows.gpu_memory
-        )
+        return fitted_values(mappings.kernels, factors.alpha, mappings.Z, points, T, rows)
 
     values: Array = at(X) if x_std is None else mean_over_points(at, X, x_std)
     assert rows.missing is not None  # for the type checker: there are such cells

@@ -108,13 +108,7 @@ def expected_sums(
 
         return added_up(mean_over_points(of_points, X, x_std), mesh)
 
-    everywhere = on_own_rows(
-        of_own_rows,
-        mesh,
-        by_row=(False, False, True, True, True, True),
-        results=(False, False),
-    )
-    return everywhere(kernels, Z, X, x_std, T, Y)
+    return on_own_rows(of_own_rows, mesh, (kernels, Z), (X, x_std, T, Y), results=(False, False))
 
 
 def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
@@ -124,9 +118,11 @@ def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
 def _reverse(
     mesh: Mesh | None, gpu_memory: int, residuals: Any, cotangents: tuple[Array, Array]
 ) -> Any:
-    def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, Y: Array, *by_sums: Array
-    ) -> Any:
+    kernels, Z, *by_row = residuals
+
+    def of_own_rows(kernels: Kernel, Z: Array, *others: Array) -> Any:
+        *by_sums, X, x_std, T, Y = others
+
         def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
             place, share = point
             pass_over_rows = partial(statistics, Y=Y, mesh=None, gpu_memory=gpu_memory)
@@ -140,13 +136,9 @@ def _reverse(
         (d_kernels, dZ, *by_row), _ = lax.scan(add, zero, points)
         return *added_up((d_kernels, dZ), mesh), *by_row
 
-    everywhere = on_own_rows(
-        of_own_rows,
-        mesh,
-        by_row=(False, False, True, True, True, True, False, False),
-        results=(False, False, True, True, True),
-    )
-    return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[5])
+    small, results = (kernels, Z, *cotangents), (False, False, True, True, True)
+    found = on_own_rows(of_own_rows, mesh, small, tuple(by_row), results)
+    return *found, jnp.zeros_like(residuals[5])
 
 
 expected_sums.defvjp(_forward, _reverse)

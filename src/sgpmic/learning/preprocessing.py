@@ -105,6 +105,16 @@ def _sums(values: Floats, axis: int) -> Floats:
     return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
 
 
+class Table(NamedTuple):
+    """A table as learning takes it: in an order of its own, and scaled when need be."""
+
+    Y: Floats  # (n_own, P) this process's rows, in their units, NaN for missing cells
+    imputed: Floats  # the same with imputed cells; where none is missing, Y itself
+    scaler: Scaler
+    order: Order
+    group: ProcessGroup
+
+
 class Category(NamedTuple):
     """A category: where its indicators begin, how many there are, and every row's level."""
 
@@ -191,15 +201,12 @@ class Scaler(NamedTuple):
 
 def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
-    empty = np.full(Y.shape[1], -np.inf)
-    highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
-    fractions = np.zeros(Y.shape[1])
+    highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
+    lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
+    counts, fractions = np.zeros((2, Y.shape[1]))
     for part in _parts(Y):
-        highest = np.fmax(highest, np.fmax.reduce(part, axis=0))
-        lowest = np.fmax(lowest, -np.fmin.reduce(part, axis=0))
         counts += np.sum(~np.isnan(part), axis=0)
         fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
-    highest, lowest = group.largest(highest), -group.largest(lowest)
     counts = group.total(counts)
     seen = counts > 0  # a feature that no row has is 0 everywhere
     highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)

@@ -39,6 +39,7 @@ from sgpmic.kernels import Kernel, cross
 from sgpmic.model.row_pass import gpu, processor
 from sgpmic.model.row_pass.processor import Part
 from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import mean_over_points, sigma_points
 
 #: The mesh's one axis.
 ROWS = "rows"
@@ -102,6 +103,7 @@ def statistics(
     Y: Array,
     mesh: Mesh | None = None,
     gpu_memory: int = 0,
+    x_std: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return the sums Φ and Ψ of every Gaussian process.
 
@@ -121,43 +123,58 @@ def statistics(
         The devices that the rows are spread over; None for one device.
     gpu_memory : int
         As in :class:`sgpmic.model.rows.Rows`.
+    x_std : array of shape (N, Q) or None
+        Standard deviations of uncertain latent points (:mod:`sgpmic.model.uncertain`): the sums are
+        then expectations, with a pass for each set of sigma points.
 
     Returns
     -------
     phi : array of shape (G, U, U)
     psi : array of shape (G, U, P)
     """
-    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory)[0]
+    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory, x_std)[0]
 
 
-def _sums(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
-) -> tuple[tuple[Array, Array], Any]:
+# Each device makes the passes for all sigma points over its own rows, and then what it found is
+# added up, once. Were it added up in every turn of the loop, devices could wait for each other for
+# ever, one in the loop and one at another sum of the same program.
+
+
+def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
     """Return the sums of all rows, and what a GPU can keep of its own for the way back."""
+    kernels, Z, X, T, Y, mesh, gpu_memory, x_std = arguments
     U = Z.shape[0]
 
-    def of_own_rows(kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array) -> Any:
-        body, parts = _split(X, T, Y, U, gpu_memory)
+    def of_own_rows(
+        kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, x_std: Array | None
+    ) -> Any:
+        def of_points(X: Array) -> tuple[Array, Any]:
+            body, parts = _split(X, T, Y, U, gpu_memory)
 
-        def add(carry: Any, part: Part) -> Any:
-            total, scratch = carry
-            found, scratch, kept = body.sums(kernels, Z, part, scratch)
-            return (total + found, scratch), kept if len(parts.x) == 1 else None
+            def add(carry: Any, part: Part) -> Any:
+                total, scratch = carry
+                found, scratch, kept = body.sums(kernels, Z, part, scratch)
+                return (total + found, scratch), kept if len(parts.x) == 1 else None
 
-        zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
-        (total, _), kept = _scan(add, (zero, body.scratch(Z, Y)), parts)
+            zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
+            (total, _), kept = _scan(add, (zero, body.scratch(Z, Y)), parts)
+            return total, kept
+
+        if x_std is None:
+            total, kept = of_points(X)
+        else:
+            total, kept = mean_over_points(lambda X: of_points(X)[0], X, x_std), None
         # An axis of length 1, of which every device has its part.
         return added_up(total, mesh), None if kept is None else kept[None]
 
-    sums, kept = on_own_rows(of_own_rows, mesh, (kernels, Z), (X, T, Y), results=(False, True))
+    by_row = (X, T, Y, x_std)
+    sums, kept = on_own_rows(of_own_rows, mesh, (kernels, Z), by_row, results=(False, True))
     return (sums[:, :, :U], sums[:, :, U:]), kept
 
 
-def _forward(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
-) -> tuple[Any, Any]:
-    sums, kept = _sums(kernels, Z, X, T, Y, mesh, gpu_memory)
-    return sums, (kernels, Z, X, T, Y, kept)
+def _forward(*arguments: Any) -> tuple[Any, Any]:
+    sums, kept = _sums(*arguments)
+    return sums, (*arguments[:5], arguments[7], kept)
 
 
 def _reverse(
@@ -166,32 +183,48 @@ def _reverse(
     kernels, Z, *by_row = residuals
 
     def of_own_rows(kernels: Kernel, Z: Array, *others: Any) -> Any:
-        G_phi, G_psi, X, T, Y, kept = others
-        by_both = jnp.concatenate([G_phi + G_phi.transpose(0, 2, 1), G_psi], axis=2)
-        body, parts = _split(X, T, Y, Z.shape[0], gpu_memory)
+        *by_sums, X, T, Y, x_std, kept = others
 
-        def add(carry: Any, part: Part) -> Any:
-            total, scratch = carry
-            own = None if kept is None else kept[0]
-            *small, dx, scratch = body.reverse(kernels, Z, part, by_both, scratch, own)
-            return (jax.tree.map(jnp.add, total, tuple(small)), scratch), dx
+        def of_points(X: Array, G_phi: Array, G_psi: Array) -> Any:
+            by_both = jnp.concatenate([G_phi + G_phi.transpose(0, 2, 1), G_psi], axis=2)
+            body, parts = _split(X, T, Y, Z.shape[0], gpu_memory)
 
-        def by_weights(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
-            kernel, by_phi, by_psi = component
-            K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
-            return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
+            def add(carry: Any, part: Part) -> Any:
+                total, scratch = carry
+                own = None if kept is None else kept[0]
+                *small, dx, scratch = body.reverse(kernels, Z, part, by_both, scratch, own)
+                return (jax.tree.map(jnp.add, total, tuple(small)), scratch), dx
 
-        start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
-        (small, _), dX = _scan(add, start, parts)
-        d_kernels, dZ = added_up(small, mesh)
-        # The derivative by T, kᵀ G_Φ k + kᵀ G_Ψ y, is a pass of its own; XLA drops it where nobody
-        # asks for it.
-        dT = _of_parts(partial(_of_components, by_weights, (kernels, G_phi, G_psi)), parts)
-        return d_kernels, dZ, dX.reshape(X.shape), dT
+            def by_weights(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
+                kernel, by_phi, by_psi = component
+                K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at 0
+                return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
 
-    small = (kernels, Z, *cotangents)
-    found = on_own_rows(of_own_rows, mesh, small, tuple(by_row), (False, False, True, True))
-    return *found, jnp.zeros_like(residuals[4])
+            start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
+            (small, _), dX = _scan(add, start, parts)
+            # The derivative by T, kᵀ G_Φ k + kᵀ G_Ψ y, is a pass of its own; XLA drops it where
+            # nobody asks for it.
+            dT = _of_parts(partial(_of_components, by_weights, (kernels, G_phi, G_psi)), parts)
+            return *small, dX.reshape(X.shape), dT
+
+        def add_points(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
+            place, share = point
+            scaled = tuple(share * by for by in by_sums)
+            *small, d_points, dT = of_points(X + x_std * place, *scaled)
+            found = (*small, d_points, dT, d_points * place)
+            return jax.tree.map(jnp.add, total, found), None
+
+        if x_std is None:
+            found = (*of_points(X, *by_sums), None)
+        else:
+            zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, T, x_std))
+            points: Any = sigma_points(X.shape[1])
+            found = lax.scan(add_points, zero, points)[0]
+        return *added_up(found[:2], mesh), *found[2:]
+
+    small, results = (kernels, Z, *cotangents), (False, False, True, True, True)
+    *found, d_std = on_own_rows(of_own_rows, mesh, small, tuple(by_row), results)
+    return *found, jnp.zeros_like(residuals[4]), d_std
 
 
 statistics.defvjp(_forward, _reverse)
@@ -203,15 +236,30 @@ def _of_components(function: Any, components: Any, part: Part) -> Array:
     return map_components(lambda component: function(component, part.x, y), components).T
 
 
+def _by_row(
+    function: Any, components: Any, Z: Array, X: Array, rows: Rows, T: Array | None = None
+) -> Array:
+    """Return something of every row, (N, ...), in the same parts as the sums.
+
+    By a function of the body that suits the device, the components, Z and a part.
+    """
+    if T is None:
+        T = jnp.ones((len(X), len(jax.tree.leaves(components)[0])), X.dtype)
+
+    def of_own_rows(components: Any, Z: Array, X: Array, T: Array, Y: Array) -> Array:
+        body, parts = _split(X, T, Y, len(Z), rows.gpu_memory)
+        return _of_parts(partial(function, body, components, Z), parts)
+
+    return on_own_rows(of_own_rows, rows.mesh, (components, Z), (X, T, rows.Y), results=True)
+
+
 def squares(kernels: Kernel, weights: Array, Z: Array, X: Array, rows: Rows) -> Array:
     """Return |W_m [k_n; y_n]|² of every row and mapping, (N, G), for W (G, U + P, U + P)."""
 
-    def of_own_rows(kernels: Kernel, weights: Array, Z: Array, X: Array, Y: Array) -> Array:
-        no_weights = jnp.ones((len(X), len(weights)), X.dtype)
-        body, parts = _split(X, no_weights, Y, len(Z), rows.gpu_memory)
-        return _of_parts(lambda part: body.squares(kernels, Z, part, weights), parts)
+    def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
+        return body.squares(components[0], Z, part, components[1])
 
-    return on_own_rows(of_own_rows, rows.mesh, (kernels, weights, Z), (X, rows.Y), results=True)
+    return _by_row(of_part, (kernels, weights), Z, X, rows)
 
 
 def of_rows(function: Any, components: Any, Z: Array, X: Array, rows: Rows) -> Array:
@@ -220,13 +268,10 @@ def of_rows(function: Any, components: Any, Z: Array, X: Array, rows: Rows) -> A
     ``function`` is of one component, latent rows x (n, Q), data y (P, n) and Z; it returns (n,).
     """
 
-    def of_own_rows(components: Any, Z: Array, X: Array, Y: Array) -> Array:
-        G = jax.tree.leaves(components)[0].shape[0]
-        no_weights = jnp.zeros((X.shape[0], G), X.dtype)
-        _, parts = _split(X, no_weights, Y, Z.shape[0], rows.gpu_memory)
-        return _of_parts(partial(_of_components, partial(function, Z=Z), components), parts)
+    def of_part(body: Any, components: Any, Z: Array, part: Part) -> Array:
+        return _of_components(partial(function, Z=Z), components, part)
 
-    return on_own_rows(of_own_rows, rows.mesh, (components, Z), (X, rows.Y), results=True)
+    return _by_row(of_part, components, Z, X, rows)
 
 
 def fitted_values(
@@ -237,17 +282,12 @@ def fitted_values(
     ``weights`` (G, U, P) are A⁻¹W of every mapping; of the data only the shape counts.
     """
 
-    def of_own_rows(
-        kernels: Kernel, weights: Array, Z: Array, X: Array, T: Array, Y: Array
-    ) -> Array:
-        def of_part(part: Part) -> Array:
-            def add(total: Array, component: tuple[Kernel, Array, Array]) -> tuple[Array, None]:
-                kernel, own, t = component
-                return total + t[:, None] * (cross(kernel, part.x, Z) @ own), None
+    def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
+        def add(total: Array, component: tuple[Kernel, Array, Array]) -> tuple[Array, None]:
+            kernel, own, t = component
+            return total + t[:, None] * (cross(kernel, part.x, Z) @ own), None
 
-            zero = jnp.zeros((len(part.x), weights.shape[2]), X.dtype)
-            return lax.scan(add, zero, (kernels, weights, part.T.T))[0]
+        zero = jnp.zeros((len(part.x), weights.shape[2]), X.dtype)
+        return lax.scan(add, zero, (*components, part.T.T))[0]
 
-        return _of_parts(of_part, _split(X, T, Y, Z.shape[0], rows.gpu_memory)[1])
-
-    return on_own_rows(of_own_rows, rows.mesh, (kernels, weights, Z), (X, T, rows.Y), results=True)
+    return _by_row(of_part, (kernels, weights), Z, X, rows, T)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, Table, features_seen
+from sgpmic.learning.preprocessing import Scaler, Table, features_seen, sample_numbers
 from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -264,9 +264,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
     rows and their cells, some of them hidden.
     """
     rng = np.random.RandomState(0)
-    chosen = np.arange(len(rows))
-    if len(rows) > _MOST_HIDDEN_ROWS:
-        chosen = np.sort(rng.choice(len(rows), _MOST_HIDDEN_ROWS, replace=False))
+    chosen = sample_numbers(len(rows), rng, _MOST_HIDDEN_ROWS)
     known = ~np.isnan(rows[chosen])
     hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
     # Every row keeps a cell.

@@ -41,6 +41,9 @@ SCALES = ("auto", "each", "one", "none")
 #: Features that rows of a sparse matrix are reduced to; of no more than these it is made dense.
 N_KEPT = 100
 
+#: A model remembers a sample of more rows than this: starts for new rows need not be perfect.
+MOST_REFERENCE_ROWS = 20_000
+
 # What speaks for one unit: so many features, such a ratio of their ranges at most, and such a share
 # of one number type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
@@ -334,6 +337,15 @@ def _without_gaps(X: Any) -> csr_array:
             "integrated out: fill them, or leave these rows out."
         )
     return rows
+
+
+def sample_numbers(
+    n_rows: int, random_state: np.random.RandomState, most: int = MOST_REFERENCE_ROWS
+) -> Ints:
+    """Return the numbers of all rows, or of so many, drawn at random."""
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(random_state.choice(n_rows, most, replace=False))
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:

@@ -27,7 +27,6 @@ from sgpmic.learning.prediction.predictor import (
     Predictor,
     Reference,
     answer_alike,
-    sample_numbers,
     sorted_fingerprints,
 )
 from sgpmic.learning.preprocessing import (
@@ -38,6 +37,7 @@ from sgpmic.learning.preprocessing import (
     features_seen,
     fit_scaler,
     has_gaps,
+    sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
 from sgpmic.learning.starts import CheckpointWriter, Selection, Starts, count_labels, plan_starts

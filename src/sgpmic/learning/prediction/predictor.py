@@ -34,7 +34,7 @@ from sgpmic.learning.prediction.cluster_normals import (
     lower_limit,
     mixed,
 )
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.learning.preprocessing import Scaler, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
@@ -55,9 +55,6 @@ _PART = 1 << 22
 _DRAWN_BETWEEN = 5
 #: A mixture is padded to so many clusters at least.
 _LEAST_CLUSTERS = 8
-#: More training rows than this are sampled: starts for new rows need not be perfect.
-MOST_REFERENCE_ROWS = 20_000
-
 #: Training rows that rows with gaps are compared with, at most.
 _MOST_SIMILAR = 1024
 #: How soon they count more than the row's own latent point, as more of it is unknown: memberships
@@ -207,13 +204,6 @@ def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
         answer[order[several]] = np.repeat(means, counts, axis=0)[several]
         found.append(answer)
     return found
-
-
-def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
-    """Return the numbers of the rows to remember: all, or a sample of very many."""
-    if n_rows <= MOST_REFERENCE_ROWS:
-        return np.arange(n_rows)
-    return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
 
 
 class Assessment(NamedTuple):
@@ -396,10 +386,7 @@ class Predictor:
         rows, S = self.reference.rows, self._reference_S
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
-        chosen = np.arange(len(rows))
-        if len(rows) > _MOST_ASSESSED:
-            chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
-            chosen.sort()
+        chosen = sample_numbers(len(rows), np.random.RandomState(0), _MOST_ASSESSED)
         # For the same parameters: only what a row itself has told the mapping is taken out.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)

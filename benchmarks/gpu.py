@@ -53,7 +53,7 @@ from sgpmic.model.mixture import (
     update_mixture,
     weighted_sum,
 )
-from sgpmic.model.row_pass import gpu_operand, gpu_sums
+from sgpmic.model.row_pass import gpu
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows, gpu_memory_on, make_rows, pad_rows
 
@@ -173,24 +173,22 @@ def difference(found: Any, expected: Any) -> float:
 @contextmanager
 def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
     """Have the hand-written sums in other tiles."""
-    before = gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS
-    gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS = points, rows, warps
+    before, gpu.SUMS_TILE = gpu.SUMS_TILE, (points, rows, warps)
     try:
         yield
     finally:
-        gpu_sums.POINTS, gpu_sums.ROWS, gpu_sums.WARPS = before
+        gpu.SUMS_TILE = before
 
 
 @contextmanager
 def nothing_by_hand() -> Iterator[None]:
     """Leave to the compiler what is hand-written otherwise."""
-    sums, operand = gpu_sums.rbf_sums, gpu_operand.operand
-    gpu_sums.rbf_sums = gpu_sums._rbf_plainly
-    gpu_operand.operand = gpu_operand._plainly
+    sums, operand = gpu.rbf_sums, gpu.operand
+    gpu.rbf_sums, gpu.operand = gpu._sums_plainly, gpu._operand_plainly
     try:
         yield
     finally:
-        gpu_sums.rbf_sums, gpu_operand.operand = sums, operand
+        gpu.rbf_sums, gpu.operand = sums, operand
 
 
 def timed(function: Callable[..., Any], arguments: Any, repeats: int = 10) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from jax.sharding import AxisType, Mesh
 from sgpmic.model.bound import data_term
 from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import _scatter_by_products, _scatter_written_out, factor_mixture
-from sgpmic.model.row_pass import gpu, gpu_operand, gpu_sums
-from sgpmic.model.row_pass.parts import Part
+from sgpmic.model.row_pass import gpu
+from sgpmic.model.row_pass.processor import Part
 from sgpmic.model.row_pass.sums import ROWS, _sums, statistics
 from sgpmic.model.rows import GPU_BLOCKS, GPU_MULTIPLE, block_shape, gpu_memory_on, make_rows
 from support.dense import KINDS
@@ -82,21 +82,21 @@ def test_hand_written_sums(U: int, N: int) -> None:
     sizes = Sizes(N=N, P=3, Q=3, M=2, U=U)
     ours = example(sizes=sizes)
     kernels, Z, _ = ours.mappings
-    rows = jax.jit(gpu_operand.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
-    both = jax.jit(gpu_operand.operand)(kernels, Z, rows)
+    rows = jax.jit(gpu.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
+    both = jax.jit(gpu.operand)(kernels, Z, rows)
     dK = jnp.asarray(np.random.default_rng(2).normal(size=(2, U, ours.rows.n_padded)))
     arguments = (both, dK, rows.t, rows.x, Z, kernels.bias)
-    found = jax.jit(partial(gpu_sums.hand_written, interpret=True))(*arguments)
-    close(found, jax.jit(gpu_sums.rbf_sums)(*arguments))
+    found = jax.jit(partial(gpu.sums_by_hand, interpret=True))(*arguments)
+    close(found, jax.jit(gpu.rbf_sums)(*arguments))
 
 
 @pytest.mark.parametrize("ard", [False, True])
 def test_hand_written_operand(ard: bool) -> None:
     ours = example(ard=ard, sizes=Sizes(N=23, P=3, Q=3, M=2, U=7))
     kernels, Z, _ = ours.mappings
-    rows = jax.jit(gpu_operand.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
-    found = jax.jit(partial(gpu_operand.hand_written, interpret=True))(kernels, Z, rows)
-    close(found, jax.jit(gpu_operand.operand)(kernels, Z, rows))
+    rows = jax.jit(gpu.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
+    found = jax.jit(partial(gpu.operand_by_hand, interpret=True))(kernels, Z, rows)
+    close(found, jax.jit(gpu.operand)(kernels, Z, rows))
 
 
 @jax.jit
@@ -132,10 +132,10 @@ def test_what_is_kept() -> None:
     """K where there is memory for it."""
     ours = example()
     arguments = (ours.mappings.kernels, ours.mappings.Z, ours.X, ours.S, ours.rows.Y)
-    kept = _sums(*arguments, None, 2**30)[1]
+    kept = _sums(*arguments, None, 2**30, None)[1]
     assert kept is not None
     assert kept.shape == (1, 6 + 4, 2, 6, BLOCK)
-    assert _sums(*arguments, None, 1)[1] is None
+    assert _sums(*arguments, None, 1, None)[1] is None
 
 
 def test_derivative_by_the_weights_is_made_on_request_only() -> None:
@@ -167,12 +167,12 @@ def test_parts_keep_to_the_memory() -> None:
     gpu_memory = 32 * 2**30
     for n_rows, P, G, U in [(10_000_000, 20, 10, 100), (3_000_000, 500, 3, 30), (1000, 5, 2, 9)]:
         n_blocks, size = block_shape(n_rows, gpu=True)
-        parts = gpu.count_parts(n_blocks, P, size, U, G, gpu_memory)
+        parts = gpu.count_parts((n_blocks, P, size), U, G, gpu_memory)
         assert n_blocks % parts == 0
         assert 8 * G * (3 * U + P) * size * n_blocks // parts <= gpu_memory
     # The case for which K is to be kept.
     n_blocks, size = block_shape(1_000_000, gpu=True)
-    assert gpu.count_parts(n_blocks, 50, size, 100, 10, gpu_memory) == 1
+    assert gpu.count_parts((n_blocks, 50, size), 100, 10, gpu_memory) == 1
 
 
 def test_memory_of_devices() -> None:

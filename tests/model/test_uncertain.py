@@ -13,13 +13,9 @@ import pytest
 
 from sgpmic.kernels import unstack
 from sgpmic.model.bound import Mappings, data_from_sums, data_term, sums
+from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import make_rows, pad_rows
-from sgpmic.model.uncertain import (
-    entropy_of_points,
-    expected_diagonal,
-    expected_sums,
-    sigma_points,
-)
+from sgpmic.model.uncertain import entropy_of_points, expected_diagonal, sigma_points
 from support import dense, psi
 from support.random_problems import Ours, Sizes, our_problem, random_problem
 
@@ -44,7 +40,7 @@ def random_spread(size: float, seed: int = 1) -> np.ndarray:
 def all_sums(ours: Ours, sigma: Any) -> tuple[Any, Any, Any]:
     kernels, Z, _ = ours.mappings
     T = ours.rows.flat_weight[:, None]
-    phi, first = expected_sums(kernels, Z, ours.X, sigma, T, ours.rows.Y, None, 0)
+    phi, first = statistics(kernels, Z, ours.X, T, ours.rows.Y, None, 0, sigma)
     return phi, first, expected_diagonal(kernels, ours.X, sigma, T)
 
 

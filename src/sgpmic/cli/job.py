@@ -128,7 +128,7 @@ class CommandJob:
         """Return what the report shows: a sample of all processes' rows, or all of this one's."""
         if self.is_alone:
             return model, data
-        from sgpmic.learning.prediction.predictor import sample_numbers
+        from sgpmic.learning.preprocessing import sample_numbers
 
         numbers = sample_numbers(self.group.n_rows, np.random.RandomState(0))
         shown = copy.copy(model)

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ from sgpmic.model.mixture import (
 )
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
-from sgpmic.model.rows import Rows, count_groups, with_cells
+from sgpmic.model.rows import Rows, pad, with_cells
 from sgpmic.model.uncertain import entropy_of_points
 from sgpmic.process_group import ProcessGroup
 
@@ -84,6 +84,11 @@ class Parameters(NamedTuple):
         """The standard deviations of uncertain latent points."""
         return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
+    def mappings(self, present: Kernel) -> Mappings:
+        """Return the Gaussian processes in their natural parameters."""
+        kernels = jax.tree.map(lambda log, there: there * jnp.exp(log), self.log_kernels, present)
+        return Mappings(kernels, self.Z, jnp.exp(self.log_beta))
+
 
 @keepable
 class State(NamedTuple):
@@ -103,16 +108,7 @@ class State(NamedTuple):
     @property
     def mappings(self) -> Mappings:
         """The Gaussian processes in their natural parameters."""
-        return mappings_of(self.parameters, self.present)
-
-
-def mappings_of(parameters: Parameters, present: Kernel) -> Mappings:
-    """Return the Gaussian processes in their natural parameters."""
-    return Mappings(
-        jax.tree.map(lambda log, there: there * jnp.exp(log), parameters.log_kernels, present),
-        parameters.Z,
-        jnp.exp(parameters.log_beta),
-    )
+        return self.parameters.mappings(self.present)
 
 
 def state_template(settings: FitSettings, *, cells: bool) -> State:
@@ -148,6 +144,21 @@ def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
     return state._replace(parameters=parameters, S=arrays["S"], cells=arrays.get("cells"))
 
 
+class Problem(NamedTuple):
+    """What EM works on."""
+
+    settings: FitSettings
+    group: ProcessGroup
+    rows: Rows
+    cells: Any  # first values of missing cells, laid out as the rows are; None where none has any
+    log_volume: float  # what the bound of the scaled data lacks to be in the units of the data
+
+    def lay_out_memberships(self, S: Any) -> Any:
+        """Return an array of this process's rows and clusters laid out, with clusters padded."""
+        n_clusters = self.settings.padded_clusters(self.group.n_rows)
+        return self.group.lay_out(pad(np.asarray(S), (len(S), n_clusters)), self.rows)
+
+
 @dataclass
 class StartFit:
     """The fit from one start, finished or not."""
@@ -160,20 +171,6 @@ class StartFit:
     broke_off: bool = False  # an iteration gave non-finite numbers; the one before is kept
     ended: bool = False  # no more iterations are to be made
     interrupted: bool = False  # learning was interrupted: the last finished iteration is kept
-
-
-class CheckpointWriter(Protocol):
-    """Keeps all fits at the end of an iteration: enough to resume, to the very same result.
-
-    Those from the starts so far, of which the last may not have ended, and the seeds of all planned
-    starts: a fit without a fixed seed can resume too.
-    """
-
-    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
-        """Keep these in place of the ones before."""
-
-    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
-        """Return what was kept of so many starts, None if nothing was."""
 
 
 @keepable
@@ -245,21 +242,13 @@ def print_progress(progress: Progress) -> None:
 
 
 def run_em(
-    fit: StartFit,
-    rows: Rows,
-    settings: FitSettings,
-    group: ProcessGroup,
-    *,
-    start: int,
-    n_starts: int,
-    log_volume: float,
-    save: Callable[[], None],
+    fit: StartFit, problem: Problem, *, start: int, n_starts: int, save: Callable[[], None]
 ) -> None:
     """Iterate EM until the bound settles, updating ``fit`` in place.
 
-    It is ``start`` (from 0) of ``n_starts``. ``log_volume`` is added to the bound of the scaled
-    data, which is then in the units of the data. ``save`` is called after every iteration.
+    It is ``start`` (from 0) of ``n_starts``. ``save`` is called after every iteration.
     """
+    settings, group, rows, _, log_volume = problem
     max_iter, tol = int(settings.max_iter), float(settings.tol)
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
@@ -400,10 +389,9 @@ def _m_step(
 
     def loss(point: Any) -> Array:
         parameters = parameters_at(point)
-        X, log_x_std = parameters.X, parameters.log_x_std
-        mappings = mappings_of(parameters, state.present)
+        mappings, X = parameters.mappings(state.present), parameters.X
         data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
-        return -(data + latent_term(prior, X, log_x_std, S, rows, options))
+        return -(data + latent_term(prior, X, parameters.log_x_std, S, rows, options))
 
     minimize = {"lbfgs": lbfgs, "scg": scg}[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
@@ -549,7 +537,7 @@ def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), state.jitter)
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
-        inverses = inverses.reshape(-1, count_groups(rows), *inverses.shape[1:])
+        inverses = inverses.reshape(-1, rows.n_groups, *inverses.shape[1:])
     # Padding has no memberships: it would count as first choice of cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(

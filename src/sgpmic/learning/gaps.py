@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, features_seen
-from sgpmic.model.rows import Groups, Rows, column_patterns, group_features, pad
+from sgpmic.learning.preprocessing import Scaler, Table, features_seen, sample_numbers
+from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
 
 if TYPE_CHECKING:
@@ -190,27 +190,23 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def with_gaps(
-    rows: Rows, Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup
-) -> tuple[Rows, Any]:
-    """Return the laid-out rows of ``Y``, this process's table, as the model reads gaps.
+def with_gaps(rows: Rows, table: Table) -> tuple[Rows, Any]:
+    """Return the laid-out rows of a table as the model reads gaps.
 
     In groups of features that are observed together, where there are at most
     :data:`MOST_GROUPS`; otherwise with a mask of missing cells, which then have a posterior: their
     first values, laid out, are returned too.
     """
-    missing = np.isnan(Y)
-    shape = (len(Y), rows.Y.shape[1])
-    n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
+    Y, imputed, scaler, _, group = table
+    missing, shape = np.isnan(Y), (len(Y), rows.Y.shape[1])
     patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
     patterns = patterns.reshape(-1)
     if len(np.unique(patterns)) <= MOST_GROUPS:
-        groups = group_features(patterns, missing, shape[1])
-        laid_out = group.lay_out(np.asarray(groups.observed), rows)
-        return replace(rows, groups=Groups(groups.features, laid_out), n_observed=n_observed), None
+        return with_groups(rows, patterns, missing, lambda own: group.lay_out(own, rows)), None
+    n_observed = group.lay_out(np.sum(~missing, axis=1).astype(np.float64), rows)
     seen = features_seen(Y, group)
     mask = group.lay_out(pad((missing & seen).astype(np.float64), shape), rows)
-    cells = group.lay_out(pad(scaler.transform(Y_imputed), shape), rows) * mask
+    cells = group.lay_out(pad(scaler.transform(imputed), shape), rows) * mask
     n_features = np.float64(seen.sum())
     return replace(rows, missing=mask, n_observed=n_observed, n_features=n_features), cells
 
@@ -268,9 +264,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
     rows and their cells, some of them hidden.
     """
     rng = np.random.RandomState(0)
-    chosen = np.arange(len(rows))
-    if len(rows) > _MOST_HIDDEN_ROWS:
-        chosen = np.sort(rng.choice(len(rows), _MOST_HIDDEN_ROWS, replace=False))
+    chosen = sample_numbers(len(rows), rng, _MOST_HIDDEN_ROWS)
     known = ~np.isnan(rows[chosen])
     hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
     # Every row keeps a cell.

@@ -1,8 +1,6 @@
 """The arrays that a start begins with: an embedding, memberships and inducing points.
 
-They are made of the table as the committee sees it (:class:`View`). Of very many rows a sample is
-embedded and clustered, and every other row gets weighted means over its nearest rows in the sample.
-What each process does to its own rows is the same however many processes there are.
+They are made of the table as the committee sees it (:class:`View`).
 
 Embeddings are not by scikit-learn's Isomap and SpectralEmbedding: equal rows have edges of length
 zero, which sparse graphs treat as missing, and a graph that falls apart is joined by other links
@@ -12,11 +10,11 @@ there.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix, diags, identity
+from scipy.sparse import csr_matrix, diags, identity, issparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
@@ -31,14 +29,8 @@ from sgpmic.committee.geometry import sample_rows
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
 from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
-from sgpmic.learning.settings import FitSettings
 from sgpmic.process_group import ProcessGroup
 
-if TYPE_CHECKING:
-    from sgpmic.learning.starts import PlannedStart
-
-#: Of more rows than this, a start is made from a sample.
-MOST_START_ROWS = 20_000
 #: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
 #: that ends one.
 _N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
@@ -106,74 +98,6 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
     unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
     return View(scores, unscaled, has_categories=True, mixed=mixed)
-
-
-def start_values(
-    view: View,
-    group: ProcessGroup,
-    start: PlannedStart,
-    settings: FitSettings,
-    votes: Floats | None,
-) -> tuple[Floats, Floats, Floats, tuple[str, ...]]:
-    """Return X (n_own, Q), Z (U, Q) and S (n_own, M) that a start begins with, and notes.
-
-    ``view`` is the table that the start is made from; ``votes`` (n_own, n_clusters) are the
-    committee's, None without one.
-    """
-    Y, n_clusters = view.rows, settings.n_clusters
-    rng = np.random.RandomState(start.seed)
-    memberships = start.memberships
-    if isinstance(memberships, str) and memberships == "votes":
-        memberships = "fcm" if votes is None else votes
-    numbers = np.arange(group.n_rows)
-    sampled = group.n_rows > MOST_START_ROWS
-    if sampled:
-        numbers = np.sort(rng.choice(group.n_rows, SAMPLED_ROWS, replace=False))
-    sample = group.rows_at(Y, numbers)
-    if view.scaler.kind == "each":  # one factor for all features changes rounding only
-        sample = sample / view.scaler.scale
-    embedding = embed(
-        sample,
-        settings.n_components,
-        _of_sample(start.embedding, group, numbers),
-        n_neighbors=settings.start.n_neighbors,
-        pieces=settings.start.pieces,
-        random_state=rng,
-    )
-    X = embedding.coordinates
-    deviations = np.ones(X.shape[1])
-    if settings.start.unit_variance:
-        deviations = X.std(axis=0)
-        deviations = np.where(deviations > 0, deviations, 1.0)
-    X = X / deviations
-    S = initial_memberships(X, n_clusters, _of_sample(memberships, group, numbers), rng)
-    Z = choose_inducing(X, min(settings.n_inducing, group.n_rows), settings.start.inducing, rng)
-    # Processors of different makes round differently, and all have to start from one state.
-    X, Z, S = group.agree((X, Z, S))
-    if not sampled:
-        own = slice(group.first, group.first + group.n_own)
-        return X[own], Z, S[own], embedding.notes
-    note = (
-        f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; the "
-        "others were placed between their nearest rows among them."
-    )
-    sample = view.scaler.transform(group.rows_at(Y, numbers))
-    known = np.hstack([X, S])
-    scaling = {"offset": view.scaler.offset, "scale": view.scaler.scale}
-    found = interpolate(sample, known, Y, PLACED_BETWEEN, **scaling)
-    X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
-    if not isinstance(start.embedding, str):
-        X_own = np.asarray(start.embedding, np.float64) / deviations
-    if not isinstance(memberships, str):
-        S_own = initial_memberships(X_own, n_clusters, memberships, rng)
-    return X_own, Z, S_own, (note, *embedding.notes)
-
-
-def _of_sample(given: Any, group: ProcessGroup, numbers: Ints) -> Any:
-    """Return a method's name as it is, and of an array the rows of the sample."""
-    if isinstance(given, str) or len(given) != group.n_own:  # what is wrong with it is said later
-        return given
-    return group.rows_at(np.asarray(given, np.float64), numbers)
 
 
 class Embedding(NamedTuple):
@@ -378,14 +302,8 @@ def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Fl
     products *= root[None, :]
 
     n_wanted = min(n_components, n_points)
-    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
-        # All pairs, because LAPACK's search for a few can come back empty-handed when many
-        # eigenvalues are equal, as they are for equidistant points.
-        values, vectors = np.linalg.eigh(products)
-    else:
-        values, vectors = eigsh(products, k=n_wanted, which="LA", v0=_start_vector(n_points))
-    largest_first = np.argsort(values)[::-1][:n_wanted]
-    values, vectors = values[largest_first], vectors[:, largest_first]
+    values, vectors = _eigenvectors(products, n_wanted, which="LA")
+    values, vectors = values[::-1][:n_wanted], vectors[:, ::-1][:, :n_wanted]
     positive = values > 10.0 * n_points * np.finfo(np.float64).eps * max(values[0], 0.0)
     return vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
 
@@ -404,24 +322,26 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
     laplacian = identity(n_points) - shrink @ weights @ shrink
 
     n_wanted = min(n_components + 1, n_points)
-    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
-        values, vectors = np.linalg.eigh(laplacian.toarray())
-    else:
-        # The wanted eigenvalues crowd at zero, where plain Lanczos is slow; solving with a
-        # slightly shifted matrix spreads them out.
-        values, vectors = eigsh(
-            laplacian.tocsc(), k=n_wanted, sigma=-1e-3, which="LM", v0=_start_vector(n_points)
-        )
+    # The wanted eigenvalues crowd at zero, where plain Lanczos is slow; solving with a slightly
+    # shifted matrix spreads them out.
+    _, vectors = _eigenvectors(laplacian.tocsc(), n_wanted, sigma=-1e-3, which="LM")
     # The first function is the constant one: the graph is connected.
-    smoothest_first = np.argsort(values)[1:n_wanted]
-    return vectors[:, smoothest_first] / root_degree[:, None]
+    return vectors[:, 1:n_wanted] / root_degree[:, None]
 
 
-def _start_vector(size: int) -> Floats:
-    """Return a fixed start for the iterative solver, so that results do not vary between runs."""
-    start = np.random.RandomState(0).uniform(0.5, 1.5, size)
-    start[::2] *= -1.0
-    return start
+def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Floats]:
+    """Return eigenvalues, smallest first, and eigenvectors: all, or those a search finds."""
+    size = matrix.shape[0]
+    if size <= _DENSE_LIMIT or n_wanted > size // 10:
+        # All pairs, because LAPACK's search for a few can come back empty-handed when many
+        # eigenvalues are equal, as they are for equidistant points.
+        values, vectors = np.linalg.eigh(matrix.toarray() if issparse(matrix) else matrix)
+    else:  # from a fixed start, so that results do not vary between runs
+        start = np.random.RandomState(0).uniform(0.5, 1.5, size)
+        start[::2] *= -1.0
+        values, vectors = eigsh(matrix, k=n_wanted, v0=start, **search)
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
 
 
 def _fix_signs(coordinates: Floats) -> Floats:
@@ -472,8 +392,7 @@ def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomStat
     """
     # Memberships do not depend on the position and unit of the points; squares of them might
     # overflow or cancel.
-    origin, unit = origin_and_unit(X)
-    points = (X - origin) / unit
+    points, *_ = _in_own_unit(X)
     starts = (_kmeans_plus_plus(points, n_clusters, random_state) for _ in range(_N_INIT))
     return min((_fuzzy_iterations(points, start) for start in starts), key=lambda run: run[1])[0]
 
@@ -515,8 +434,7 @@ def _mixture_memberships(
     """Return the responsibilities of a Gaussian mixture, or None where none fits."""
     if len(np.unique(points, axis=0)) < max(2, n_clusters):
         return None
-    origin, unit = origin_and_unit(points)
-    scaled = (points - origin) / unit
+    scaled, *_ = _in_own_unit(points)
     mixture = GaussianMixture(
         n_clusters,
         # Enough to keep every covariance invertible, too little to blur the clusters.
@@ -567,12 +485,12 @@ def choose_inducing(
 def _largest_deviation(points: Floats) -> float:
     """Return the largest standard deviation of a column; the size of entries where it is 0."""
     size = float(np.abs(points).max())
-    origin, unit = origin_and_unit(points)
-    if (points == origin).all():
+    scaled, _, unit = _in_own_unit(points)
+    if not scaled.any():
         return max(size, 1.0)
     # A shift must survive being added to the entries, however close together they are.
     smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
-    return max(unit * float(((points - origin) / unit).std(axis=0).max()), smallest)
+    return max(unit * float(scaled.std(axis=0).max()), smallest)
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
@@ -587,9 +505,10 @@ def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) 
     return array
 
 
-def origin_and_unit(points: Floats) -> tuple[Floats, float]:
-    """Return a shift and a factor under which squares neither overflow nor cancel."""
-    return points[0], float(np.abs(points - points[0]).max()) or 1.0
+def _in_own_unit(points: Floats) -> tuple[Floats, Floats, float]:
+    """Return points whose squares neither overflow nor cancel, their origin and their unit."""
+    origin, unit = points[0], float(np.abs(points - points[0]).max()) or 1.0
+    return (points - origin) / unit, origin, unit
 
 
 def k_means(
@@ -597,9 +516,9 @@ def k_means(
 ) -> tuple[Ints, Floats]:
     """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
-    origin, unit = origin_and_unit(points)
+    scaled, origin, unit = _in_own_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit((points - origin) / unit)
+        model.fit(scaled)
     return model.labels_, origin + unit * model.cluster_centers_

@@ -178,20 +178,12 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
         with double_precision(), jax.default_device(device):
             return jax.tree.map(np.asarray, function(*part))
 
-    first_found = compute(0)  # has the shapes of all
-    found = jax.tree.map(lambda a: np.empty((n_rows, *a.shape[1:]), a.dtype), first_found)
+    found = [compute(0)]  # by itself, as it may have to be compiled
+    if n_rows > block:
+        from joblib import cpu_count  # those that this process may use
 
-    def keep(first: int, computed: Any) -> None:
-        for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(computed), strict=True):
-            whole[first : first + block] = part[: n_rows - first]
-
-    keep(0, first_found)
-    if n_rows <= block:
-        return found
-    from joblib import cpu_count  # those that this process may use
-
-    # XLA has one core compute a block.
-    n_threads = cpu_count() if device.platform == "cpu" else _ON_GPU
-    with ThreadPoolExecutor(n_threads) as threads:
-        list(threads.map(lambda first: keep(first, compute(first)), range(block, n_rows, block)))
-    return found
+        # XLA has one core compute a block.
+        n_threads = cpu_count() if device.platform == "cpu" else _ON_GPU
+        with ThreadPoolExecutor(n_threads) as threads:
+            found += threads.map(compute, range(block, n_rows, block))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 PyTree = Any
-ValueAndGrad = Callable[[PyTree], tuple[jax.Array, PyTree]]
+ValueAndGrad = Callable[[PyTree], tuple[Array, PyTree]]
 
 #: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
 MEMORY = 10
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
     """The objective at a point."""
 
     point: PyTree
-    value: jax.Array
+    value: Array
     gradient: PyTree
 
 
@@ -51,22 +51,21 @@ class OptimizerResult(NamedTuple):
     """Where an optimizer is, and at the end where it stopped."""
 
     point: PyTree  # the best accepted one; the start itself where no step was accepted
-    value: jax.Array  # of the objective at the point
+    value: Array  # of the objective at the point
     gradient: PyTree
-    start_value: jax.Array
-    steps: jax.Array  # accepted and rejected together
-    evaluations: jax.Array  # the first one at the start included
-    accepted: jax.Array  # steps
-    converged: jax.Array  # the gradient's tolerance was met
+    start_value: Array
+    steps: Array  # accepted and rejected together
+    evaluations: Array  # the first one at the start included
+    accepted: Array  # steps
+    converged: Array  # the gradient's tolerance was met
+    stopped: Array  # it was, or there is no way down
 
     @classmethod
     def at(cls, start: PyTree) -> OptimizerResult:
         """Return the result before the first evaluation."""
-        zero = jnp.zeros((), common_dtype(start))
-        none = jnp.zeros((), jnp.int32)
-        no = jnp.zeros((), bool)
+        zero, none, no = (jnp.zeros((), kind) for kind in (common_dtype(start), jnp.int32, bool))
         gradient = jax.tree.map(jnp.zeros_like, start)
-        return cls(start, zero, gradient, zero, none, none, none, no)
+        return cls(start, zero, gradient, zero, none, none, none, no, no)
 
     @property
     def here(self) -> Evaluation:
@@ -74,39 +73,43 @@ class OptimizerResult(NamedTuple):
         return Evaluation(self.point, self.value, self.gradient)
 
     def after(
-        self, here: Evaluation, *, first: jax.Array, trial: jax.Array, accept: jax.Array
+        self,
+        here: Evaluation,
+        tolerance: Array,
+        *,
+        finite: Array,
+        trial: Array,
+        accept: Array,
+        stalled: Array,
     ) -> OptimizerResult:
-        """Return the result after one more evaluation, `converged` still to be decided.
+        """Return the result after one more evaluation.
 
-        It was the ``first``, at the start, or a ``trial``, which counts as an iteration.
+        It was the first, at the start, or for something else, or a ``trial``, which counts as a
+        step; ``stalled`` where there is no way down from here.
         """
+        first = self.evaluations == 0
+        converged = finite & (first | accept) & (max_norm(here.gradient) <= tolerance)
         return OptimizerResult(
             *here,
             start_value=jnp.where(first, here.value, self.start_value),
             steps=self.steps + trial,
             evaluations=self.evaluations + 1,
             accepted=self.accepted + accept,
-            converged=self.converged,
+            converged=converged,
+            stopped=converged | stalled | (first & ~finite),
         )
-
-
-class Settings(NamedTuple):
-    """What an optimizer knows of the problem beside the objective; see :func:`minimize`."""
-
-    gradient_tolerance: jax.Array
-    dimension: jax.Array
 
 
 def minimize(
     init: Callable[[PyTree], Any],
-    step: Callable[[Any, Evaluation, Settings], Any],
+    step: Callable[[Any, Evaluation, Array, Array], Any],
     finish: Callable[[Any], OptimizerResult],
     value_and_grad: ValueAndGrad,
     start: PyTree,
     *,
-    max_steps: int | jax.Array,
-    gradient_tolerance: float | jax.Array = 0.0,
-    dimension: int | jax.Array | None = None,
+    max_steps: int | Array,
+    gradient_tolerance: float | Array = 0.0,
+    dimension: int | Array | None = None,
 ) -> OptimizerResult:
     """Minimize a smooth function; to be called inside ``jax.jit``, also under ``jax.vmap``.
 
@@ -116,8 +119,8 @@ def minimize(
 
     ``init``, ``step`` and ``finish`` are the algorithm, which ``lbfgs`` and ``scg`` have already:
     the first state, the one after an evaluation, and the result of the last. A state has a
-    ``result``, the ``direction`` and ``length`` of the step from there to the next evaluation, and
-    whether it has ``stopped``. It does once no element of the gradient is larger than
+    ``result`` and the ``direction`` and ``length`` of the step from there to the next evaluation.
+    It has stopped once no element of the gradient is larger than
     ``gradient_tolerance``, or after ``max_steps``, rejected ones included; a step costs one
     evaluation, and with SCG one more where it is accepted. Of all parameters ``dimension`` are
     real, and others padding, zeros with gradient zero, on which the course does not depend.
@@ -129,17 +132,17 @@ def minimize(
     limit = jnp.asarray(max_steps, jnp.int32)
     if dimension is None:
         dimension = sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(start))
-    settings = Settings(jnp.asarray(gradient_tolerance, dtype), jnp.asarray(dimension, jnp.int32))
+    known = (jnp.asarray(gradient_tolerance, dtype), jnp.asarray(dimension, jnp.int32))
 
-    def unfinished(state: Any) -> jax.Array:
+    def unfinished(state: Any) -> Array:
         result = state.result
-        return (result.evaluations == 0) | (~state.stopped & (result.steps < limit))
+        return (result.evaluations == 0) | (~result.stopped & (result.steps < limit))
 
     def advance(state: Any) -> Any:
         point = add_scaled(state.result.point, state.length, state.direction)
         value, gradient = value_and_grad(point)
         found = Evaluation(point, jnp.asarray(value, dtype), like(gradient, point))
-        return step(state, found, settings)
+        return step(state, found, *known)
 
     return finish(lax.while_loop(unfinished, advance, init(start)))
 
@@ -157,17 +160,17 @@ def like(tree: PyTree, pattern: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
 
 
-def add_scaled(left: PyTree, factor: jax.Array, right: PyTree) -> PyTree:
+def add_scaled(left: PyTree, factor: Array, right: PyTree) -> PyTree:
     """Return ``left + factor * right``, in the leaf types of `left`."""
     return jax.tree.map(lambda a, b: a + factor.astype(a.dtype) * b, left, right)
 
 
-def select(condition: jax.Array, if_true: PyTree, if_false: PyTree) -> PyTree:
+def select(condition: Array, if_true: PyTree, if_false: PyTree) -> PyTree:
     """Return one of two trees, as a scalar condition says."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)
 
 
-def vdot(left: PyTree, right: PyTree) -> jax.Array:
+def vdot(left: PyTree, right: PyTree) -> Array:
     """Return the inner product of two trees as a scalar of their common type."""
     dtype = common_dtype(left)
     # Not jnp.vdot: that ravels its arguments, and a reshape can move a sharded leaf.
@@ -175,30 +178,30 @@ def vdot(left: PyTree, right: PyTree) -> jax.Array:
     return sum(jax.tree.leaves(products), jnp.zeros((), dtype))
 
 
-def squared_norm(tree: PyTree) -> jax.Array:
+def squared_norm(tree: PyTree) -> Array:
     """Return the squared Euclidean norm."""
     return vdot(tree, tree)
 
 
-def max_norm(tree: PyTree) -> jax.Array:
+def max_norm(tree: PyTree) -> Array:
     """Return the largest absolute value of any element, zero for a tree without elements."""
     dtype = common_dtype(tree)
     largest = (jnp.max(jnp.abs(leaf), initial=0).astype(dtype) for leaf in jax.tree.leaves(tree))
     return reduce(jnp.maximum, largest, jnp.zeros((), dtype))
 
 
-def is_finite(tree: PyTree) -> jax.Array:
+def is_finite(tree: PyTree) -> Array:
     """Return whether every element is finite."""
     finite = (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))
     return reduce(jnp.logical_and, finite, jnp.ones((), bool))
 
 
-def or_one(number: jax.Array) -> jax.Array:
+def or_one(number: Array) -> Array:
     """Return `number`, or one in place of zero: a divisor for branches not taken."""
     return jnp.where(number == 0, jnp.ones_like(number), number)
 
 
-def epsilon_of(number: jax.Array) -> float:
+def epsilon_of(number: Array) -> float:
     """Return the machine epsilon of a number's type."""
     return float(jnp.finfo(number.dtype).eps)
 
@@ -206,7 +209,7 @@ def epsilon_of(number: jax.Array) -> float:
 # What both optimizers judge a step by.
 
 
-def typical_size(point: PyTree, direction: PyTree) -> jax.Array:
+def typical_size(point: PyTree, direction: PyTree) -> Array:
     """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``.
 
     So one enormous coordinate that stays where it is does not set the scale for the others.
@@ -222,9 +225,7 @@ def typical_size(point: PyTree, direction: PyTree) -> jax.Array:
     return one + vdot(sizes, weights) / jnp.where(total > 0, total, one)
 
 
-def is_better(
-    value: jax.Array, square: jax.Array, trial_value: jax.Array, trial_square: jax.Array
-) -> jax.Array:
+def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
     """Return whether a trial has a lower value, or an equal one and a smaller gradient.
 
     With equal values alone, steps as small as the rounding error would cycle.
@@ -233,12 +234,8 @@ def is_better(
 
 
 def measured_decrease(
-    value: jax.Array,
-    trial_value: jax.Array,
-    length: jax.Array,
-    slope: jax.Array,
-    trial_slope: jax.Array,
-) -> jax.Array:
+    value: Array, trial_value: Array, length: Array, slope: Array, trial_slope: Array
+) -> Array:
     """Return the decrease of the objective over a step, where need be from its slopes.
 
     Close to an optimum the difference of two values is lost in rounding long before the gradients
@@ -260,12 +257,12 @@ class _Bracket(NamedTuple):
     does not; the far end is infinite as long as there is none.
     """
 
-    near: jax.Array
-    near_value: jax.Array
-    near_slope: jax.Array
-    far: jax.Array
-    far_value: jax.Array
-    far_slope: jax.Array
+    near: Array
+    near_value: Array
+    near_slope: Array
+    far: Array
+    far_value: Array
+    far_slope: Array
 
 
 class _History(NamedTuple):
@@ -277,7 +274,7 @@ class _History(NamedTuple):
 
     steps: PyTree
     changes: PyTree
-    weights: jax.Array
+    weights: Array
 
 
 class LBFGSState(NamedTuple):
@@ -285,20 +282,18 @@ class LBFGSState(NamedTuple):
 
     result: OptimizerResult
     direction: PyTree
-    slope: jax.Array  # of the objective along the direction
-    length: jax.Array  # the next evaluation is at point + length * direction
+    slope: Array  # of the objective along the direction
+    length: Array  # the next evaluation is at point + length * direction
     bracket: _Bracket
     near_gradient: PyTree
-    trials: jax.Array  # evaluations in this line search
+    trials: Array  # evaluations in this line search
     history: _History
-    stopped: jax.Array
 
 
 def lbfgs_init(start: PyTree) -> LBFGSState:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
-    zero = result.value
-    nowhere = jax.tree.map(jnp.zeros_like, start)
+    zero, nowhere = result.value, jax.tree.map(jnp.zeros_like, start)
     return LBFGSState(
         result=result,
         direction=nowhere,
@@ -308,11 +303,12 @@ def lbfgs_init(start: PyTree) -> LBFGSState:
         near_gradient=nowhere,
         trials=result.steps,
         history=_empty_history(start, MEMORY, zero.dtype),
-        stopped=result.converged,
     )
 
 
-def lbfgs_step(state: LBFGSState, found: Evaluation, settings: Settings) -> LBFGSState:
+def lbfgs_step(
+    state: LBFGSState, found: Evaluation, tolerance: Array, dimension: Array
+) -> LBFGSState:
     """Return the state after an evaluation: at the start, or of a trial of the line search."""
     before = state.result
     first = before.evaluations == 0
@@ -325,19 +321,16 @@ def lbfgs_step(state: LBFGSState, found: Evaluation, settings: Settings) -> LBFG
         add_scaled(before.point, bracket.near, state.direction), bracket.near_value, near_gradient
     )
     here = select(accept, near, select(first, found, before.here))
-    result = before.after(here, first=first, trial=~first, accept=accept)
+    counted = {"finite": finite, "trial": ~first, "accept": accept, "stalled": stalled}
+    result = before.after(here, tolerance, **counted)
     step_taken = jax.tree.map(jnp.subtract, near.point, before.point)
     change = jax.tree.map(jnp.subtract, near.gradient, before.gradient)
     history = _remember(state.history, accept, step_taken, change)
     history = history._replace(weights=jnp.where(failed, 0, history.weights))
     is_new = first | accept | failed
     direction, slope, length, history = _turn(state, history, result.gradient, is_new, next_length)
-
-    moved = first | accept
-    flat = max_norm(result.gradient) <= settings.gradient_tolerance
-    converged = finite & moved & flat
     return LBFGSState(
-        result=result._replace(converged=converged),
+        result=result,
         direction=direction,
         slope=slope,
         length=length,
@@ -345,7 +338,6 @@ def lbfgs_step(state: LBFGSState, found: Evaluation, settings: Settings) -> LBFG
         near_gradient=near_gradient,
         trials=jnp.where(is_new, 0, state.trials + 1),
         history=history,
-        stopped=converged | stalled | (first & ~finite),
     )
 
 
@@ -363,8 +355,8 @@ def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
 
 
 def _search(
-    state: LBFGSState, found: Evaluation, finite: jax.Array, trial: jax.Array
-) -> tuple[_Bracket, PyTree, jax.Array, jax.Array, jax.Array]:
+    state: LBFGSState, found: Evaluation, finite: Array, trial: Array
+) -> tuple[_Bracket, PyTree, Array, Array, Array]:
     """Return how the line search stands after an evaluation.
 
     The bracket and the gradient at its near end; the next length to try; whether the near end
@@ -402,12 +394,8 @@ def _search(
 
 
 def _turn(
-    state: LBFGSState,
-    history: _History,
-    gradient: PyTree,
-    is_new: jax.Array,
-    next_length: jax.Array,
-) -> tuple[PyTree, jax.Array, jax.Array, _History]:
+    state: LBFGSState, history: _History, gradient: PyTree, is_new: Array, next_length: Array
+) -> tuple[PyTree, Array, Array, _History]:
     """Return the next direction, its slope, the length to try, and the history.
 
     After a direction that is not downhill, or led nowhere, it is that of steepest descent.
@@ -433,13 +421,13 @@ def _turn(
     )
 
 
-def _open_bracket(value: jax.Array, slope: jax.Array) -> _Bracket:
+def _open_bracket(value: Array, slope: Array) -> _Bracket:
     """Return the bracket at the beginning of a line search, without a far end."""
     zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
 
 
-def _interpolate(bracket: _Bracket) -> jax.Array:
+def _interpolate(bracket: _Bracket) -> Array:
     """Return the next trial: beyond the near end, or between the two ends."""
     near, far = bracket.near, bracket.far
     is_open = ~jnp.isfinite(far)
@@ -467,13 +455,13 @@ def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
     return _History(slots, slots, jnp.zeros(memory, dtype))
 
 
-def _remember(history: _History, accepted: jax.Array, step: PyTree, change: PyTree) -> _History:
+def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
     """Return the history with a pair added, where the pair shows positive curvature."""
     product = vdot(step, change)
     lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
     keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
 
-    def push(slots: jax.Array, newest: jax.Array) -> jax.Array:
+    def push(slots: Array, newest: Array) -> Array:
         return jnp.where(keep, jnp.concatenate([slots[1:], newest[None]]), slots)
 
     weight = 1 / jnp.where(keep, product, 1)
@@ -490,7 +478,7 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
     """
 
-    def backward(vector: PyTree, pair: Any) -> tuple[PyTree, jax.Array]:
+    def backward(vector: PyTree, pair: Any) -> tuple[PyTree, Array]:
         step, change, weight = pair
         alpha = weight * vdot(step, vector)
         return add_scaled(vector, -alpha, change), alpha

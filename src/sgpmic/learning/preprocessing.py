@@ -41,6 +41,9 @@ SCALES = ("auto", "each", "one", "none")
 #: Features that rows of a sparse matrix are reduced to; of no more than these it is made dense.
 N_KEPT = 100
 
+#: A model remembers a sample of more rows than this: starts for new rows need not be perfect.
+MOST_REFERENCE_ROWS = 20_000
+
 # What speaks for one unit: so many features, such a ratio of their ranges at most, and such a share
 # of one number type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
@@ -103,6 +106,16 @@ def _sums(values: Floats, axis: int) -> Floats:
     """Return sums, without gaps, that round the same whatever the order."""
     # NumPy adds up in the order of the memory.
     return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
+
+
+class Table(NamedTuple):
+    """A table as learning takes it: in an order of its own, and scaled when need be."""
+
+    Y: Floats  # (n_own, P) this process's rows, in their units, NaN for missing cells
+    imputed: Floats  # the same with imputed cells; where none is missing, Y itself
+    scaler: Scaler
+    order: Order
+    group: ProcessGroup
 
 
 class Category(NamedTuple):
@@ -191,15 +204,12 @@ class Scaler(NamedTuple):
 
 def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
-    empty = np.full(Y.shape[1], -np.inf)
-    highest, lowest, counts = empty, empty, np.zeros(Y.shape[1])
-    fractions = np.zeros(Y.shape[1])
+    highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
+    lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
+    counts, fractions = np.zeros((2, Y.shape[1]))
     for part in _parts(Y):
-        highest = np.fmax(highest, np.fmax.reduce(part, axis=0))
-        lowest = np.fmax(lowest, -np.fmin.reduce(part, axis=0))
         counts += np.sum(~np.isnan(part), axis=0)
         fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
-    highest, lowest = group.largest(highest), -group.largest(lowest)
     counts = group.total(counts)
     seen = counts > 0  # a feature that no row has is 0 everywhere
     highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)
@@ -327,6 +337,15 @@ def _without_gaps(X: Any) -> csr_array:
             "integrated out: fill them, or leave these rows out."
         )
     return rows
+
+
+def sample_numbers(
+    n_rows: int, random_state: np.random.RandomState, most: int = MOST_REFERENCE_ROWS
+) -> Ints:
+    """Return the numbers of all rows, or of so many, drawn at random."""
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(random_state.choice(n_rows, most, replace=False))
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:

@@ -20,49 +20,28 @@ from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import Structure, count_components, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.learning.em import (
-    CheckpointWriter,
-    LastEStep,
-    StartFit,
-    State,
-    by_row,
-    last_e_step,
-    run_em,
-    with_rows,
-)
+from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
 from sgpmic.learning.gaps import impute_rows, with_gaps
-from sgpmic.learning.initialization import View, committee_view, start_values
+from sgpmic.learning.initialization import View, committee_view
 from sgpmic.learning.prediction.predictor import (
     Predictor,
     Reference,
     answer_alike,
-    sample_numbers,
     sorted_fingerprints,
 )
 from sgpmic.learning.preprocessing import (
     AS_GIVEN,
-    Order,
-    Scaler,
+    Table,
     all_rows_equal,
     canonical_order,
     features_seen,
     fit_scaler,
     has_gaps,
+    sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import (
-    Selection,
-    continued_state,
-    has_all_clusters,
-    initial_state,
-    lay_out_memberships,
-    plan_starts,
-    resume,
-    save,
-    select_fit,
-)
+from sgpmic.learning.starts import CheckpointWriter, Selection, Starts, count_labels, plan_starts
 from sgpmic.model.prediction import Posterior
-from sgpmic.model.rows import Rows
 from sgpmic.process_group import ProcessGroup
 
 #: Relative jitter up to here changes nothing that anybody sees.
@@ -115,77 +94,66 @@ def run(
     order = canonical_order(Y, group) if reorder else AS_GIVEN
     Y, gaps = order.apply(Y), has_gaps(Y, group)
     scaler = fit_scaler(Y, group, settings.scale)
-    Y_imputed = impute_rows(Y, group, scaler) if gaps else Y
+    table = Table(Y, impute_rows(Y, group, scaler) if gaps else Y, scaler, order, group)
 
     # Examine it, and let the committee vote.
-    view = View(Y_imputed, scaler)
+    view = View(table.imputed, scaler)
     if settings.committee is not None:
-        view = committee_view(Y, Y_imputed, scaler, group)
-    settings, structure = _examine(settings, view, scaler, Y_imputed, group)
+        view = committee_view(Y, table.imputed, scaler, group)
+    settings, structure = _examine(settings, view, table)
     vote, committee = None, settings.committee
     if committee is not None and isinstance(settings.start.memberships, str):
         mixed = Y if view.has_categories else None
         vote = vote_on(view.rows, group, view.scaler, committee, settings.n_clusters, mixed)
-    votes = None if vote is None else vote.shares
-
-    # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
-    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    if committee is not None and votes is not None:
-        prior = lay_out_memberships(votes, settings, rows, group)
-        rows = replace(rows, assignment_prior=prior, prior_weight=np.float64(committee.strength))
-    cells, log_volume = None, group.n_rows * scaler.log_volume
-    if gaps:
-        rows, cells = with_gaps(rows, Y, Y_imputed, scaler, group)
-        log_volume = float(group.total(scaler.log_volumes(Y).sum()))
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
 
+    # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
+    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
+    problem = Problem(settings, group, rows, None, group.n_rows * scaler.log_volume)
+    if committee is not None and vote is not None:
+        prior, weight = problem.lay_out_memberships(vote.shares), np.float64(committee.strength)
+        problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
+    if gaps:
+        rows, cells = with_gaps(problem.rows, table)
+        volume = float(group.total(scaler.log_volumes(Y).sum()))
+        problem = problem._replace(rows=rows, cells=cells, log_volume=volume)
+
     # Make starts, and iterate EM from each of them.
-    starts = plan_starts(settings, random_state, continues=previous is not None)
-    starts, fits = resume(checkpoint, starts, settings, order, rows, group)
+    planned = plan_starts(settings, random_state, continues=previous is not None)
+    starts = Starts(problem, table, planned, checkpoint)
+    starts.resume()
     if previous is not None:
-        fits = [StartFit(continued_state(previous, settings, rows, cells, group))]
-
-    def keep() -> None:
-        if checkpoint is not None:
-            save(checkpoint, starts, fits, order, group)
-
-    n_planned = sum(not start.is_retry for start in starts)
+        starts.continue_from(previous)
+    n_planned = sum(not start.is_retry for start in planned)
     try:
-        for number, start in enumerate(starts):
-            if start.is_retry and any(has_all_clusters(f, settings, group) for f in fits[:number]):
+        for number, start in enumerate(starts.planned):
+            if start.is_retry and starts.have_all_clusters(number):
                 break
-            if number == len(fits):
+            if number == len(starts.fits):
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
-                X, Z, S, notes = start_values(view, group, start, settings, votes)
-                state = initial_state(X, Z, S, settings, scaler, rows, cells, group)
-                fits.append(StartFit(state, notes=(*start.notes, *notes)))
+                starts.begin(start, view, vote)
             where = {"start": number, "n_starts": max(n_planned, number + 1)}
-            run_em(fits[number], rows, settings, group, **where, log_volume=log_volume, save=keep)
+            run_em(starts.fits[number], problem, **where, save=starts.save)
     except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has
         # Not where it can resume from a checkpoint, or where other processes wait for this one.
         can_resume = checkpoint is not None or group.n_processes > 1
-        if can_resume or not any(fit.history for fit in fits):
+        if can_resume or not any(fit.history for fit in starts.fits):
             raise
-        for fit in fits:
+        for fit in starts.fits:
             fit.interrupted = True
 
     # Choose one of the fits, and finish it.
-    selection = select_fit(starts, fits, settings, group)
-    return finish(
-        selection, settings, Y, rows, group, random_state, scaler, order, gaps, vote, structure
-    )
+    return finish(starts.select(), problem, table, vote, structure, random_state)
 
 
-def _examine(
-    settings: FitSettings, view: View, scaler: Scaler, Y_imputed: Floats, group: ProcessGroup
-) -> tuple[FitSettings, Structure]:
+def _examine(settings: FitSettings, view: View, table: Table) -> tuple[FitSettings, Structure]:
     """Return the settings with the numbers that were chosen, and what the table supports."""
     found = examine(
         view.rows,
-        group,
+        table.group,
         view.scaler,
         tendency=settings.committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
@@ -194,22 +162,17 @@ def _examine(
     )
     n_clusters = settings.n_clusters if found.clusters is None else found.clusters.chosen
     n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
-    n_components = count_components(n_components, scaler, Y_imputed, group)
+    n_components = count_components(n_components, table.scaler, table.imputed, table.group)
     return replace(settings, n_clusters=n_clusters, n_components=n_components), found
 
 
 def finish(
     selection: Selection,
-    settings: FitSettings,
-    Y: Floats,
-    rows: Rows,
-    group: ProcessGroup,
-    random_state: np.random.RandomState,
-    scaler: Scaler,
-    order: Order,
-    gaps: bool,
+    problem: Problem,
+    table: Table,
     vote: Vote | None,
     structure: Structure,
+    random_state: np.random.RandomState,
 ) -> Result:
     """Make the last E-step and keep what predictions need, the largest cluster first.
 
@@ -218,17 +181,19 @@ def finish(
     all remember the same sample of everybody's.
     """
     announce("last E-step")
-    Y, places, features = order.undo(Y), order.row_places, order.feature_places
-    scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
-    state, M = selection.fit.state, settings.n_clusters
-    last = last_e_step(state, rows, settings.options)
+    settings, group, rows, *_ = problem
+    order, M = table.order, settings.n_clusters
+    Y, places, features = order.undo(table.Y), order.row_places, order.feature_places
+    scale, offset = table.scaler.scale[features], table.scaler.offset[features]
+    scaler = table.scaler._replace(offset=offset, scale=scale)
+    last = last_e_step(selection.fit.state, rows, settings.options)
 
     # NumPy arrays, which outlive any device and any precision context, without padding.
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
-    arrays = {k: of_rows(array) for k, array in by_row(state).items() if k != "cells"}
-    state = with_rows(state, arrays)
+    arrays = {k: of_rows(a) for k, a in by_row(selection.fit.state).items() if k != "cells"}
+    state = with_rows(selection.fit.state, arrays)
     x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
     keys = sorted_fingerprints(Y)
     X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
@@ -245,14 +210,13 @@ def finish(
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
-    if gaps:
+    if rows.n_observed is not None:  # there are gaps
         S = _softened(S, known(S), Y, keys, reference, group)
-        sizes = group.total(np.bincount(S.argmax(axis=1), minlength=M).astype(np.float64))
+        sizes = count_labels(S.argmax(axis=1), M, group)
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
 
-    shared = len(last.A_inverse) == 1
-    state, posterior, A_inverse = _sorted_clusters(state, last, by_size, shared=shared)
+    state, posterior, A_inverse = _sorted_clusters(state, last, by_size)
     seen = features_seen(Y, group)
     posterior = posterior._replace(
         mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
@@ -275,10 +239,9 @@ def finish(
     return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
 
 
-def _sorted_clusters(
-    state: State, last: LastEStep, by_size: Ints, *, shared: bool
-) -> tuple[State, Posterior, Any]:
+def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
     """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
+    shared = len(last.A_inverse) == 1
 
     def of_clusters(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)

@@ -20,13 +20,14 @@ rejected. After a rejection only the second is repeated, nearer by.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from sgpmic.learning import optimizers as base
-from sgpmic.learning.optimizers import Evaluation, OptimizerResult, PyTree, Settings, or_one
+from sgpmic.learning.optimizers import Evaluation, OptimizerResult, PyTree, or_one
 
 # No step is longer than this many times the size of the point (plus one per coordinate), so that
 # a direction without curvature does not ask for an infinite step.
@@ -43,17 +44,16 @@ class State(NamedTuple):
     """Everything a step starts from and leaves behind."""
 
     result: OptimizerResult
-    probing: jax.Array  # the next evaluation is for the curvature
-    gradient_square: jax.Array  # g'g
+    probing: Array  # the next evaluation is for the curvature
+    gradient_square: Array  # g'g
     direction: PyTree  # p
-    slope: jax.Array  # g'p
-    squared_length: jax.Array  # p'p
-    reach: jax.Array  # the step along the direction that changes the point by about itself
-    length: jax.Array  # the next evaluation is at point + length * direction
-    curvature: jax.Array  # p'Hp / p'p
-    damping: jax.Array  # Møller's λ
-    since_restart: jax.Array  # conjugate directions since the last steepest descent
-    stopped: jax.Array
+    slope: Array  # g'p
+    squared_length: Array  # p'p
+    reach: Array  # the step along the direction that changes the point by about itself
+    length: Array  # the next evaluation is at point + length * direction
+    curvature: Array  # p'Hp / p'p
+    damping: Array  # Møller's λ
+    since_restart: Array  # conjugate directions since the last steepest descent
 
 
 class _Measured(NamedTuple):
@@ -62,35 +62,27 @@ class _Measured(NamedTuple):
     Few, each used wherever it serves: fewer passes over large arrays, and much less to compile.
     """
 
-    square: jax.Array  # of the gradient found
-    slope: jax.Array  # of the gradient found along the direction
-    overlap: jax.Array  # of the gradient found and the one before
-    curvature: jax.Array  # along the direction, from the two gradients
-    gradient_is_finite: jax.Array
-    finite: jax.Array  # value and gradient
+    square: Array  # of the gradient found
+    slope: Array  # of the gradient found along the direction
+    overlap: Array  # of the gradient found and the one before
+    curvature: Array  # along the direction, from the two gradients
+    gradient_is_finite: Array
+    finite: Array  # value and gradient
 
 
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
-    zero, none, no = result.value, result.steps, result.converged
-    return State(
+    zeros: dict[str, Any] = dict.fromkeys(State._fields, result.value)
+    return State(**zeros)._replace(
         result=result,
-        probing=no,
-        gradient_square=zero,
+        probing=result.converged,
         direction=jax.tree.map(jnp.zeros_like, start),
-        slope=zero,
-        squared_length=zero,
-        reach=zero,
-        length=zero,
-        curvature=zero,
-        damping=zero,
-        since_restart=none,
-        stopped=no,
+        since_restart=result.steps,
     )
 
 
-def step(state: State, found: Evaluation, settings: Settings) -> State:
+def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) -> State:
     """Return the state after an evaluation: at the start, for the curvature, or of a trial."""
     before, epsilon = state.result, base.epsilon_of(found.value)
     first = before.evaluations == 0
@@ -102,12 +94,11 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
 
     moved = first | accept
     here = base.select(moved, found, before.here)
-    result = before.after(here, first=first, trial=trial, accept=accept)
     gradient_square = jnp.where(moved, measured.square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
     # A length that counts as large for a step from here.
-    size = jnp.sqrt(base.squared_norm(result.point))
-    size = size + jnp.sqrt(jnp.maximum(settings.dimension, 1).astype(size.dtype))
+    size = jnp.sqrt(base.squared_norm(here.point))
+    size = size + jnp.sqrt(jnp.maximum(dimension, 1).astype(size.dtype))
 
     # Where the step had to be shortened until it vanished, the direction is of no use: fall
     # back on steepest descent, and stop where it was steepest descent already.
@@ -116,9 +107,9 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     stalled = vanished & (state.since_restart == 0)
     restart = first | (vanished & ~stalled)
     is_new, direction, since_restart = _turn(
-        state, measured, result.gradient, steepness, restart, accept, settings
+        state, measured, here.gradient, steepness, restart, accept, dimension
     )
-    slope, squared_length = base.vdot(result.gradient, direction), base.squared_norm(direction)
+    slope, squared_length = base.vdot(here.gradient, direction), base.squared_norm(direction)
 
     fresh_damping = steepness / (_FIRST_STEP * size)
     damping = jnp.where(restart, fresh_damping, damping)
@@ -129,12 +120,11 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
     convex_damping, length = _propose(curvature, damping, slope, or_one(squared_length), size)
     # The multiple of the direction that changes the point by about its own size. The largest
     # element sets it, so that no coordinate moves further, however many there are.
-    reach = base.typical_size(result.point, direction) / or_one(base.max_norm(direction))
+    reach = base.typical_size(here.point, direction) / or_one(base.max_norm(direction))
     reach = jnp.where(is_new, reach, state.reach)
-    flat = base.max_norm(result.gradient) <= settings.gradient_tolerance
-    converged = measured.finite & moved & flat
+    counted = {"finite": measured.finite, "trial": trial, "accept": accept, "stalled": stalled}
     return State(
-        result=result._replace(converged=converged),
+        result=before.after(here, tolerance, **counted),
         probing=is_new,
         gradient_square=gradient_square,
         direction=direction,
@@ -145,7 +135,6 @@ def step(state: State, found: Evaluation, settings: Settings) -> State:
         curvature=curvature,
         damping=jnp.where(is_new, damping, convex_damping),
         since_restart=since_restart,
-        stopped=converged | stalled | (first & ~measured.finite),
     )
 
 
@@ -167,8 +156,8 @@ def _measure(state: State, found: Evaluation) -> _Measured:
 
 
 def _judge(
-    state: State, found: Evaluation, measured: _Measured, trial: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    state: State, found: Evaluation, measured: _Measured, trial: Array
+) -> tuple[Array, Array]:
     """Return whether a trial is accepted, and the damping after it."""
     value, slope, length = state.result.value, state.slope, state.length
     promised = -length * slope / 2  # αμ/2, by the damped quadratic
@@ -193,11 +182,11 @@ def _turn(
     state: State,
     measured: _Measured,
     gradient: PyTree,
-    steepness: jax.Array,
-    restart: jax.Array,
-    accept: jax.Array,
-    settings: Settings,
-) -> tuple[jax.Array, PyTree, jax.Array]:
+    steepness: Array,
+    restart: Array,
+    accept: Array,
+    dimension: Array,
+) -> tuple[Array, PyTree, Array]:
     """Return whether the direction is new, it, and how many since the last steepest descent.
 
     It is βp - g after an accepted step, -g at a restart, or p itself.
@@ -208,7 +197,7 @@ def _turn(
     square = conjugate**2 * state.squared_length - 2 * conjugate * measured.slope + measured.square
     # Without exact line searches a conjugate direction may point uphill.
     usable = (
-        (state.since_restart + 1 < settings.dimension)
+        (state.since_restart + 1 < dimension)
         & jnp.isfinite(square)
         & (slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(square, 0)))
     )
@@ -222,12 +211,8 @@ def _turn(
 
 
 def _propose(
-    curvature: jax.Array,
-    damping: jax.Array,
-    slope: jax.Array,
-    squared_length: jax.Array,
-    size: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+    curvature: Array, damping: Array, slope: Array, squared_length: Array, size: Array
+) -> tuple[Array, Array]:
     """Return λ, raised where the quadratic is not convex, and the step α to its minimum."""
     damping = jnp.where(curvature + damping <= 0, -2 * curvature, damping)
     least = -slope / (jnp.sqrt(squared_length) * _LONGEST_STEP * size)
@@ -236,7 +221,7 @@ def _propose(
     return damping, length
 
 
-def _probe(value: jax.Array) -> float:
+def _probe(value: Array) -> float:
     """Return how far to go for the curvature, relative to the reach.
 
     The difference of two gradients over a distance h carries a rounding error of about

@@ -13,10 +13,10 @@ empty cluster is preferred.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from sgpmic._types import Bools, Floats, Ints
 from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning.em import (
-    CheckpointWriter,
+    Problem,
     StartFit,
     State,
     by_row,
@@ -34,13 +34,19 @@ from sgpmic.learning.em import (
     state_template,
     with_rows,
 )
+from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
-from sgpmic.learning.preprocessing import AS_GIVEN, Order, Scaler
+from sgpmic.learning.preprocessing import AS_GIVEN, Table
 from sgpmic.learning.settings import FitSettings
 from sgpmic.model.mixture import Conjugate
-from sgpmic.model.rows import Rows, pad
 from sgpmic.process_group import ProcessGroup
 
+if TYPE_CHECKING:
+    from sgpmic.committee.voting import Vote
+    from sgpmic.learning.initialization import View
+
+#: Of more rows than this, a start is made from a sample.
+MOST_START_ROWS = 20_000
 #: The order in which kinds of starts are tried after the one asked for.
 _EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
 _MEMBERSHIPS = ("fcm", "gmm", "kmeans")
@@ -100,117 +106,6 @@ def plan_starts(
         PlannedStart(*kinds[i % len(kinds)], int(seed), is_retry=i >= asked.n_init)
         for i, seed in enumerate(seeds)
     ]
-
-
-def initial_state(
-    X: Floats,
-    Z: Floats,
-    S: Floats,
-    settings: FitSettings,
-    scaler: Scaler,
-    rows: Rows,
-    cells: Any,
-    group: ProcessGroup,
-) -> State:
-    """Return the state of a new fit, laid out as ``rows`` are; ``cells`` fill their gaps."""
-    factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
-    if not isinstance(settings.start.kernel_scale, str):
-        factor = float(settings.start.kernel_scale) * scaler.mean_variance
-    kernel = settings.kernel.for_dimensions(settings.n_components)
-    sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
-    kernel = replace(kernel, **sizes)
-    # As NumPy arrays, small ones may go to any device.
-    return first_state(
-        rows,
-        settings.options,
-        X=group.lay_out(X, rows),
-        Z=np.asarray(Z),
-        S=lay_out_memberships(S, settings, rows, group),
-        kernels=stack([kernel] * settings.n_mappings),
-        # The paper's start, β = (½ √mean(var(Y)))⁻².
-        beta=np.asarray(4.0 / scaler.mean_variance),
-        pseudo_counts=settings.pseudo_counts(group.n_rows),
-        jitter=np.asarray(settings.em.jitter),
-        cells=cells,
-    )
-
-
-def continued_state(
-    previous: State, settings: FitSettings, rows: Rows, cells: Any, group: ProcessGroup
-) -> State:
-    """Return the state of an earlier result, laid out as ``rows`` are."""
-    n_clusters, n_mappings = settings.padded_clusters(group.n_rows), settings.n_mappings
-    laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
-    return laid_out._replace(
-        S=lay_out_memberships(previous.S, settings, rows, group),
-        mixture=pad_mixture(previous.mixture, n_clusters),
-        conjugate=Conjugate(settings.pseudo_counts(group.n_rows), previous.conjugate.scale),
-        jitter=pad(np.full(n_mappings, settings.em.jitter), (n_mappings,)),
-        cells=cells,
-    )
-
-
-def resume(
-    checkpoint: CheckpointWriter | None,
-    starts: list[PlannedStart],
-    settings: FitSettings,
-    order: Order,
-    rows: Rows,
-    group: ProcessGroup,
-) -> tuple[list[PlannedStart], list[StartFit]]:
-    """Return the starts, with the seeds that a checkpoint has, and its fits laid out."""
-    if checkpoint is None:
-        return starts, []
-    template = state_template(settings, cells=rows.missing is not None)
-    kept = checkpoint.load(template, len(starts))
-    if kept is None:
-        return starts, []
-    seeds, fits = kept
-
-    def in_order(name: str, own: Any) -> Any:
-        return group.lay_out(_moved(name, own, order.rows, order.features), rows)
-
-    for fit in fits:
-        fit.state = _map_rows(in_order, fit.state)
-    return [s._replace(seed=seed) for s, seed in zip(starts, seeds, strict=True)], fits
-
-
-def save(
-    checkpoint: CheckpointWriter,
-    starts: list[PlannedStart],
-    fits: list[StartFit],
-    order: Order,
-    group: ProcessGroup,
-) -> None:
-    """Keep the fits, rows in the order they came in: any number of processes can resume them."""
-
-    def as_given(name: str, array: Any) -> Any:
-        padded = np.array(group.own_part(array))
-        own = padded[: group.n_own]
-        own[:] = _moved(name, own, order.row_places, order.feature_places)
-        return group.put(padded)
-
-    if order is not AS_GIVEN:
-        fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
-    checkpoint.save([start.seed for start in starts], fits)
-
-
-def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
-    moved = own[rows]
-    if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
-        moved[:, : len(features)] = moved[:, features]
-    return moved
-
-
-def lay_out_memberships(S: Any, settings: FitSettings, rows: Rows, group: ProcessGroup) -> Any:
-    """Return an array of this process's rows and clusters laid out, with clusters padded."""
-    shape = (len(S), settings.padded_clusters(group.n_rows))
-    return group.lay_out(pad(np.asarray(S), shape), rows)
-
-
-def _map_rows(function: Callable[[str, Any], Any], state: State) -> State:
-    """Return a state with a function of what has an entry for each row, and of its name."""
-    return with_rows(state, {name: function(name, a) for name, a in by_row(state).items()})
 
 
 def can_continue(
@@ -275,44 +170,219 @@ class Selection:
         ]
 
 
-def select_fit(
-    starts: list[PlannedStart], fits: list[StartFit], settings: FitSettings, group: ProcessGroup
-) -> Selection:
-    """Compare the fits and keep one."""
-    # One whose very first iteration gave numbers that are not finite has no history.
-    survivors = [i for i, fit in enumerate(fits) if fit.history]
-    if not survivors:
-        why = (
-            "The first round of learning gave numbers that are not finite. Look for features of "
-            "very different sizes and scale them"
+class CheckpointWriter(Protocol):
+    """Keeps all fits at the end of an iteration: enough to resume, to the very same result.
+
+    Those from the starts so far, of which the last may not have ended, and the seeds of all planned
+    starts: a fit without a fixed seed can resume too.
+    """
+
+    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
+        """Keep these in place of the ones before."""
+
+    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
+        """Return what was kept of so many starts, None if nothing was."""
+
+
+@dataclass
+class Starts:
+    """The starts of a fit, and the fits from them so far; with a checkpoint that keeps them."""
+
+    problem: Problem
+    table: Table
+    planned: list[PlannedStart]
+    checkpoint: CheckpointWriter | None
+    fits: list[StartFit] = field(default_factory=list)
+
+    def resume(self) -> None:
+        """Take over seeds and fits from the checkpoint, if it has any."""
+        if self.checkpoint is None:
+            return
+        (settings, group, rows, *_), order = self.problem, self.table.order
+        template = state_template(settings, cells=rows.missing is not None)
+        kept = self.checkpoint.load(template, len(self.planned))
+        if kept is None:
+            return
+
+        def in_order(name: str, own: Any) -> Any:
+            return group.lay_out(_moved(name, own, order.rows, order.features), rows)
+
+        seeds, self.fits = kept
+        self.planned = [s._replace(seed=seed) for s, seed in zip(self.planned, seeds, strict=True)]
+        for fit in self.fits:
+            fit.state = _map_rows(in_order, fit.state)
+
+    def save(self) -> None:
+        """Keep the fits, rows in the order they came in, for any number of processes to resume."""
+        group, order, fits = self.problem.group, self.table.order, self.fits
+        if self.checkpoint is None:
+            return
+
+        def as_given(name: str, array: Any) -> Any:
+            padded = np.array(group.own_part(array))
+            own = padded[: group.n_own]
+            own[:] = _moved(name, own, order.row_places, order.feature_places)
+            return group.put(padded)
+
+        if order is not AS_GIVEN:
+            fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
+        self.checkpoint.save([start.seed for start in self.planned], fits)
+
+    def begin(self, start: PlannedStart, view: View, vote: Vote | None) -> None:
+        """Begin a fit, from a table as the committee sees it and what it has voted."""
+        (settings, group, rows, cells, _), scaler = self.problem, self.table.scaler
+        X, Z, S, notes = self._values(start, view, vote)
+        factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
+        if not isinstance(settings.start.kernel_scale, str):
+            factor = float(settings.start.kernel_scale) * scaler.mean_variance
+        kernel = settings.kernel.for_dimensions(settings.n_components)
+        sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
+        # As NumPy arrays, small ones may go to any device.
+        state = first_state(
+            rows,
+            settings.options,
+            X=group.lay_out(X, rows),
+            Z=np.asarray(Z),
+            S=self.problem.lay_out_memberships(S),
+            kernels=stack([replace(kernel, **sizes)] * settings.n_mappings),
+            # The paper's start, β = (½ √mean(var(Y)))⁻².
+            beta=np.asarray(4.0 / scaler.mean_variance),
+            pseudo_counts=settings.pseudo_counts(group.n_rows),
+            jitter=np.asarray(settings.em.jitter),
+            cells=cells,
         )
-        jitter = f"em__jitter={100 * settings.em.jitter:g}"
-        raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
-    starts, fits = [starts[i] for i in survivors], [fits[i] for i in survivors]
-    partitions = [group.own_rows(fit.state.S).argmax(axis=1) for fit in fits]
-    sizes = [cluster_sizes(labels, settings, group) for labels in partitions]
-    agreement = agreements(partitions, settings.n_clusters, group)
-    eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
-    if not eligible.any():  # retries have not helped: as if they had not been made
-        eligible = np.array([not start.is_retry for start in starts])
-    if not eligible.any():  # but they are all there is where the others broke off at once
-        eligible = np.ones(len(fits), dtype=bool)
-    bounds = np.array([fit.bound for fit in fits])
-    kept = choose(settings.start.selection, bounds, agreement, eligible)
-    return Selection(starts, fits, kept, partitions, agreement, sizes)
+        self.fits.append(StartFit(state, notes=(*start.notes, *notes)))
+
+    def _values(
+        self, start: PlannedStart, view: View, vote: Vote | None
+    ) -> tuple[Floats, Floats, Floats, tuple[str, ...]]:
+        """Return X (n_own, Q), Z (U, Q) and S (n_own, M) that a start begins with, and notes.
+
+        Of very many rows a sample is embedded and clustered, and every other row gets weighted
+        means over its nearest rows in the sample. What each process does to its own rows is the
+        same however many processes there are.
+        """
+        from sgpmic.learning import initialization as make  # much that reports do not need
+
+        settings, group, *_ = self.problem
+        Y, n_clusters, rng = view.rows, settings.n_clusters, np.random.RandomState(start.seed)
+        memberships = start.memberships
+        if isinstance(memberships, str) and memberships == "votes":
+            memberships = "fcm" if vote is None else vote.shares
+        numbers = np.arange(group.n_rows)
+        sampled = group.n_rows > MOST_START_ROWS
+        if sampled:
+            numbers = np.sort(rng.choice(group.n_rows, make.SAMPLED_ROWS, replace=False))
+
+        def of_sample(given: Any) -> Any:
+            # A method's name as it is; what is wrong with an array is said later.
+            if isinstance(given, str) or len(given) != group.n_own:
+                return given
+            return group.rows_at(np.asarray(given, np.float64), numbers)
+
+        sample = group.rows_at(Y, numbers)
+        if view.scaler.kind == "each":  # one factor for all features changes rounding only
+            sample = sample / view.scaler.scale
+        X, notes = make.embed(
+            sample,
+            settings.n_components,
+            of_sample(start.embedding),
+            n_neighbors=settings.start.n_neighbors,
+            pieces=settings.start.pieces,
+            random_state=rng,
+        )
+        deviations = np.ones(X.shape[1])
+        if settings.start.unit_variance:
+            deviations = X.std(axis=0)
+            deviations = np.where(deviations > 0, deviations, 1.0)
+        X = X / deviations
+        S = make.initial_memberships(X, n_clusters, of_sample(memberships), rng)
+        n_inducing = min(settings.n_inducing, group.n_rows)
+        Z = make.choose_inducing(X, n_inducing, settings.start.inducing, rng)
+        # Processors of different makes round differently, and all have to start from one state.
+        X, Z, S = group.agree((X, Z, S))
+        if not sampled:
+            own = slice(group.first, group.first + group.n_own)
+            return X[own], Z, S[own], notes
+        note = (
+            f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; "
+            "the others were placed between their nearest rows among them."
+        )
+        sample = view.scaler.transform(group.rows_at(Y, numbers))
+        scaling = {"offset": view.scaler.offset, "scale": view.scaler.scale}
+        known = np.hstack([X, S])
+        found = interpolate(sample, known, Y, make.PLACED_BETWEEN, **scaling)
+        X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
+        if not isinstance(start.embedding, str):
+            X_own = np.asarray(start.embedding, np.float64) / deviations
+        if not isinstance(memberships, str):
+            S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
+        return X_own, Z, S_own, (note, *notes)
+
+    def continue_from(self, previous: State) -> None:
+        """Begin the only fit, from the state of an earlier result."""
+        settings, group, rows, cells, _ = self.problem
+        laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
+        jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
+        state = laid_out._replace(
+            S=self.problem.lay_out_memberships(previous.S),
+            mixture=pad_mixture(previous.mixture, settings.padded_clusters(group.n_rows)),
+            conjugate=Conjugate(settings.pseudo_counts(group.n_rows), previous.conjugate.scale),
+            jitter=jitter,
+            cells=cells,
+        )
+        self.fits = [StartFit(state)]
+
+    def have_all_clusters(self, number: int) -> bool:
+        """Return whether one of the first fits gives every cluster a row."""
+        fits = (fit for fit in self.fits[:number] if fit.history)  # others broke off at once
+        return any(self._partition(fit)[1].min() > 0 for fit in fits)
+
+    def _partition(self, fit: StartFit) -> tuple[Ints, Floats]:
+        """Return the most probable clusters of this process's rows, and the sizes of all."""
+        labels = self.problem.group.own_rows(fit.state.S).argmax(axis=1)
+        return labels, count_labels(labels, self.problem.settings.n_clusters, self.problem.group)
+
+    def select(self) -> Selection:
+        """Compare the fits and keep one."""
+        settings, group, *_ = self.problem
+        # One whose very first iteration gave numbers that are not finite has no history.
+        survivors = [i for i, fit in enumerate(self.fits) if fit.history]
+        if not survivors:
+            why = (
+                "The first round of learning gave numbers that are not finite. Look for features "
+                "of very different sizes and scale them"
+            )
+            jitter = f"em__jitter={100 * settings.em.jitter:g}"
+            raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
+        starts, fits = [self.planned[i] for i in survivors], [self.fits[i] for i in survivors]
+        partitions, sizes = map(list, zip(*map(self._partition, fits), strict=True))
+        agreement = agreements(partitions, settings.n_clusters, group)
+        eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
+        if not eligible.any():  # retries have not helped: as if they had not been made
+            eligible = np.array([not start.is_retry for start in starts])
+        if not eligible.any():  # but they are all there is where the others broke off at once
+            eligible = np.ones(len(fits), dtype=bool)
+        bounds = np.array([fit.bound for fit in fits])
+        kept = choose(settings.start.selection, bounds, agreement, eligible)
+        return Selection(starts, fits, kept, partitions, agreement, sizes)
 
 
-def has_all_clusters(fit: StartFit, settings: FitSettings, group: ProcessGroup) -> bool:
-    """Return whether every cluster has a row, and the fit did not break off at once."""
-    if not fit.history:
-        return False
-    labels = group.own_rows(fit.state.S).argmax(axis=1)
-    return bool(cluster_sizes(labels, settings, group).min() > 0)
+def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
+    moved = own[rows]
+    if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
+        moved[:, : len(features)] = moved[:, features]
+    return moved
 
 
-def cluster_sizes(labels: Ints, settings: FitSettings, group: ProcessGroup) -> Floats:
+def _map_rows(function: Callable[[str, Any], Any], state: State) -> State:
+    """Return a state with a function of what has an entry for each row, and of its name."""
+    return with_rows(state, {name: function(name, a) for name, a in by_row(state).items()})
+
+
+def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
     """Return how many rows of all processes have each label."""
-    return group.total(np.bincount(labels, minlength=settings.n_clusters).astype(np.float64))
+    return group.total(np.bincount(labels, minlength=n_clusters).astype(np.float64))
 
 
 def agreements(

@@ -48,15 +48,8 @@ from sgpmic.model.mixture import (
     weighted_sum,
 )
 from sgpmic.model.row_pass.sums import statistics
-from sgpmic.model.rows import (
-    Rows,
-    by_group,
-    count_groups,
-    features_by_group,
-    group_weights,
-    only_own_features,
-)
-from sgpmic.model.uncertain import expected_diagonal, expected_sums
+from sgpmic.model.rows import Rows, by_group, features_by_group
+from sgpmic.model.uncertain import expected_diagonal
 
 #: How often the jitter may be raised tenfold before a matrix is given up as broken.
 JITTER_TRIES = 5
@@ -160,15 +153,8 @@ def collapsed_term(
     return _collapsed_forward(K_uu, phi, psi, beta, jitter, n_features, trace)[0]
 
 
-def _collapsed_forward(
-    K_uu: Array,
-    phi: Array,
-    psi: Array,
-    beta: Array,
-    jitter: Array | float,
-    n_features: Array,
-    trace: bool,
-) -> tuple[Array, Any]:
+def _collapsed_forward(*arguments: Any) -> tuple[Array, Any]:
+    K_uu, phi, psi, beta, jitter, n_features, trace = arguments
     f = factorize(K_uu, phi, psi, beta, jitter)
     value = -n_features * f.half_log_det_B + 0.5 * beta * jnp.sum(psi * f.alpha)
     if trace:
@@ -217,16 +203,15 @@ def sums(
     kernels, Z, _ = mappings
 
     def sums_of(kernels: Kernel, T: Array, Y: Array) -> tuple[Array, Array]:
-        if x_std is not None:
-            return expected_sums(kernels, Z, X, x_std, T, Y, rows.mesh, rows.gpu_memory)
-        return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory)
+        return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory, x_std)
 
     phi, psi = sums_of(kernels, T, rows.Y)
-    if rows.groups is not None:
-        phi, _ = sums_of(
-            by_group(kernels, count_groups(rows)), group_weights(T, rows), rows.Y[:, :0]
-        )
-    return phi, only_own_features(psi, rows)
+    if rows.groups is None:
+        return phi, psi
+    observed = (T[:, :, None] * rows.groups.observed[:, None, :]).reshape(len(T), -1)
+    phi, _ = sums_of(by_group(kernels, rows.n_groups), observed, rows.Y[:, :0])
+    own = psi[:, None] * rows.groups.features[None, :, None, :]
+    return phi, own.reshape(-1, *psi.shape[1:])
 
 
 def data_term(
@@ -243,9 +228,9 @@ def data_term(
     (N, Q), the standard deviations of uncertain latent points, the bound has its trace term.
     """
     both = sums(mappings, X, T, rows, x_std)
+    data = data_from_sums(mappings, *both, T, rows, jitter, trace=x_std is not None)
     if x_std is None:
-        return data_from_sums(mappings, *both, T, rows, jitter)
-    data = data_from_sums(mappings, *both, T, rows, jitter, trace=True)
+        return data
     half = 0.5 * mappings.beta * rows.n_features
     if rows.groups is not None:
         half, T = 0.5 * mappings.beta, T * (rows.groups.observed @ rows.groups.sizes)[:, None]
@@ -273,7 +258,7 @@ def data_from_sums(
         return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, n_features, trace)
 
     levels = jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), T.shape[1:])
-    kernels, levels = by_group((kernels, levels), count_groups(rows))
+    kernels, levels = by_group((kernels, levels), rows.n_groups)
     components = (kernels, phi, psi, levels, features_by_group(T.shape[1], rows))
     collapsed = jnp.sum(map_components(one, components))
     mass = jnp.sum(T, axis=1)

@@ -36,21 +36,20 @@ from sgpmic.kernels import cross
 from sgpmic.model.bound import Factors, Mappings, factorize_all, sums
 from sgpmic.model.mixture import LatentPrior, log_densities
 from sgpmic.model.row_pass.sums import fitted_values, of_rows, squares
-from sgpmic.model.rows import Rows, by_group, count_groups, features_by_group, over_groups
+from sgpmic.model.rows import Rows, by_group, features_by_group, over_groups
 from sgpmic.model.uncertain import mean_over_points
 
 
-def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, rows: Rows) -> Array:
-    """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), shape (N, G)."""
+def expected_log_likelihoods(
+    mappings: Mappings, factors: Factors, X: Array, rows: Rows, x_std: Array | None = None
+) -> Array:
+    """Return ⟨log p(y_n | f_n)⟩ under every q(f_m), and q(x_n) with ``x_std``, shape (N, G)."""
     kernels, Z, beta = mappings
-    G = jax.tree.leaves(kernels)[0].shape[0]
-    n_features = features_by_group(G, rows)
-
-    P = rows.Y.shape[1]
-    eye = jnp.eye(P)
+    G, P = jax.tree.leaves(kernels)[0].shape[0], rows.Y.shape[1]
+    n_features, kernels = features_by_group(G, rows), by_group(kernels, rows.n_groups)
     # Squares of W [k; y] add up to |y − f̄|² + P kᵀA⁻¹k.
     of_mean = jnp.concatenate(
-        [-factors.alpha, jnp.broadcast_to(eye, (len(n_features), P, P))], axis=1
+        [-factors.alpha, jnp.broadcast_to(jnp.eye(P), (len(n_features), P, P))], axis=1
     )
     if rows.groups is not None:  # only their own features
         own = jnp.tile(rows.groups.features, (G, 1))
@@ -58,43 +57,27 @@ def expected_log_likelihoods(mappings: Mappings, factors: Factors, X: Array, row
     of_variance = jnp.sqrt(n_features)[:, None, None] * factors.R_inverse
     of_variance = jnp.pad(of_variance, ((0, 0), (0, 0), (0, P)))
     W = jnp.concatenate([of_variance, of_mean.swapaxes(1, 2)], axis=1)
-    kernels = by_group(kernels, count_groups(rows))
-    distances = squares(kernels, W, Z, X, rows.Y, rows.mesh, rows.gpu_memory)
     normalizer = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
-    found = normalizer - 0.5 * beta * distances
-    return over_groups(found, rows)
 
-
-def uncertain_log_likelihoods(
-    mappings: Mappings, factors: Factors, X: Array, x_std: Array, rows: Rows
-) -> Array:
-    """Return ⟨log p(y_n | f_n)⟩ under every q(f_m) and q(x_n), shape (N, G)."""
-    kernels, Z, beta = mappings
+    def likelihoods(X: Array) -> Array:
+        distances = squares(kernels, W, Z, X, rows)
+        return over_groups(normalizer - 0.5 * beta * distances, rows)
 
     def left_open(component: Any, x: Array, y: Array, Z: Array) -> Array:
         kernel, L_inverse, factor = component
         whitened = L_inverse @ cross(kernel, Z, x)  # its squares sum to kᵀK_uu⁻¹k
         return factor * (kernel.diagonal(x) - jnp.sum(whitened**2, axis=0))
 
-    half = 0.5 * beta * features_by_group(jax.tree.leaves(kernels)[0].shape[0], rows)
-    components = (by_group(kernels, count_groups(rows)), factors.L_inverse, half)
-
     def of_points(points: Array) -> Array:
-        likelihoods = expected_log_likelihoods(mappings, factors, points, rows)
-        unknown = of_rows(left_open, components, Z, points, rows.Y, rows.mesh, rows.gpu_memory)
-        return likelihoods - over_groups(unknown, rows)
+        components = (kernels, factors.L_inverse, 0.5 * beta * n_features)
+        unknown = of_rows(left_open, components, Z, points, rows)
+        return likelihoods(points) - over_groups(unknown, rows)
 
-    return mean_over_points(of_points, X, x_std)
+    return likelihoods(X) if x_std is None else mean_over_points(of_points, X, x_std)
 
 
 def expected_cells(
-    mappings: Mappings,
-    X: Array,
-    T: Array,
-    rows: Rows,
-    *,
-    jitter: Array,
-    x_std: Array | None = None,
+    mappings: Mappings, X: Array, T: Array, rows: Rows, *, jitter: Array, x_std: Array | None = None
 ) -> Array:
     """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
 
@@ -103,10 +86,7 @@ def expected_cells(
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
 
     def at(points: Array) -> Array:
-        kernels, Z, _ = mappings
-        return fitted_values(
-            kernels, factors.alpha, Z, points, T, rows.Y, rows.mesh, rows.gpu_memory
-        )
+        return fitted_values(mappings.kernels, factors.alpha, mappings.Z, points, T, rows)
 
     values: Array = at(X) if x_std is None else mean_over_points(at, X, x_std)
     assert rows.missing is not None  # for the type checker: there are such cells
@@ -155,9 +135,6 @@ def e_step(
         # The one mapping is the same for every cluster: it cancels in the softmax.
         return responsibilities(log_p, rows), jitter
     factors = factorize_all(mappings, *sums(mappings, X, S, rows, x_std), jitter)
-    if x_std is None:
-        log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows)
-    else:
-        log_p = log_p + uncertain_log_likelihoods(mappings, factors, X, x_std, rows)
+    log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows, x_std)
     jitter = jnp.max(factors.jitter.reshape(len(jitter), -1), axis=1)
     return responsibilities(log_p, rows), jitter

@@ -249,6 +249,12 @@ def update_mixture(
     return Mixture(weights, means, covariances)
 
 
+def _log_det(matrix: Array) -> Array:
+    """Return the log determinant of a positive definite matrix."""
+    factor = lax.linalg.cholesky(matrix, symmetrize_input=True)
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
 def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) -> Array:
     """Return the log density of the conjugate prior, 0 at strength 0.
 
@@ -256,57 +262,51 @@ def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) ->
     """
     nu = conjugate.pseudo_counts
     M, Q = jnp.sum(nu > 0), mixture.means.shape[1]
-    omega = lax.linalg.cholesky(conjugate.scale, symmetrize_input=True)
-    omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
     log_dets = -2.0 * prior.log_normalizers - Q * math.log(2.0 * math.pi)
     traces = jnp.sum((prior.whiteners @ conjugate.scale) * prior.whiteners, axis=(1, 2))
-    covariance_parts = -0.5 * (log_dets - omega_log_det + traces - Q)
+    covariance_parts = -0.5 * (log_dets - _log_det(conjugate.scale) + traces - Q)
     return weighted_sum(nu, jnp.log(M * mixture.weights) + covariance_parts)
 
 
-class _Prior(NamedTuple):
-    """α₀ (M,), κ₀, ν₀ and Ω in the shape of the covariances (Q, Q)."""
+class _Numbers(NamedTuple):
+    """The numbers of the priors, and of the posteriors that go with the counts N_m."""
 
-    alpha: Array
+    alpha_0: Array  # (M,)
+    kappa_0: Array
+    nu_0: float
+    omega: Array  # Ω in the shape of the covariances, (Q, Q)
+    alpha: Array  # these have an entry for each cluster
     kappa: Array
-    nu: float
-    omega: Array
+    nu: Array
+    #: The dimensions d of a cluster's Wisharts, their number, and their powers: the log determinant
+    #: of Λ is so many times that of one Wishart's matrix, summed over all, and a row counts for so
+    #: many dimensions.
+    wisharts: tuple[int, int, int]
 
 
-def _prior(conjugate: Conjugate, kind: str) -> _Prior:
-    omega = conjugate.scale
+def _numbers(conjugate: Conjugate, counts: Array, kind: str) -> _Numbers:
+    alpha_0, omega = conjugate
     Q = omega.shape[0]
-    eye = jnp.eye(Q, dtype=omega.dtype)
-    mean_variance = jnp.trace(omega) / Q
+    nu_0, eye = float(Q), jnp.eye(Q, dtype=omega.dtype)
+    kappa_0 = mean_variance = jnp.trace(omega) / Q
     if kind == "unit":
-        return _Prior(conjugate.pseudo_counts, jnp.ones_like(mean_variance), float(Q), eye)
-    if kind == "spherical":
+        kappa_0, omega = jnp.ones_like(mean_variance), eye
+    elif kind == "spherical":
         omega = mean_variance * eye
     elif kind == "diag":
         omega = omega * eye
-    return _Prior(conjugate.pseudo_counts, mean_variance, float(Q), omega)
+    wisharts = {"diag": (1, Q, 1), "spherical": (1, 1, Q)}.get(kind, (Q, 1, 1))
+    degrees = jnp.sum(counts) if kind == "tied" else wisharts[2] * counts
+    nu = jnp.full_like(counts, nu_0) + degrees
+    kappa = kappa_0 + counts
+    return _Numbers(alpha_0, kappa_0, nu_0, omega, alpha_0 + counts, kappa, nu, wisharts)
 
 
-def _wishart(kind: str, Q: int) -> tuple[int, int, int]:
-    """Return the dimensions d of a cluster's Wisharts, their number, and their powers.
-
-    The log determinant of Λ is so many times that of one Wishart's matrix, summed over all; a row
-    counts for so many dimensions.
-    """
-    return {"diag": (1, Q, 1), "spherical": (1, 1, Q)}.get(kind, (Q, 1, 1))
-
-
-def _counts(mixture: Mixture, prior: _Prior, n_rows: Array) -> Array:
-    """Return the N_m that the posterior was made with."""
-    total = jnp.sum(prior.alpha) + n_rows
-    return jnp.maximum(mixture.weights * total - prior.alpha, 0.0)
-
-
-def _degrees(counts: Array, prior: _Prior, kind: str) -> Array:
-    """Return ν_m."""
-    if kind == "tied":
-        return jnp.full_like(counts, prior.nu) + jnp.sum(counts)
-    return prior.nu + _wishart(kind, prior.omega.shape[0])[2] * counts
+def _of_posterior(mixture: Mixture, conjugate: Conjugate, n_rows: Array, kind: str) -> _Numbers:
+    """Return the numbers of a posterior, which its weights tell as the number of rows is known."""
+    alpha_0 = conjugate.pseudo_counts
+    total = jnp.sum(alpha_0) + n_rows
+    return _numbers(conjugate, jnp.maximum(mixture.weights * total - alpha_0, 0.0), kind)
 
 
 def _expected_log_excess(nu: Array, d: int) -> Array:
@@ -324,102 +324,83 @@ def update_posterior(
     X: Array, x_std: Array, S: Array, conjugate: Conjugate, *, kind: str
 ) -> Mixture:
     """Return the posteriors that maximize the bound, given q(X) and S: closed forms."""
-    prior = _prior(conjugate, kind)
-    Q = X.shape[1]
     counts = jnp.sum(S, axis=0)
+    own = _numbers(conjugate, counts, kind)
     centers = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
-    alpha = prior.alpha + counts
-    kappa = prior.kappa + counts
-    means = counts[:, None] * centers / kappa[:, None]  # the prior's mean is 0
-    eye = jnp.eye(Q, dtype=X.dtype)
+    means = counts[:, None] * centers / own.kappa[:, None]  # the prior's mean is 0
+    eye = jnp.eye(X.shape[1], dtype=X.dtype)
     # ν_m C_m = W_m⁻¹ = ν₀Ω + Σ s (⟨xxᵀ⟩ − x̄x̄ᵀ) + κ₀N_m/κ_m x̄x̄ᵀ
+    drawn = (own.kappa_0 * counts / own.kappa)[:, None, None]
     scatter = (
         counts[:, None, None] * within_scatter(X, S, centers, counts)
         + (S.T @ x_std**2)[:, :, None] * eye
-        + (prior.kappa * counts / kappa)[:, None, None] * centers[:, :, None] * centers[:, None, :]
+        + drawn * centers[:, :, None] * centers[:, None, :]
     )
+    if kind == "tied":
+        scatter = jnp.broadcast_to(jnp.sum(scatter, axis=0), scatter.shape)
+    elif kind == "diag":
+        scatter = scatter * eye
+    elif kind == "spherical":
+        scatter = jnp.trace(scatter, axis1=1, axis2=2)[:, None, None] * eye
+    covariances = (own.nu_0 * own.omega + scatter) / own.nu[:, None, None]
     if kind == "unit":
         covariances = jnp.broadcast_to(eye, scatter.shape)
-    else:
-        nu = _degrees(counts, prior, kind)
-        if kind == "tied":
-            scatter = jnp.broadcast_to(jnp.sum(scatter, axis=0), scatter.shape)
-        elif kind == "diag":
-            scatter = scatter * eye
-        elif kind == "spherical":
-            scatter = jnp.trace(scatter, axis1=1, axis2=2)[:, None, None] * eye
-        covariances = (prior.nu * prior.omega + scatter) / nu[:, None, None]
-    return Mixture(alpha / jnp.sum(alpha), means, covariances)
+    return Mixture(own.alpha / jnp.sum(own.alpha), means, covariances)
 
 
 def expected_prior(
     mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: str
 ) -> LatentPrior:
     """Return ⟨log π⟩ and what ⟨log N(x | x̄, Λ⁻¹)⟩ needs: a density's shape, lower by a constant."""
-    prior = _prior(conjugate, kind)
-    factored = factor_mixture(mixture)
-    Q = mixture.means.shape[1]
-    counts = _counts(mixture, prior, n_rows)
-    alpha = prior.alpha + counts
-    used = prior.alpha > 0
+    own, factored = _of_posterior(mixture, conjugate, n_rows, kind), factor_mixture(mixture)
+    used = own.alpha_0 > 0
     log_weights = jnp.where(
-        used, digamma(jnp.where(used, alpha, 1.0)) - digamma(jnp.sum(alpha)), -jnp.inf
+        used, digamma(jnp.where(used, own.alpha, 1.0)) - digamma(jnp.sum(own.alpha)), -jnp.inf
     )
-    normalizers = factored.log_normalizers - 0.5 * Q / (prior.kappa + counts)
+    normalizers = factored.log_normalizers - 0.5 * mixture.means.shape[1] / own.kappa
     if kind != "unit":
-        d, copies, powers = _wishart(kind, Q)
-        excess = _expected_log_excess(_degrees(counts, prior, kind), d)
-        normalizers = normalizers + 0.5 * copies * powers * excess
+        d, copies, powers = own.wisharts
+        normalizers = normalizers + 0.5 * copies * powers * _expected_log_excess(own.nu, d)
     return factored._replace(log_weights=log_weights, log_normalizers=normalizers)
 
 
 def divergence(mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: str) -> Array:
     """Return KL(q‖p) of the mixture's parameters; clusters that only pad add nothing."""
-    prior = _prior(conjugate, kind)
-    counts = _counts(mixture, prior, n_rows)
-    used = prior.alpha > 0
-    kappa = prior.kappa + counts
+    own = _of_posterior(mixture, conjugate, n_rows, kind)
+    used = own.alpha_0 > 0
     whiteners = factor_mixture(mixture).whiteners
     # Of the means: ½ [Q (κ₀/κ − 1 + log κ/κ₀) + κ₀ mᵀ⟨Λ⟩m]
     Q = mixture.means.shape[1]
-    ratio = prior.kappa / kappa
+    ratio = own.kappa_0 / own.kappa
     standard = jnp.einsum("mqr,mr->mq", whiteners, mixture.means)
     of_means = 0.5 * (
-        Q * (ratio - 1.0 - jnp.log(ratio)) + prior.kappa * jnp.sum(standard**2, axis=1)
+        Q * (ratio - 1.0 - jnp.log(ratio)) + own.kappa_0 * jnp.sum(standard**2, axis=1)
     )
-    each = jnp.where(used, of_means, 0.0)
-    total = _dirichlet_divergence(prior.alpha, prior.alpha + counts) + jnp.sum(each)
+    # Of the weights: KL(Dir(α)‖Dir(α₀))
+    before, after = (jnp.where(used, a, 1.0) for a in (own.alpha_0, own.alpha))
+    mass = jnp.sum(own.alpha)
+    each = gammaln(before) - gammaln(after) + (after - before) * (digamma(after) - digamma(mass))
+    of_weights = gammaln(mass) - gammaln(jnp.sum(own.alpha_0)) + jnp.sum(jnp.where(used, each, 0.0))
+    total = of_weights + jnp.sum(jnp.where(used, of_means, 0.0))
     if kind == "unit":
         return total
-    of_precisions = _wishart_divergence(mixture, prior, _degrees(counts, prior, kind), kind)
+    of_precisions = _wishart_divergence(own, whiteners)
     if kind == "tied":
         return total + of_precisions[0]
     return total + jnp.sum(jnp.where(used, of_precisions, 0.0))
 
 
-def _dirichlet_divergence(alpha_0: Array, alpha: Array) -> Array:
-    """Return KL(Dir(α)‖Dir(α₀)) over the entries with α₀ > 0."""
-    used = alpha_0 > 0
-    before, after = (jnp.where(used, a, 1.0) for a in (alpha_0, alpha))
-    total = jnp.sum(alpha)
-    each = gammaln(before) - gammaln(after) + (after - before) * (digamma(after) - digamma(total))
-    return gammaln(total) - gammaln(jnp.sum(alpha_0)) + jnp.sum(jnp.where(used, each, 0.0))
-
-
-def _wishart_divergence(mixture: Mixture, prior: _Prior, nu: Array, kind: str) -> Array:
+def _wishart_divergence(own: _Numbers, whiteners: Array) -> Array:
     r"""Return the KL of every cluster's Wisharts, (M,).
 
     In terms of C = ⟨Λ⟩⁻¹ and Ω, d dimensions each: (ν − ν₀)/2 Σψ + log Γ_d(ν₀/2) − log Γ_d(ν/2)
     + ν₀/2 (log|C| − log|Ω| + d log ν/ν₀ + tr ΩC⁻¹) − νd/2.
     """
-    d, copies, powers = _wishart(kind, prior.omega.shape[0])
-    nu_0 = jnp.full_like(nu, prior.nu)
+    (d, copies, powers), nu = own.wisharts, own.nu
+    nu_0 = jnp.full_like(nu, own.nu_0)
     psi_sum = _expected_log_excess(nu, d) - d * jnp.log(2.0 / nu)
     gammas = _log_gamma(nu_0, d) - _log_gamma(nu, d)
-    own = 0.5 * (nu - nu_0) * psi_sum + gammas + 0.5 * nu_0 * d * jnp.log(nu / nu_0) - 0.5 * nu * d
-    whiteners = factor_mixture(mixture).whiteners
+    each = 0.5 * (nu - nu_0) * psi_sum + gammas + 0.5 * nu_0 * d * jnp.log(nu / nu_0) - 0.5 * nu * d
     log_dets = -2.0 * jnp.sum(jnp.log(jnp.diagonal(whiteners, axis1=1, axis2=2)), axis=1)
-    omega = lax.linalg.cholesky(prior.omega, symmetrize_input=True)
-    omega_log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(omega)))
-    traces = jnp.sum((whiteners @ prior.omega) * whiteners, axis=(1, 2))
-    return copies * own + 0.5 * nu_0 * (log_dets - omega_log_det + traces) / powers
+    traces = jnp.sum((whiteners @ own.omega) * whiteners, axis=(1, 2))
+    return copies * each + 0.5 * nu_0 * (log_dets - _log_det(own.omega) + traces) / powers

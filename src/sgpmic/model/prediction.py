@@ -34,7 +34,7 @@ from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Factors, Mappings
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
-from sgpmic.model.rows import Rows, count_groups
+from sgpmic.model.rows import Rows
 
 #: A leverage is less than 1 but for rounding.
 MOST_LEVERAGE = 1.0 - 1e-6
@@ -63,7 +63,7 @@ def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture, rows:
     weights, losses = factors.alpha, loop_components(loss, factors)
     if rows.groups is None:
         return Posterior(mappings, weights, losses, mixture, rows.n_features)
-    C = count_groups(rows)
+    C = rows.n_groups
     # Of a group, the weights of all features but its own are 0.
     weights = jnp.sum(weights.reshape(-1, C, *weights.shape[1:]), axis=1)
     losses = losses.reshape(-1, C, *losses.shape[1:])

@@ -119,6 +119,11 @@ class Rows:
         """The weights as one vector."""
         return self.weight.reshape(-1)
 
+    @property
+    def n_groups(self) -> int:
+        """The number of groups of features; 1 for a table without any."""
+        return 1 if self.groups is None else self.groups.features.shape[0]
+
 
 def gpu_memory_on(device: Any = None) -> int:
     """Return :attr:`Rows.gpu_memory` for rows on a device, by default the one JAX computes on."""
@@ -210,14 +215,8 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
     missing = np.isnan(Y)
     if not missing.any():
         return rows
-    groups = group_features(column_patterns(missing), missing, values.shape[1])
-    observed = jax.device_put(pad_rows(np.asarray(groups.observed), rows.n_padded))
-    n_observed = jax.device_put(pad_rows(np.sum(~missing, axis=1), rows.n_padded))
-    return replace(
-        rows,
-        groups=Groups(jax.device_put(groups.features), observed),
-        n_observed=n_observed.astype(values.dtype),
-    )
+    patterns = column_patterns(missing)
+    return with_groups(rows, patterns, missing, lambda own: pad_rows(own, rows.n_padded))
 
 
 def column_patterns(missing: np.ndarray) -> np.ndarray:
@@ -226,18 +225,19 @@ def column_patterns(missing: np.ndarray) -> np.ndarray:
     return np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def group_features(patterns: np.ndarray, missing: np.ndarray, n_features: int) -> Groups:
-    """Return the groups of features of some rows, without padding of the rows.
+def with_groups(rows: Rows, patterns: Any, missing: Any, lay_out: Callable[[Any], Any]) -> Rows:
+    """Return rows with groups of features; ``missing`` (N, P) are cells of some of them.
 
-    ``patterns`` (P,) are equal for features of one group. Features are padded to ``n_features``,
-    and so is the number of groups: those without features add nothing.
+    ``patterns`` (P,) are equal for features of one group. The number of groups is padded: those
+    without features add nothing. ``lay_out`` puts what has an entry for each row into its place.
     """
     _, first, number = np.unique(patterns, return_index=True, return_inverse=True)
     C = round_up(len(first), 2)
-    features = np.zeros((C, n_features))
+    features: Any = np.zeros((C, rows.Y.shape[1]))
     features[number.reshape(-1), np.arange(len(patterns))] = 1.0
-    observed = pad(1.0 - missing[:, first], (len(missing), C))
-    return Groups(features, observed)  # type: ignore[arg-type]
+    observed = lay_out(pad(1.0 - missing[:, first], (len(missing), C)))
+    n_observed = lay_out(np.sum(~missing, axis=1).astype(np.float64))
+    return replace(rows, groups=Groups(features, observed), n_observed=n_observed)
 
 
 def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
@@ -263,23 +263,11 @@ def pad(values: Any, shape: tuple[int, ...]) -> Any:
     return padded
 
 
-def count_groups(rows: Rows) -> int:
-    """Return the number of groups of features; 1 for a table without any."""
-    return 1 if rows.groups is None else rows.groups.features.shape[0]
-
-
 def by_group(tree: Any, n_groups: int) -> Any:
     """Return a tree with an entry for every mapping as one for every mapping and group."""
     if n_groups == 1:
         return tree
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, n_groups, axis=0), tree)
-
-
-def group_weights(T: Array, rows: Rows) -> Array:
-    """Return weights of the rows in the mappings (N, G) as those for every group, (N, G C)."""
-    if rows.groups is None:
-        return T
-    return (T[:, :, None] * rows.groups.observed[:, None, :]).reshape(T.shape[0], -1)
 
 
 def over_groups(values: Array, rows: Rows) -> Array:
@@ -295,14 +283,6 @@ def features_by_group(n_mappings: int, rows: Rows) -> Array:
     if rows.groups is None:
         return jnp.full(n_mappings, rows.n_features)
     return jnp.tile(rows.groups.sizes, n_mappings)
-
-
-def only_own_features(psi: Array, rows: Rows) -> Array:
-    """Return Ψ (G, U, P) of all features as that of every mapping and group, (G C, U, P)."""
-    if rows.groups is None:
-        return psi
-    own = psi[:, None] * rows.groups.features[None, :, None, :]
-    return own.reshape(-1, *psi.shape[1:])
 
 
 def with_cells(rows: Rows, cells: Array | None) -> Rows:

@@ -32,19 +32,16 @@ with exact expectations; with the center it is right to 0.1 nats.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh
 
 from sgpmic._runtime import map_components
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
-from sgpmic.model.row_pass.sums import added_up, on_own_rows, statistics
 
 #: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
 #: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
@@ -77,79 +74,6 @@ def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     points: Any = sigma_points(X.shape[1])
     return lax.scan(add, zero, points)[0]
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def expected_sums(
-    kernels: Kernel,
-    Z: Array,
-    X: Array,
-    x_std: Array,
-    T: Array,
-    Y: Array,
-    mesh: Mesh | None,
-    gpu_memory: int,
-) -> tuple[Array, Array]:
-    """Return the expected sums Φ (G, U, U) and Ψ (G, U, P).
-
-    X and ``x_std`` (N, Q) are the means μ and the standard deviations σ.
-
-    Each device makes the passes for all points over its own rows, and then what it found is added
-    up, once. Were it added up in every turn of the loop, devices could wait for each other for
-    ever, one in the loop and one at another sum of the same program. For the same reason, and so
-    that nothing is kept for every set of points, the reverse rule is written out.
-    """
-
-    def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, Y: Array
-    ) -> tuple[Array, Array]:
-        def of_points(points: Array) -> tuple[Array, Array]:
-            return statistics(kernels, Z, points, T, Y, None, gpu_memory)
-
-        return added_up(mean_over_points(of_points, X, x_std), mesh)
-
-    everywhere = on_own_rows(
-        of_own_rows,
-        mesh,
-        by_row=(False, False, True, True, True, True),
-        results=(False, False),
-    )
-    return everywhere(kernels, Z, X, x_std, T, Y)
-
-
-def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    return expected_sums(*arguments), arguments[:6]
-
-
-def _reverse(
-    mesh: Mesh | None, gpu_memory: int, residuals: Any, cotangents: tuple[Array, Array]
-) -> Any:
-    def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, x_std: Array, T: Array, Y: Array, *by_sums: Array
-    ) -> Any:
-        def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
-            place, share = point
-            pass_over_rows = partial(statistics, Y=Y, mesh=None, gpu_memory=gpu_memory)
-            _, reverse = jax.vjp(pass_over_rows, kernels, Z, X + x_std * place, T)
-            d_kernels, dZ, d_points, dT = reverse(tuple(share * by for by in by_sums))
-            found = (d_kernels, dZ, d_points, d_points * place, dT)
-            return jax.tree.map(jnp.add, total, found), None
-
-        zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, x_std, T))
-        points: Any = sigma_points(X.shape[1])
-        (d_kernels, dZ, *by_row), _ = lax.scan(add, zero, points)
-        return *added_up((d_kernels, dZ), mesh), *by_row
-
-    everywhere = on_own_rows(
-        of_own_rows,
-        mesh,
-        by_row=(False, False, True, True, True, True, False, False),
-        results=(False, False, True, True, True),
-    )
-    return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[5])
-
-
-expected_sums.defvjp(_forward, _reverse)
 
 
 def expected_diagonal(kernels: Kernel, X: Array, x_std: Array, T: Array) -> Array:

@@ -48,7 +48,7 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": 
 
 
 class Checkpoint:
-    """Keeps snapshots in a folder (:class:`sgpmic.learning.em.CheckpointWriter`).
+    """Keeps snapshots in a folder (:class:`sgpmic.learning.starts.CheckpointWriter`).
 
     All processes can read and write it. It belongs to the data, the settings and the program whose
     fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the

@@ -11,7 +11,7 @@ found with the expectations of missing cells (:mod:`sgpmic.learning.gaps`) where
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,7 @@ from sgpmic.learning.prediction.cluster_normals import (
     lower_limit,
     mixed,
 )
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.learning.preprocessing import Scaler, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
@@ -55,9 +55,6 @@ _PART = 1 << 22
 _DRAWN_BETWEEN = 5
 #: A mixture is padded to so many clusters at least.
 _LEAST_CLUSTERS = 8
-#: More training rows than this are sampled: starts for new rows need not be perfect.
-MOST_REFERENCE_ROWS = 20_000
-
 #: Training rows that rows with gaps are compared with, at most.
 _MOST_SIMILAR = 1024
 #: How soon they count more than the row's own latent point, as more of it is unknown: memberships
@@ -209,13 +206,6 @@ def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
     return found
 
 
-def sample_numbers(n_rows: int, random_state: np.random.RandomState) -> Ints:
-    """Return the numbers of the rows to remember: all, or a sample of very many."""
-    if n_rows <= MOST_REFERENCE_ROWS:
-        return np.arange(n_rows)
-    return np.sort(random_state.choice(n_rows, MOST_REFERENCE_ROWS, replace=False))
-
-
 class Assessment(NamedTuple):
     """Everything a model says about rows.
 
@@ -344,46 +334,41 @@ class Predictor:
             S = self.reference.soften(S, self._reference_S, completed, observed, numbers)
         return found, S
 
-    def _in_parts(self, Y: Floats) -> Iterator[tuple[Ints, Floats]]:
-        """Yield the numbers of some rows at a time, and the rows.
+    def _answer(self, Y: Floats, *, densities: bool) -> tuple[Floats, Floats, Floats]:
+        """Return latent points, memberships and, where asked for, log densities of rows.
 
-        So what is computed of them stays small. Complete rows are not mixed with others, for which
-        other programs compute.
+        Some rows at a time, so that what is computed of them stays small. Complete rows are not
+        mixed with others, for which other programs compute.
         """
+        known = self.reference.lookup(Y)
+        X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
+        # Densities also of training rows: their fitted points maximize the bound, not these.
+        asked, gaps = (known < 0) | densities, np.isnan(Y).any(axis=1)
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
-        gaps = np.isnan(Y).any(axis=1)
-        for rows in (np.flatnonzero(~gaps), np.flatnonzero(gaps)):
-            for first in range(0, len(rows), step):
-                part = rows[first : first + step]
-                yield part, Y[part]
+        for numbers in (np.flatnonzero(asked & ~gaps), np.flatnonzero(asked & gaps)):
+            for first in range(0, len(numbers), step):
+                part = numbers[first : first + step]
+                found, memberships = self._project(Y[part])
+                new = known[part] < 0
+                X[part[new]], S[part[new]] = found.X[new], memberships[new]
+                if densities:
+                    mapping = projection.laplace(self.posterior, found)
+                    normals = self._densities.normals.log_density(self._scaled(Y[part]))
+                    density = mixed(mapping, normals, self._densities.mapping_share)
+                    log_density[part] = density + self.scaler.log_volumes(Y[part])
+        return X, S, log_density
 
     @numerics()
     def place(self, Y: Floats) -> tuple[Floats, Floats]:
         """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
-        known = self.reference.lookup(Y)
-        X, S = self.X[known], self.S[known]
-        new = np.flatnonzero(known < 0)
-        for part, rows in self._in_parts(Y[new]):
-            found, S[new[part]] = self._project(rows)
-            X[new[part]] = found.X
+        X, S, _ = self._answer(Y, densities=False)
         return X, S
 
     @numerics()
     def assess(self, rows: Floats) -> Assessment:
         """Return everything there is to say about rows; nothing about those without any value."""
         Y, empty = self.known_rows(rows)
-        known = self.reference.lookup(Y)
-        X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
-        new = known < 0
-        for part, some in self._in_parts(Y):
-            found, memberships = self._project(some)
-            # Also of training rows: their fitted points maximize the bound, not this density.
-            mapping = projection.laplace(self.posterior, found)
-            normals = self._densities.normals.log_density(self._scaled(some))
-            density = mixed(mapping, normals, self._densities.mapping_share)
-            log_density[part] = density + self.scaler.log_volumes(some)
-            own = new[part]
-            X[part[own]], S[part[own]] = found.X[own], memberships[own]
+        X, S, log_density = self._answer(Y, densities=True)
         return Assessment(
             blanked(S.argmax(axis=1), empty, -1),
             blanked(S, empty),
@@ -401,10 +386,7 @@ class Predictor:
         rows, S = self.reference.rows, self._reference_S
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
-        chosen = np.arange(len(rows))
-        if len(rows) > _MOST_ASSESSED:
-            chosen = np.random.RandomState(0).choice(len(rows), _MOST_ASSESSED, replace=False)
-            chosen.sort()
+        chosen = sample_numbers(len(rows), np.random.RandomState(0), _MOST_ASSESSED)
         # For the same parameters: only what a row itself has told the mapping is taken out.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)

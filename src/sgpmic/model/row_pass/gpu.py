@@ -6,33 +6,60 @@ K_uf √s of all mappings stands above Y √s in one array (U + P, G, n, b), and
   is a part of the array and not a copy of it;
 - one batched product makes ∂L/∂(K √s) = [G_Φ + G_Φᵀ, G_Ψ] [K; Y];
 - its sums over the inducing points and over the rows, all that the kernel, Z and X need, come
-  from one reading of K and of that derivative (:mod:`sgpmic.model.row_pass.gpu_sums`).
+  from one reading of K and of that derivative (:func:`rbf_sums`).
 
 Where all rows fit into ``gpu_memory``, the bytes that the pass may take, they are one part and K is
 kept for the way back; otherwise it is made again.
+
+Two of these are hand-written for the RBF kernel on an NVIDIA GPU, each a program for some rows of
+one mapping. The array of K and Y: the compiler makes it in twice the time that writing it down
+takes, because for every entry it looks up anew which mapping, point and row it is for. And the sums
+of ∂L/∂r², which is a product of what is there already: as matrix products the two read their
+operand twice and want it written first, and take about as long as the arithmetic of a whole
+evaluation may.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from sgpmic.kernels import RBF, DistanceSums, Kernel
-from sgpmic.model.row_pass import gpu_operand, gpu_sums
-from sgpmic.model.row_pass.gpu_operand import gpu_rows
-from sgpmic.model.row_pass.parts import Part
+from sgpmic.model.row_pass.processor import Part
 
 #: The share of the memory that one part of the rows may take where they do not all fit.
 PART = 0.25
 #: Most numbers in an array that hand-written kernels can find their way in.
 MOST_NUMBERS = 2**31 - 1
+#: Of the hand-written array: rows at a time, and warps; the fastest of seven on an H200, where
+#: they differed by 4 %.
+OPERAND_TILE = (128, 2)
+#: Of the hand-written sums: inducing points and rows at a time, and warps; the fastest of seven
+#: on an H200.
+SUMS_TILE = (2, 1024, 4)
 
 
-def count_parts(n_blocks: int, P: int, size: int, U: int, G: int, gpu_memory: int) -> int:
+@cache
+def can_be_hand_written() -> bool:
+    """Return whether JAX has what hand-written kernels are written in.
+
+    Asked when there is a GPU's pass to make: importing it takes time and adds to JAX's settings.
+    """
+    try:
+        from jax.experimental.pallas import triton
+    except ImportError:  # pragma: no cover
+        return False
+    return hasattr(triton, "load")
+
+
+def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
     """Return in how many parts the rows go through: a divisor of the number of blocks."""
+    n_blocks, P, size = shape
     numbers = G * (3 * U + P) * size  # [K; Y], ∂L/∂K, and one temporary where there is one
     largest = G * (U + P) * size
     if 8 * numbers * n_blocks <= gpu_memory and largest * n_blocks <= MOST_NUMBERS:
@@ -53,7 +80,7 @@ def scratch(Z: Array, Y: Array) -> tuple[()]:
 def sums(kernels: Kernel, Z: Array, part: Part, scratch: Any) -> tuple[Array, Any, Array]:
     """Return [Φ, Ψ] (G, U, U + P) of a part, nothing, and [K; Y] to keep."""
     U = Z.shape[0]
-    both = gpu_operand.operand(kernels, Z, gpu_rows(part))
+    both = operand(kernels, Z, gpu_rows(part))
     # The long side first in the result: 3 % faster on an H200.
     by_block = jnp.einsum("ugnb,vgnb->gnvu", both[:U], both)
     return jnp.sum(by_block, axis=1).transpose(0, 2, 1), scratch, both
@@ -61,7 +88,7 @@ def sums(kernels: Kernel, Z: Array, part: Part, scratch: Any) -> tuple[Array, An
 
 def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
     """Return |W [k; y]|² of every row and mapping, (n · b, G), for W (G, U + P, U + P)."""
-    both = gpu_operand.operand(kernels, Z, gpu_rows(part))
+    both = operand(kernels, Z, gpu_rows(part))
     # The whole of it, zeros of W and all: a part of it would be copied first.
     found = jnp.einsum("gvu,ugc->gvc", weights, both.reshape(*both.shape[:2], -1))
     return jnp.sum(found**2, axis=1).T
@@ -75,12 +102,12 @@ def reverse(
     ``by_both`` (G, U, U + P) is [G_Φ + G_Φᵀ, G_Ψ], ``kept`` what :func:`sums` kept, if anything.
     """
     U, rows = Z.shape[0], gpu_rows(part)
-    both = gpu_operand.operand(kernels, Z, rows) if kept is None else kept
+    both = operand(kernels, Z, rows) if kept is None else kept
     flat = both.reshape(*both.shape[:2], -1)
     dK = jnp.einsum("guv,vgc->guc", by_both, flat)
     t = rows.t.reshape(rows.t.shape[0], -1)
     if isinstance(kernels, RBF):
-        found = gpu_sums.rbf_sums(both, dK, rows.t, rows.x, Z, kernels.bias)
+        found = rbf_sums(both, dK, rows.t, rows.x, Z, kernels.bias)
 
         def of_sums(kernel: RBF, own: DistanceSums) -> tuple[RBF, Array, Array]:
             return kernel.gradient(Z, part.x, own, kernel.variance_from_sums(own))
@@ -95,3 +122,213 @@ def reverse(
         gradient = jax.vmap(one)(kernels, t, flat[:U].swapaxes(0, 1), dK)
     d_kernels, dZ, dx = gradient
     return d_kernels, jnp.sum(dZ, axis=0), jnp.sum(dx, axis=0), scratch
+
+
+class GpuRows(NamedTuple):
+    """Some rows, last: latent points (Q, n, b), roots of the weights (G, n, b), data (n, P, b)."""
+
+    x: Array
+    t: Array
+    Y: Array
+
+
+def gpu_rows(part: Part) -> GpuRows:
+    """Return a part of the rows as they are wanted here."""
+
+    def rows_last(values: Array) -> Array:
+        return values.T.reshape(-1, part.Y.shape[0], part.Y.shape[2])
+
+    return GpuRows(rows_last(part.x), jnp.sqrt(rows_last(part.T)), part.Y)
+
+
+def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
+    """Return K √s above Y √s, (U + P, G, n, b)."""
+    if not isinstance(kernels, RBF) or not can_be_hand_written():
+        return _operand_plainly(kernels, Z, rows)
+    return lax.platform_dependent(kernels, Z, rows, cuda=operand_by_hand, default=_operand_plainly)
+
+
+def _operand_plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
+    x, t = rows.x.reshape(rows.x.shape[0], -1).T, rows.t.reshape(rows.t.shape[0], -1)
+    K = jax.vmap(lambda kernel, root: kernel.forward(Z, x, root)[0])(kernels, t)  # (G, U, n · b)
+    y = rows.Y.transpose(1, 0, 2)[:, None] * rows.t
+    # Behind the barrier a part of it is a part of it; else the compiler makes K again for each.
+    both = jnp.concatenate([K.swapaxes(0, 1).reshape(Z.shape[0], *rows.t.shape), y], axis=0)
+    return lax.optimization_barrier(both)
+
+
+def operand_by_hand(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = False) -> Array:
+    """Return :func:`operand` for the RBF kernel; ``interpret`` runs it without a GPU, slowly."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plgpu
+
+    (Q, n, b), G, (U, P) = rows.x.shape, rows.t.shape[0], (Z.shape[0], rows.Y.shape[1])
+    C = n * b
+    some, warps = (math.gcd(C, 8), 1) if interpret else OPERAND_TILE
+    kind = rows.x.dtype
+
+    def program(x_ref, t_ref, y_ref, z_ref, variance_ref, bias_ref, root_ref, both_ref):  # type: ignore[no-untyped-def]
+        g, first = pl.program_id(0), pl.program_id(1) * some
+        inside = first + jnp.arange(some) < C
+
+        def of_these(ref, row):  # type: ignore[no-untyped-def]
+            return plgpu.load(ref.at[pl.ds(row * C + first, some)], mask=inside, other=0.0)
+
+        def write(row, values):  # type: ignore[no-untyped-def]
+            plgpu.store(both_ref.at[pl.ds((row * G + g) * C + first, some)], values, mask=inside)
+
+        t = of_these(t_ref, g)
+        roots = [root_ref[q * G + g] for q in range(Q)]
+        x = [of_these(x_ref, q) * roots[q] for q in range(Q)]
+        scale, shift = variance_ref[g] * t, bias_ref[g] * t
+
+        def point(u, _):  # type: ignore[no-untyped-def]
+            r2 = jnp.zeros((some,), kind)
+            for q in range(Q):
+                d = z_ref[q * U + u] * roots[q] - x[q]
+                r2 = r2 + d * d
+            write(u, scale * jnp.exp(-0.5 * r2) + shift)
+            return _
+
+        def feature(p, _):  # type: ignore[no-untyped-def]
+            write(U + p, of_these(y_ref, p) * t)
+            return _
+
+        lax.fori_loop(0, U, point, 0)
+        lax.fori_loop(0, P, feature, 0)
+
+    both = pl.pallas_call(
+        program,
+        grid=(G, -(-C // some)),
+        out_shape=jax.ShapeDtypeStruct(((U + P) * G * C,), kind),
+        compiler_params=None if interpret else plgpu.CompilerParams(num_warps=warps, num_stages=2),
+        interpret=interpret,
+        name="kernels_above_data",
+    )(
+        rows.x.reshape(-1),
+        rows.t.reshape(-1),
+        rows.Y.transpose(1, 0, 2).reshape(-1),
+        Z.T.reshape(-1),
+        kernels.variance,
+        kernels.bias,
+        jnp.sqrt(jnp.broadcast_to(kernels.gamma.reshape(G, -1), (G, Q)).T).reshape(-1),
+    )
+    return both.reshape(U + P, G, n, b)
+
+
+def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
+    """Return the sums for the RBF kernel, where E = −½ (K − bias) ∂L/∂K.
+
+    ``both`` (U + P, G, n, b) has K times t in its first U, ``dK`` (G, U, n · b) is the derivative
+    by K times t, with t (G, n, b) and x (Q, n, b).
+    """
+    arguments = (both, dK, t, x, Z, bias)
+    if not can_be_hand_written():  # pragma: no cover
+        return _sums_plainly(*arguments)
+    return lax.platform_dependent(*arguments, cuda=sums_by_hand, default=_sums_plainly)
+
+
+def _sums_plainly(
+    both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array
+) -> DistanceSums:
+    U = Z.shape[0]
+    dK = dK.reshape(-1, U, *t.shape[1:]).transpose(1, 0, 2, 3)
+    E = -0.5 * (both[:U] - bias[:, None, None] * t) * dK
+    (_, G, n, b), Q = E.shape, Z.shape[1]
+    left = jnp.concatenate([Z, jnp.ones((U, 1), Z.dtype)], axis=1)
+    over_points = jnp.einsum("uk,ugc->kgc", left, E.reshape(U, G, -1))
+    right = jnp.concatenate([x, jnp.ones((1, n, b), x.dtype)])
+    over_rows = jnp.sum(jnp.einsum("ugnb,knb->nguk", E, right), axis=0)
+    return DistanceSums(
+        over_points[-1],
+        tuple(over_points[q] for q in range(Q)),
+        over_rows[:, :, -1],
+        over_rows[:, :, :-1],
+        jnp.sum(jnp.sum(dK, axis=0) * t, axis=(1, 2)),
+    )
+
+
+def sums_by_hand(
+    both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array, *, interpret: bool = False
+) -> DistanceSums:
+    """Return the sums of :func:`rbf_sums` by one kernel: a program for some rows of one mapping.
+
+    ``interpret`` runs it without a GPU, slowly.
+    """
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton as plgpu
+
+    G, U, C = dK.shape
+    Q = Z.shape[1]
+    points, rows, warps = (math.gcd(U, 4), math.gcd(C, 8), 1) if interpret else SUMS_TILE
+    steps, tiles = -(-U // points), -(-C // rows)
+    kind = dK.dtype
+
+    def program(K_ref, dK_ref, t_ref, x_ref, z_ref, bias_ref, e_ref, f_ref, p_ref, h_ref):  # type: ignore[no-untyped-def]
+        g, j = pl.program_id(0), pl.program_id(1)
+        inside = j * rows + jnp.arange(rows) < C
+        in_all = pl.ds(g * C + j * rows, rows)  # these rows of this mapping
+        t_j = plgpu.load(t_ref.at[in_all], mask=inside, other=0.0)
+        x_j = [
+            plgpu.load(x_ref.at[pl.ds(q * C + j * rows, rows)], mask=inside, other=0.0)
+            for q in range(Q)
+        ]
+        shift = bias_ref[g] * t_j
+
+        def step(i, carry):  # type: ignore[no-untyped-def]
+            e, h, *f = carry
+            real = i * points + jnp.arange(points) < U
+            mask = real[:, None] & inside[None, :]
+            some = pl.ds(i * points, points)
+            k = plgpu.load(K_ref.at[some, in_all], mask=mask, other=0.0)
+            d = plgpu.load(
+                dK_ref.at[pl.ds(g * U + i * points, points), pl.ds(j * rows, rows)],
+                mask=mask,
+                other=0.0,
+            )
+            E = -0.5 * (k - shift[None, :]) * d
+            at = (g * tiles + j) * (1 + Q) * U + i * points
+            plgpu.store(p_ref.at[pl.ds(at, points)], jnp.sum(E, axis=1), mask=real)
+            for q in range(Q):
+                z_q = plgpu.load(z_ref.at[pl.ds(q * U + i * points, points)], mask=real, other=0.0)
+                f[q] = f[q] + jnp.sum(E * z_q[:, None], axis=0)
+                sums = jnp.sum(E * x_j[q][None, :], axis=1)
+                plgpu.store(p_ref.at[pl.ds(at + (q + 1) * U, points)], sums, mask=real)
+            return (e + jnp.sum(E, axis=0), h + jnp.sum(d, axis=0), *f)
+
+        zero = jnp.zeros((rows,), kind)
+        e, h, *f = lax.fori_loop(0, steps, step, (zero,) * (2 + Q))
+        plgpu.store(e_ref.at[in_all], e, mask=inside)
+        for q in range(Q):
+            plgpu.store(f_ref.at[pl.ds((q * G + g) * C + j * rows, rows)], f[q], mask=inside)
+        h_ref[g * tiles + j] = jnp.sum(h * t_j)
+
+    shape = partial(jax.ShapeDtypeStruct, dtype=kind)
+    e, f, p, h = pl.pallas_call(
+        program,
+        grid=(G, tiles),
+        out_shape=(
+            shape((G * C,)),
+            shape((Q * G * C,)),
+            shape((G * tiles * (1 + Q) * U,)),
+            shape((G * tiles,)),
+        ),
+        compiler_params=None if interpret else plgpu.CompilerParams(num_warps=warps, num_stages=2),
+        interpret=interpret,
+        name="sums_of_dr2",
+    )(
+        both.reshape(both.shape[0], G * C),
+        dK.reshape(G * U, C),
+        t.reshape(-1),
+        x.reshape(-1),
+        Z.T.reshape(-1),
+        bias,
+    )
+    over_rows = jnp.sum(p.reshape(G, tiles, 1 + Q, U), axis=1)
+    return DistanceSums(
+        e.reshape(G, C),
+        tuple(f.reshape(Q, G, C)),
+        over_rows[:, 0],
+        over_rows[:, 1:].transpose(0, 2, 1),
+        jnp.sum(h.reshape(G, tiles), axis=1),
+    )

@@ -1,4 +1,4 @@
-r"""What a processor does with a part of the rows, which is one block.
+r"""A part of the rows, and what a processor does with it; there it is one block.
 
 K_uf is computed again on the way back and nothing of size N × U is ever stored. Components are
 looped, not batched: batched factorizations deadlock some CPU versions of JAX, and one component
@@ -7,14 +7,26 @@ fills the vector units already.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
 
 from sgpmic._runtime import loop_components, scan_components
 from sgpmic.kernels import Kernel, cross
-from sgpmic.model.row_pass.parts import Part
+
+
+class Part(NamedTuple):
+    """Some rows: n blocks of b rows each; or, with an axis in front, all rows in parts."""
+
+    x: Array  # (n · b, Q) latent points
+    T: Array  # (n · b, G) weights in the mappings
+    Y: Array  # (n, P, b) data
+
+
+def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
+    """Return in how many parts the rows go through: block by block, for the caches."""
+    return shape[0]
 
 
 def scratch(Z: Array, Y: Array) -> Array:

@@ -25,7 +25,6 @@ backwards adds up what is small: what has one entry for each row never leaves it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,29 +37,33 @@ from jax.sharding import Mesh, PartitionSpec
 from sgpmic._runtime import map_components
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.row_pass import gpu, processor
-from sgpmic.model.row_pass.parts import Part, first_part, in_parts
+from sgpmic.model.row_pass.processor import Part
+from sgpmic.model.rows import Rows
+from sgpmic.model.uncertain import mean_over_points, sigma_points
 
 #: The mesh's one axis.
 ROWS = "rows"
 
 
-def on_own_rows(function: Any, mesh: Mesh | None, *, by_row: tuple[bool, ...], results: Any) -> Any:
-    """Return ``function`` as every device applies it to the rows it has; itself where there is one.
+def on_own_rows(
+    function: Any, mesh: Mesh | None, small: tuple[Any, ...], by_row: tuple[Any, ...], results: Any
+) -> Any:
+    """Return ``function(*small, *by_row)`` as every device computes it for the rows it has.
 
-    ``by_row`` says which arguments have one entry a row, and so a part on every device; the others
-    are small and whole everywhere. ``results`` says the same of what the function returns. Small
-    results must be equal on all devices, as :func:`added_up` makes them.
+    ``by_row`` have one entry a row, and so a part on every device; ``small`` are whole everywhere.
+    ``results`` says which of what the function returns has an entry a row. Small results must be
+    equal on all devices, as :func:`added_up` makes them.
     """
     if mesh is None:
-        return function
+        return function(*small, *by_row)
     spec = {True: PartitionSpec(ROWS), False: PartitionSpec()}
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=tuple(spec[each] for each in by_row),
+        in_specs=(spec[False],) * len(small) + (spec[True],) * len(by_row),
         out_specs=jax.tree.map(spec.__getitem__, results),
         check_vma=False,
-    )
+    )(*small, *by_row)
 
 
 def added_up(tree: Any, mesh: Mesh | None) -> Any:
@@ -73,10 +76,22 @@ def added_up(tree: Any, mesh: Mesh | None) -> Any:
 
 def _split(X: Array, T: Array, Y: Array, U: int, gpu_memory: int) -> tuple[Any, Part]:
     """Return the body that suits the device, and the rows at hand in the parts that it takes."""
-    if gpu_memory == 0:
-        return processor, in_parts(X, T, Y, Y.shape[0])
-    n_blocks, P, size = Y.shape
-    return gpu, in_parts(X, T, Y, gpu.count_parts(n_blocks, P, size, U, T.shape[1], gpu_memory))
+    body: Any = gpu if gpu_memory else processor
+    n_parts = body.count_parts(Y.shape, U, T.shape[1], gpu_memory)
+    return body, Part(*(a.reshape(n_parts, len(a) // n_parts, *a.shape[1:]) for a in (X, T, Y)))
+
+
+def _scan(step: Any, start: Any, parts: Part) -> Any:
+    """Carry something through the parts, as ``lax.scan`` does; of one part there is no loop."""
+    if len(parts.x) == 1:
+        return step(start, jax.tree.map(lambda leaf: leaf[0], parts))
+    return lax.scan(step, start, parts)
+
+
+def _of_parts(function: Any, parts: Part) -> Array:
+    """Return something of every row, (N, ...), by a function of a part."""
+    values: Array = _scan(lambda carry, part: (carry, function(part)), None, parts)[1]
+    return values.reshape(-1, values.shape[-1])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
@@ -88,6 +103,7 @@ def statistics(
     Y: Array,
     mesh: Mesh | None = None,
     gpu_memory: int = 0,
+    x_std: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return the sums Φ and Ψ of every Gaussian process.
 
@@ -107,191 +123,171 @@ def statistics(
         The devices that the rows are spread over; None for one device.
     gpu_memory : int
         As in :class:`sgpmic.model.rows.Rows`.
+    x_std : array of shape (N, Q) or None
+        Standard deviations of uncertain latent points (:mod:`sgpmic.model.uncertain`): the sums are
+        then expectations, with a pass for each set of sigma points.
 
     Returns
     -------
     phi : array of shape (G, U, U)
     psi : array of shape (G, U, P)
     """
-    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory)[0]
+    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory, x_std)[0]
 
 
-def _sums(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
-) -> tuple[tuple[Array, Array], Any]:
+# Each device makes the passes for all sigma points over its own rows, and then what it found is
+# added up, once. Were it added up in every turn of the loop, devices could wait for each other for
+# ever, one in the loop and one at another sum of the same program.
+
+
+def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
     """Return the sums of all rows, and what a GPU can keep of its own for the way back."""
+    kernels, Z, X, T, Y, mesh, gpu_memory, x_std = arguments
     U = Z.shape[0]
 
-    def of_own_rows(kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array) -> Any:
-        body, parts = _split(X, T, Y, U, gpu_memory)
+    def of_own_rows(
+        kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, x_std: Array | None
+    ) -> Any:
+        def of_points(X: Array) -> tuple[Array, Any]:
+            body, parts = _split(X, T, Y, U, gpu_memory)
 
-        def add(carry: Any, part: Part) -> Any:
-            total, scratch = carry
-            found, scratch, kept = body.sums(kernels, Z, part, scratch)
-            return (total + found, scratch), kept
+            def add(carry: Any, part: Part) -> Any:
+                total, scratch = carry
+                found, scratch, kept = body.sums(kernels, Z, part, scratch)
+                return (total + found, scratch), kept if len(parts.x) == 1 else None
 
-        zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
-        start = (zero, body.scratch(Z, Y))
-        if len(parts.x) == 1:
-            (total, _), kept = add(start, first_part(parts))
+            zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
+            (total, _), kept = _scan(add, (zero, body.scratch(Z, Y)), parts)
+            return total, kept
+
+        if x_std is None:
+            total, kept = of_points(X)
         else:
-            (total, _), kept = lax.scan(lambda c, part: (add(c, part)[0], None), start, parts)
+            total, kept = mean_over_points(lambda X: of_points(X)[0], X, x_std), None
         # An axis of length 1, of which every device has its part.
         return added_up(total, mesh), None if kept is None else kept[None]
 
-    everywhere = on_own_rows(
-        of_own_rows, mesh, by_row=(False, False, True, True, True), results=(False, True)
-    )
-    sums, kept = everywhere(kernels, Z, X, T, Y)
+    by_row = (X, T, Y, x_std)
+    sums, kept = on_own_rows(of_own_rows, mesh, (kernels, Z), by_row, results=(False, True))
     return (sums[:, :, :U], sums[:, :, U:]), kept
 
 
-def _forward(
-    kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, mesh: Mesh | None, gpu_memory: int
-) -> tuple[Any, Any]:
-    sums, kept = _sums(kernels, Z, X, T, Y, mesh, gpu_memory)
-    return sums, (kernels, Z, X, T, Y, kept)
+def _forward(*arguments: Any) -> tuple[Any, Any]:
+    sums, kept = _sums(*arguments)
+    return sums, (*arguments[:5], arguments[7], kept)
 
 
 def _reverse(
     mesh: Mesh | None, gpu_memory: int, residuals: Any, cotangents: tuple[Array, Array]
 ) -> Any:
-    def of_own_rows(
-        kernels: Kernel, Z: Array, X: Array, T: Array, Y: Array, kept: Any, *by_sums: Any
-    ) -> Any:
-        G_phi, G_psi = by_sums
-        by_both = jnp.concatenate([G_phi + G_phi.transpose(0, 2, 1), G_psi], axis=2)
-        body, parts = _split(X, T, Y, Z.shape[0], gpu_memory)
+    kernels, Z, *by_row = residuals
 
-        def add(carry: Any, part: Part) -> Any:
-            total, scratch = carry
-            own = None if kept is None else kept[0]
-            *small, dx, scratch = body.reverse(kernels, Z, part, by_both, scratch, own)
-            return (jax.tree.map(jnp.add, total, tuple(small)), scratch), dx
+    def of_own_rows(kernels: Kernel, Z: Array, *others: Any) -> Any:
+        *by_sums, X, T, Y, x_std, kept = others
 
-        start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
-        if len(parts.x) == 1:
-            (small, _), dX = add(start, first_part(parts))
+        def of_points(X: Array, G_phi: Array, G_psi: Array) -> Any:
+            by_both = jnp.concatenate([G_phi + G_phi.transpose(0, 2, 1), G_psi], axis=2)
+            body, parts = _split(X, T, Y, Z.shape[0], gpu_memory)
+
+            def add(carry: Any, part: Part) -> Any:
+                total, scratch = carry
+                own = None if kept is None else kept[0]
+                *small, dx, scratch = body.reverse(kernels, Z, part, by_both, scratch, own)
+                return (jax.tree.map(jnp.add, total, tuple(small)), scratch), dx
+
+            def by_weights(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
+                kernel, by_phi, by_psi = component
+                K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at 0
+                return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
+
+            start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
+            (small, _), dX = _scan(add, start, parts)
+            # The derivative by T, kᵀ G_Φ k + kᵀ G_Ψ y, is a pass of its own; XLA drops it where
+            # nobody asks for it.
+            dT = _of_parts(partial(_of_components, by_weights, (kernels, G_phi, G_psi)), parts)
+            return *small, dX.reshape(X.shape), dT
+
+        def add_points(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
+            place, share = point
+            scaled = tuple(share * by for by in by_sums)
+            *small, d_points, dT = of_points(X + x_std * place, *scaled)
+            found = (*small, d_points, dT, d_points * place)
+            return jax.tree.map(jnp.add, total, found), None
+
+        if x_std is None:
+            found = (*of_points(X, *by_sums), None)
         else:
-            (small, _), dX = lax.scan(add, start, parts)
-        d_kernels, dZ = added_up(small, mesh)
-        # The derivative by T is a pass of its own; XLA drops it where nobody asks for it.
-        dT = _by_weights(kernels, Z, parts, G_phi, G_psi)
-        return d_kernels, dZ, dX.reshape(X.shape), dT
+            zero = jax.tree.map(jnp.zeros_like, (kernels, Z, X, T, x_std))
+            points: Any = sigma_points(X.shape[1])
+            found = lax.scan(add_points, zero, points)[0]
+        return *added_up(found[:2], mesh), *found[2:]
 
-    everywhere = on_own_rows(
-        of_own_rows,
-        mesh,
-        by_row=(False, False, True, True, True, True, False, False),
-        results=(False, False, True, True),
-    )
-    return *everywhere(*residuals, *cotangents), jnp.zeros_like(residuals[4])
+    small, results = (kernels, Z, *cotangents), (False, False, True, True, True)
+    *found, d_std = on_own_rows(of_own_rows, mesh, small, tuple(by_row), results)
+    return *found, jnp.zeros_like(residuals[4]), d_std
 
 
 statistics.defvjp(_forward, _reverse)
 
 
-def _by_weights(kernels: Kernel, Z: Array, parts: Part, G_phi: Array, G_psi: Array) -> Array:
-    """Return the derivative by T (N, G): kᵀ G_Φ k + kᵀ G_Ψ y."""
-
-    def of_one(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
-        kernel, by_phi, by_psi = component
-        K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at s = 0
-        return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
-
-    return _of_parts(of_one, (kernels, G_phi, G_psi), parts)
+def _of_components(function: Any, components: Any, part: Part) -> Array:
+    """Return a function of every component and the rows of a part, x (n, Q) and y (P, n)."""
+    y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], len(part.x))
+    return map_components(lambda component: function(component, part.x, y), components).T
 
 
-def squares(
-    kernels: Kernel,
-    weights: Array,
-    Z: Array,
-    X: Array,
-    Y: Array,
-    mesh: Mesh | None = None,
-    gpu_memory: int = 0,
+def _by_row(
+    function: Any, components: Any, Z: Array, X: Array, rows: Rows, T: Array | None = None
 ) -> Array:
+    """Return something of every row, (N, ...), in the same parts as the sums.
+
+    By a function of the body that suits the device, the components, Z and a part.
+    """
+    if T is None:
+        T = jnp.ones((len(X), len(jax.tree.leaves(components)[0])), X.dtype)
+
+    def of_own_rows(components: Any, Z: Array, X: Array, T: Array, Y: Array) -> Array:
+        body, parts = _split(X, T, Y, len(Z), rows.gpu_memory)
+        return _of_parts(partial(function, body, components, Z), parts)
+
+    return on_own_rows(of_own_rows, rows.mesh, (components, Z), (X, T, rows.Y), results=True)
+
+
+def squares(kernels: Kernel, weights: Array, Z: Array, X: Array, rows: Rows) -> Array:
     """Return |W_m [k_n; y_n]|² of every row and mapping, (N, G), for W (G, U + P, U + P)."""
 
-    def of_own_rows(kernels: Kernel, weights: Array, Z: Array, X: Array, Y: Array) -> Array:
-        no_weights = jnp.ones((len(X), len(weights)), X.dtype)
-        body, parts = _split(X, no_weights, Y, len(Z), gpu_memory)
-        if len(parts.x) == 1:
-            return body.squares(kernels, Z, first_part(parts), weights)
-        values = lax.map(lambda part: body.squares(kernels, Z, part, weights), parts)
-        return values.reshape(len(X), -1)
+    def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
+        return body.squares(components[0], Z, part, components[1])
 
-    everywhere = on_own_rows(
-        of_own_rows, mesh, by_row=(False, False, False, True, True), results=True
-    )
-    return everywhere(kernels, weights, Z, X, Y)
+    return _by_row(of_part, (kernels, weights), Z, X, rows)
 
 
-def of_rows(
-    function: Callable[..., Array],
-    components: Any,
-    Z: Array,
-    X: Array,
-    Y: Array,
-    mesh: Mesh | None = None,
-    gpu_memory: int = 0,
-) -> Array:
+def of_rows(function: Any, components: Any, Z: Array, X: Array, rows: Rows) -> Array:
     """Return something of every row and component, (N, G), in the same parts as the sums.
 
     ``function`` is of one component, latent rows x (n, Q), data y (P, n) and Z; it returns (n,).
     """
 
-    def of_own_rows(components: Any, Z: Array, X: Array, Y: Array) -> Array:
-        G = jax.tree.leaves(components)[0].shape[0]
-        no_weights = jnp.zeros((X.shape[0], G), X.dtype)
-        _, parts = _split(X, no_weights, Y, Z.shape[0], gpu_memory)
-        return _of_parts(partial(function, Z=Z), components, parts)
+    def of_part(body: Any, components: Any, Z: Array, part: Part) -> Array:
+        return _of_components(partial(function, Z=Z), components, part)
 
-    everywhere = on_own_rows(of_own_rows, mesh, by_row=(False, False, True, True), results=True)
-    return everywhere(components, Z, X, Y)
+    return _by_row(of_part, components, Z, X, rows)
 
 
 def fitted_values(
-    kernels: Kernel,
-    weights: Array,
-    Z: Array,
-    X: Array,
-    T: Array,
-    Y: Array,
-    mesh: Mesh | None = None,
-    gpu_memory: int = 0,
+    kernels: Kernel, weights: Array, Z: Array, X: Array, T: Array, rows: Rows
 ) -> Array:
     """Return Σ_m t_nm f̄_m(x_n) of every row, (N, P), in the same parts as the sums.
 
-    ``weights`` (G, U, P) are A⁻¹W of every mapping; of Y only the shape counts.
+    ``weights`` (G, U, P) are A⁻¹W of every mapping; of the data only the shape counts.
     """
 
-    def of_own_rows(
-        kernels: Kernel, weights: Array, Z: Array, X: Array, T: Array, Y: Array
-    ) -> Array:
-        def of_part(part: Part) -> Array:
-            def add(total: Array, component: tuple[Kernel, Array, Array]) -> tuple[Array, None]:
-                kernel, own, t = component
-                return total + t[:, None] * (cross(kernel, part.x, Z) @ own), None
+    def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
+        def add(total: Array, component: tuple[Kernel, Array, Array]) -> tuple[Array, None]:
+            kernel, own, t = component
+            return total + t[:, None] * (cross(kernel, part.x, Z) @ own), None
 
-            zero = jnp.zeros((len(part.x), weights.shape[2]), X.dtype)
-            return lax.scan(add, zero, (kernels, weights, part.T.T))[0]
+        zero = jnp.zeros((len(part.x), weights.shape[2]), X.dtype)
+        return lax.scan(add, zero, (*components, part.T.T))[0]
 
-        values: Array = lax.map(of_part, _split(X, T, Y, Z.shape[0], gpu_memory)[1])
-        return values.reshape(-1, values.shape[-1])
-
-    everywhere = on_own_rows(
-        of_own_rows, mesh, by_row=(False, False, False, True, True, True), results=True
-    )
-    return everywhere(kernels, weights, Z, X, T, Y)
-
-
-def _of_parts(function: Callable[..., Array], components: Any, parts: Part) -> Array:
-    def of_part(part: Part) -> Array:
-        y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], len(part.x))
-        return map_components(lambda component: function(component, part.x, y), components).T
-
-    if len(parts.x) == 1:
-        return of_part(first_part(parts))
-    values: Array = lax.map(of_part, parts)
-    return values.reshape(-1, values.shape[-1])
+    return _by_row(of_part, (kernels, weights), Z, X, rows, T)

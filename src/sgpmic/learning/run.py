@@ -210,14 +210,16 @@ def finish(
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
+    seen = np.ones(Y.shape[1], bool)
     if rows.n_observed is not None:  # there are gaps
+        seen = features_seen(Y, group)
         S = _softened(S, known(S), Y, keys, reference, group)
         sizes = count_labels(S.argmax(axis=1), M, group)
     # Sorted by the labels that users will see, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
+    S, sizes = S[:, by_size], sizes[by_size]
 
     state, posterior, A_inverse = _sorted_clusters(state, last, by_size)
-    seen = features_seen(Y, group)
     posterior = posterior._replace(
         mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
         groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
@@ -227,7 +229,7 @@ def finish(
         scaler,
         posterior,
         known(X_alike),
-        known(S)[:, by_size],
+        known(S),
         replace(reference, votes=reference.votes[:, by_size]),
         A_inverse,
         float(last.jitter),
@@ -235,7 +237,6 @@ def finish(
         known(x_std),
         seen,
     )
-    S, sizes = S[:, by_size], sizes[by_size]
     return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
 
 

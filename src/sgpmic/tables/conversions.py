@@ -1,4 +1,4 @@
-"""Tables in memory, of whatever library, as Arrow columns; these as numbers, text, dates, levels.
+"""Tables in files and in memory as Arrow columns; these as numbers, text, dates, levels.
 
 pandas and polars are not imported: their tables are recognized by what they can do.
 """

@@ -1,4 +1,4 @@
-"""Errors for tables that cannot be read or used, and how they quote cells and names."""
+"""Errors for tables that cannot be read or used, how they quote cells and names, and checks."""
 
 from __future__ import annotations
 

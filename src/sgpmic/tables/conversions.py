@@ -363,7 +363,7 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     """Return the cells of a column."""
     order = None
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_dictionary(column.type) and column.type.ordered:
         order = tuple(map(str, column.dictionary.to_pylist()))
     column = plain(column)

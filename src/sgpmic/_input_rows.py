@@ -63,13 +63,12 @@ def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
     if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
         found[str(X.index.name or "index")] = [str(name) for name in X.index]
     if encoder is not None:
-        from sgpmic.tables.conversions import as_frame, column_words
+        from sgpmic.tables.conversions import as_table, column_words
 
-        frame = as_frame(X)
-        columns = dict(zip(frame.names, frame.columns, strict=True))
+        table, _ = as_table(X)
         for column in encoder.columns_:
-            if column.kind in ("id", "text") and column.name in columns:
-                found[column.name] = column_words(columns[column.name])
+            if column.kind in ("id", "text") and column.name in table.column_names:
+                found[column.name] = column_words(table.column(column.name))
     return found
 
 

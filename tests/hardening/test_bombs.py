@@ -22,7 +22,7 @@ import pytest
 
 from sgpmic.storage import model_file
 from sgpmic.storage.model_file import ModelFileError, free_in_container, read_model, write_model
-from sgpmic.tables import base
+from sgpmic.tables import errors
 from sgpmic.tables.reader import TableError, read_table
 
 #: Reads a table in a process that may use so much memory, and reports how much it did.
@@ -127,7 +127,7 @@ def test_what_does_not_fit_into_memory_is_not_read(
 ) -> None:
     """On a machine where half a gigabyte is free."""
     path = make(tmp_path)
-    before = "import sgpmic.tables.base as base; base.free_memory = lambda: 2.0**29\n"
+    before = "import sgpmic.tables.errors as errors; errors.free_memory = lambda: 2.0**29\n"
     done = subprocess.run(
         [sys.executable, "-c", before + READ, str(path)],
         capture_output=True,
@@ -172,7 +172,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path, ending: str) -> None:
 
 def test_free_memory_is_known_here() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < base.free_memory() <= total
+    assert 0 < errors.free_memory() <= total
 
 
 #: Small files, and why they are refused: with the memory at its limit, anything might be.

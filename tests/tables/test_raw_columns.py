@@ -14,7 +14,7 @@ import pytest
 
 from sgpmic.tables import conversions, text_files
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.reader import TableError, open_table, sample_rows
+from sgpmic.tables.reader import TableError, open_table
 
 
 def read_columns(path: Path, *names: str) -> pa.Table:
@@ -79,7 +79,7 @@ def test_a_table_without_rows_or_columns(tmp_path: Path) -> None:
 
 
 def sample(path: Path, name: str, most: int) -> tuple[list[Any], bool]:
-    table, is_whole = sample_rows(open_table(path), [name], most)
+    table, is_whole = open_table(path).sample([name], most)
     return table.column(name).to_pylist(), is_whole
 
 

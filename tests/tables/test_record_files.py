@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sgpmic.tables import base
-from sgpmic.tables.reader import TableError, open_table, read_table, sample_rows
+from sgpmic.tables import errors
+from sgpmic.tables.reader import TableError, open_table, read_table
 
 FRAME = pd.DataFrame({"a": [1.5, 2.0, None], "kind": ["x", "y", "x"], "b": [1, 2, 3]})
 
@@ -29,7 +29,7 @@ def test_json_records(tmp_path: Path, name: str) -> None:
 
 def test_many_records_are_sampled(tmp_path: Path) -> None:
     pd.DataFrame({"a": range(100)}).to_json(tmp_path / "t.json", orient="records")
-    table, is_whole = sample_rows(open_table(tmp_path / "t.json"), ["a"], 40)
+    table, is_whole = open_table(tmp_path / "t.json").sample(["a"], 40)
     rows = table.column("a").to_pylist()
     assert (len(set(rows)), rows[0], rows[-1], is_whole) == (40, 0, 99, False)
 
@@ -96,7 +96,7 @@ def test_records_of_ever_new_keys_are_refused_before_they_fill_the_memory(
         open_table(path)
     path.write_text(json.dumps([{f"k{i}": i} for i in range(200)]))
     assert len(open_table(path).names) == 200
-    monkeypatch.setattr(base, "free_memory", lambda: 1e5)
+    monkeypatch.setattr(errors, "free_memory", lambda: 1e5)
     with pytest.raises(TableError, match="needs at least"):
         open_table(path)
 

@@ -24,7 +24,6 @@ from sgpmic.tables import text_files
 from sgpmic.tables.conversions import column_words
 from sgpmic.tables.reader import (
     TableError,
-    choose_features,
     open_table,
     read_table,
 )
@@ -380,7 +379,7 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
     assert complaint(tmp_path, content, id_column="zzz") == far
     assert complaint(tmp_path, content, label_column="zzz") == far
     with pytest.raises(TableError, match="has no column 'zzz'"):
-        choose_features(open_table(tmp_path / "t.csv"), [], None, None, drop=["zzz"])
+        open_table(tmp_path / "t.csv").choose_features([], None, None, drop=["zzz"])
     with pytest.raises(TableError, match="has no column 'zzz'"):
         next(open_table(tmp_path / "t.csv").blocks(["width", "zzz"]))
     many = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100)
@@ -424,7 +423,7 @@ def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
     assert about(label_column="a", columns=["b", "a"]) == both.format("feature and as label")
     assert about(columns=["b", "b"]) == "t.csv: column 'b' is asked for twice; name it once"
     with pytest.raises(TableError, match="column 'a' is asked for as feature and as dropped"):
-        choose_features(open_table(tmp_path / "t.csv"), ["b", "a"], None, None, drop=["a"])
+        open_table(tmp_path / "t.csv").choose_features(["b", "a"], None, None, drop=["a"])
 
 
 def test_no_feature_left(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from sgpmic.tables.errors import list_names
 
 if TYPE_CHECKING:
     from sgpmic.storage.models import StoredModel
-    from sgpmic.tables.base import TableReader
     from sgpmic.tables.encoder import TableEncoder
+    from sgpmic.tables.reader import TableReader
 
 
 def predict(
@@ -155,13 +155,13 @@ def _answers(
     blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
     names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
     n_done = 0
-    for values, texts in blocks:
+    for block in blocks:
         with collected_warnings() as said:
             # In this order, since sums in another one would round differently.
-            rows = np.ascontiguousarray(values, np.float64)
+            rows = np.ascontiguousarray(block.values, np.float64)
             found = model.predictor.assess(dense_rows(rows, model.reduction))
         notes |= {str(w.message) for w in said}
-        names_of_rows = next(iter(texts), None)
+        names_of_rows = next(iter(block.texts), None)
         yield Rows(names_of_rows, id_name, n_done, found.labels < 0).columns(
             {
                 **model_columns(found.labels, found.memberships, found.embedding, names),
@@ -169,7 +169,7 @@ def _answers(
                 "unusual": found.unusual.astype(int),
             }
         )
-        n_done += len(values)
+        n_done += len(block)
     notes |= set(strange)
 
 

@@ -2,8 +2,9 @@
 
 The path of a row, from a file to numbers:
 
-1. `reader.open_table` finds out the format; a `base.TableReader` (`text_files`, `reader`) yields
-   pieces of the columns that are asked for, as the file has them, and the place of every row.
+1. `reader.open_table` finds out the format. A `conversions.Source` (`text_files`, `typed_files`)
+   yields pieces of the columns that are asked for, as Arrow record batches, and the place of every
+   row; a `reader.TableReader` makes blocks of them.
 2. `conversions` makes numbers of columns: `to_numbers` where they have to be plain numbers
    (`TableReader.blocks`), `Cells` where they may be anything, of which `cell_text` reads the text.
 3. An `encoder.TableEncoder` decides in fit what columns are (`kinds`), which of them stay and how

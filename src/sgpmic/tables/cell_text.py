@@ -17,10 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import date
-
-import numpy as np
-
-from sgpmic._types import Bools, Floats
+from functools import cache
+from importlib.resources import files
 
 # ------------------------------------------------------------------------------- missing cells
 
@@ -181,13 +179,10 @@ def parse_time(text: str) -> float | None:
     return None if found is None else _day_fraction(found.groupdict(default=""))
 
 
-def is_clock(value: Floats) -> Bools:
-    """Return whether numbers may be times of the day, hours and minutes as HHMM."""
-    return (value >= 0) & (value <= 2400) & (value % 100 < 60) & (value == np.floor(value))
-
-
-def clock_as_fraction(value: Floats) -> Floats:
-    """Return times of the day, HHMM, as fractions of the day."""
+def clock_as_fraction(value: float) -> float | None:
+    """Return a time of the day, hours and minutes as HHMM, as a fraction of the day, or None."""
+    if not 0 <= value <= 2400 or value % 100 >= 60 or not value.is_integer():
+        return None
     return (value // 100 * 60 + value % 100) / 1440 % 1.0
 
 
@@ -256,66 +251,11 @@ _YES_NO = (
 )
 _TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
 
-#: Scales from low to high; of a scale a column may use any two levels or more.
-_SCALES: tuple[tuple[str, ...], ...] = (
-    ("very low", "low", "medium", "high", "very high"),
-    ("none", "very low", "low", "moderate", "high", "very high"),
-    ("lowest", "low", "mid", "high", "highest"),
-    ("low", "middle", "high"),
-    ("low", "med", "high"),
-    ("low", "normal", "high"),
-    ("low", "average", "high"),
-    ("l", "m", "h"),
-    ("xxs", "xs", "s", "m", "l", "xl", "xxl", "xxxl"),
-    ("tiny", "small", "medium", "large", "huge"),
-    ("extra small", "small", "medium", "large", "extra large"),
-    ("short", "medium", "long"),
-    ("short", "medium", "tall"),
-    ("slow", "medium", "fast"),
-    ("light", "medium", "heavy"),
-    ("young", "middle-aged", "old"),
-    ("none", "mild", "moderate", "severe", "critical"),
-    ("none", "slight", "moderate", "strong", "extreme"),
-    ("minor", "moderate", "major", "critical"),
-    ("minimal", "mild", "moderate", "severe"),
-    ("weak", "moderate", "strong"),
-    ("easy", "medium", "hard"),
-    ("beginner", "intermediate", "advanced", "expert"),
-    ("novice", "intermediate", "expert"),
-    ("junior", "mid", "senior", "lead"),
-    ("bad", "poor", "fair", "good", "very good", "excellent", "outstanding"),
-    ("very bad", "bad", "ok", "good", "very good"),
-    ("very poor", "poor", "fair", "average", "good", "very good", "excellent"),
-    ("fair", "good", "very good", "premium", "ideal"),
-    ("bronze", "silver", "gold", "platinum", "diamond"),
-    ("never", "rarely", "sometimes", "often", "always"),
-    ("never", "seldom", "occasionally", "frequently", "always"),
-    ("never", "monthly", "weekly", "daily"),
-    ("strongly disagree", "disagree", "neutral", "agree", "strongly agree"),
-    (
-        *("strongly disagree", "disagree", "somewhat disagree", "neither agree nor disagree"),
-        *("somewhat agree", "agree", "strongly agree"),
-    ),
-    ("very dissatisfied", "dissatisfied", "neutral", "satisfied", "very satisfied"),
-    ("very unlikely", "unlikely", "neutral", "likely", "very likely"),
-    ("not at all", "a little", "somewhat", "very", "extremely"),
-    ("not important", "slightly important", "important", "very important"),
-    ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
-    tuple(
-        f"{i}{'th' if 10 <= i % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(i % 10, 'th')}"
-        for i in range(1, 32)
-    ),
-    ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"),
-    ("freshman", "sophomore", "junior", "senior"),
-    ("primary", "secondary", "tertiary"),
-    ("elementary", "middle school", "high school", "bachelor", "master", "doctorate"),
-    ("high school", "bachelor's", "master's", "doctorate"),
-    ("high school", "bachelor", "master", "phd"),
-    _SHORT_MONTHS,
-    _MONTHS,
-    ("mon", "tue", "wed", "thu", "fri", "sat", "sun"),
-    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
-)
+
+@cache
+def _scales() -> list[tuple[str, ...]]:
+    lines = files("sgpmic.tables").joinpath("scales.txt").read_text("utf-8").splitlines()
+    return [tuple(line.split(" < ")) for line in lines if not line.startswith("#")]
 
 
 def key(text: str) -> str:
@@ -344,7 +284,7 @@ def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:
     wanted = set(keys)
     if len(wanted) < 2 or (len(wanted) == 2 and any(len(level) < 3 for level in wanted)):
         return None
-    for scale in _SCALES:
+    for scale in _scales():
         if wanted <= set(scale):
             return tuple(level for level in scale if level in wanted)
     return None

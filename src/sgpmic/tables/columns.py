@@ -415,20 +415,17 @@ def frozen(value: Any) -> Any:
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
-def encoding_from(state: Any) -> Encoding:
-    """Return the encoding of a state; a ValueError where it is damaged."""
-    if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
-        raise ValueError(f"{state!r:.60} is not an encoding of a column")
-    cls = _ENCODINGS[state["encoding"]]
-    found = cls(**_stored_fields(cls, state))
-    if len(state) != len(fields(cls)) + 1:
-        raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-    json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
-    return found
-
-
-def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Column:
-    """Return a stored column, checked; a ValueError where it is damaged."""
+def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]:
+    """Return a stored column and its encoding, checked; a ValueError where they are damaged."""
+    state, encoding = entry["encoding"], None
+    if state is not None:
+        if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
+            raise ValueError(f"{state!r:.60} is not an encoding of a column")
+        cls = _ENCODINGS[state["encoding"]]
+        encoding = cls(**_stored_fields(cls, state))
+        if len(state) != len(fields(cls)) + 1:
+            raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
+        json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
     found = Column(**_stored_fields(Column, entry))
     if found.kind not in FOUND_KINDS:
         raise ValueError(f"there is no kind {found.kind!r:.40}")
@@ -436,7 +433,7 @@ def column_from_dict(entry: Mapping[str, Any], encoding: Encoding | None) -> Col
         raise ValueError("the numbers of cells must not be negative")
     if len(found.features) != (0 if encoding is None else encoding.n_features):
         raise ValueError(f"column {found.name!r:.40} has {len(found.features)} feature names")
-    return found
+    return found, encoding
 
 
 # ------------------------------------------------------------------------------- rows

@@ -1,4 +1,4 @@
-"""Tables in memory, of whatever library, as Arrow columns; these as numbers, text, dates, levels.
+"""Tables in files and in memory as Arrow columns; these as numbers, text, dates, levels.
 
 pandas and polars are not imported: their tables are recognized by what they can do.
 """
@@ -9,7 +9,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Floats
 from sgpmic.tables.cell_text import (
     MISSING,
     MISSING_IN_NUMBERS,
     MISSING_WORDS,
     clock_as_fraction,
-    is_clock,
     number_as_date,
     parse_date,
     parse_number,
@@ -39,7 +37,7 @@ Codes = NDArray[np.int64]
 _CODE = r"^[+-]?0[0-9]+$"
 # How much text is read by one call.
 _MOST_BYTES = 1 << 28
-_PER_DAY = {"s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
+_PER_DAY = {"day": 1, "s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
 # ------------------------------------------------------------------------------- Arrow types
@@ -256,61 +254,56 @@ class Cells:
 
         ``sentinels`` are numbers that stand for a missing cell.
         """
-        if sentinels:
-            found = self.read_numbers(decimal)
-            is_bad = isinstance(found, BadCells)
-            return found if is_bad else np.where(np.isin(found, sentinels), np.nan, found)
-        if self.holds in ("number", "bool", "empty"):
-            return self.values
-        how = ("number", decimal)
-        if self.holds == "text" and decimal == "." and how not in self.memo:
-            found = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
-            if found is not None:
-                numbers = found.to_numpy(zero_copy_only=False)
-                self.memo[how] = np.append(numbers, np.nan)[self.codes]
-        return self._read(how, partial(parse_number, decimal=decimal))
+        found: Floats | BadCells = self.values
+        if self.holds not in ("number", "bool"):
+            how = ("number", decimal)
+            if self.holds == "text" and decimal == "." and how not in self.memo:
+                cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
+                if cast is not None:
+                    numbers = cast.to_numpy(zero_copy_only=False)
+                    self.memo[how] = np.append(numbers, np.nan)[self.codes]
+            found = self._read(how, lambda cell: _number_of(cell, decimal))
+        if sentinels and not isinstance(found, BadCells):
+            found = np.where(np.isin(found, sentinels), np.nan, found)
+        return found
 
     def read_dates(self, day_first: bool) -> Floats | BadCells:
         """Return days since 1970, NaN where missing, or the cells that are not dates."""
-        if self.holds in ("date", "empty"):
-            return self.values
-        if self.holds == "number":
-            # None becomes NaN.
-            days = np.asarray([number_as_date(value) for value in self.values.tolist()], float)
-            return self._unless_bad(days, np.isnan(days))
 
-        def parse(text: str) -> float | None:
-            days = parse_date(text, day_first)
-            if days is None and (value := parse_number(text)) is not None:
-                days = number_as_date(value)
+        def parse(cell: str | float) -> float | None:
+            days = parse_date(cell, day_first) if isinstance(cell, str) else None
+            if days is None and (number := _number_of(cell)) is not None:
+                days = number_as_date(number)
             return days
 
-        return self._read(("date", day_first), parse)
+        return self.values if self.holds == "date" else self._read(("date", day_first), parse)
 
     def read_times(self, digits: bool = True) -> Floats | BadCells:
         """Return times as fractions of the day, NaN where missing, or cells that are not times.
 
         With ``digits``, numbers are times as well: 1345 is 13:45.
         """
-        if self.holds in ("time", "empty"):
-            return self.values
-        if self.holds == "number" and digits:
-            return self._unless_bad(clock_as_fraction(self.values), ~is_clock(self.values))
 
-        def parse(text: str) -> float | None:
-            number = parse_number(text) if digits else None
-            if number is None or not number.is_integer():  # 628.0 is one where others are missing
-                return parse_time(text)
-            value = np.asarray(number)
-            return float(clock_as_fraction(value)) if is_clock(value) else None
+        def parse(cell: str | float) -> float | None:
+            number = _number_of(cell) if digits else None
+            if isinstance(cell, str) and (number is None or not number.is_integer()):
+                return parse_time(cell)  # 628.0 is a number where others are missing
+            return None if number is None else clock_as_fraction(number)
 
-        return self._read(("time", digits), parse)
+        return self.values if self.holds == "time" else self._read(("time", digits), parse)
 
     def read_yes_no(self) -> Floats | BadCells:
         """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
-        if self.holds in ("number", "bool", "empty"):
-            return self._unless_bad(self.values, ~np.isin(self.values, (0.0, 1.0)))
-        return self._read("yes_no", truth_of)
+
+        def parse(cell: str | float) -> float | None:
+            if isinstance(cell, str):
+                return truth_of(cell)
+            return cell if cell in (0.0, 1.0) else None
+
+        found = self.values if self.holds == "bool" else self._read("yes_no", parse)
+        # Typed zeros keep their signs.
+        is_typed = self.holds == "number" and not isinstance(found, BadCells)
+        return self.values if is_typed else found
 
     def read_levels(self, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
         """Return the different levels as text, and every cell's index there, -1 where missing.
@@ -318,41 +311,41 @@ class Cells:
         ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere
         they do.
         """
+        different, codes = self._different()
+        if self.holds != "text":
+            return tuple(map(self._value_text, different)), codes
+        words = MISSING.difference(kept)
+        missing = np.asarray([text.lower() in words for text in self.texts] + [True])
+        return self.texts, np.where(missing[codes], -1, codes)
+
+    def _different(self) -> tuple[Sequence[Any], Codes]:
+        """Return the different cells, as text or as numbers, and every cell's index there."""
         if self.holds == "text":
-            words = MISSING.difference(kept)
-            missing = np.asarray([text.lower() in words for text in self.texts] + [True])
-            return self.texts, np.where(missing[self.codes], -1, self.codes)
+            return self.texts, self.codes
         present = ~np.isnan(self.values)
         found, inverse = np.unique(self.values[present], return_inverse=True)
         codes = np.full(len(self.values), -1)
         codes[present] = inverse
-        return tuple(map(self._value_text, found.tolist())), codes
+        return found.tolist(), codes
 
-    def _read(self, how: Hashable, parse: Callable[[str], float | None]) -> Floats | BadCells:
-        """Return the parsed cells of a column of text; those of other columns are bad, if any."""
-        if self.holds != "text":
-            return self._unless_bad(self.values, np.ones(len(self.values), bool))
+    def _read(self, how: Hashable, parse: Callable[[Any], float | None]) -> Floats | BadCells:
+        """Return the parsed cells of a column of text or numbers; others are bad, if any."""
         if how not in self.memo:
-            parsed = [parse(text) for text in self.texts]
+            cells, codes = self._different()
+            parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
             bad = [
-                value is None and text.lower() not in MISSING_IN_NUMBERS
-                for text, value in zip(self.texts, parsed, strict=True)
+                value is None and str(cell).lower() not in MISSING_IN_NUMBERS
+                for cell, value in zip(cells, parsed, strict=True)
             ]
             # The last one is of empty cells; None becomes NaN.
-            rows = np.flatnonzero(np.asarray([*bad, False])[self.codes])
+            rows = np.flatnonzero(np.asarray([*bad, False])[codes])
             if len(rows):
-                first = int(rows[0])
-                self.memo[how] = BadCells(first, self.texts[self.codes[first]], len(rows))
+                first = cells[codes[rows[0]]]
+                text = first if isinstance(first, str) else self._value_text(first)
+                self.memo[how] = BadCells(int(rows[0]), text, len(rows))
             else:
-                self.memo[how] = np.asarray([*parsed, None], np.float64)[self.codes]
+                self.memo[how] = np.asarray([*parsed, None], np.float64)[codes]
         return self.memo[how]
-
-    def _unless_bad(self, read: Floats, is_bad: NDArray[np.bool_]) -> Floats | BadCells:
-        """Return what was read of values, unless some of them that are not missing are bad."""
-        rows: Ints = np.flatnonzero(is_bad & ~np.isnan(self.values))
-        if not len(rows):
-            return read
-        return BadCells(int(rows[0]), self._value_text(float(self.values[rows[0]])), len(rows))
 
     def _value_text(self, value: float) -> str:
         if self.holds == "bool":
@@ -362,9 +355,15 @@ class Cells:
         return date_words(value) if self.holds == "date" else text_of(value)
 
 
-def cells_of(column: pa.Array) -> Cells:
+def _number_of(cell: str | float, decimal: str = ".") -> float | None:
+    return parse_number(cell, decimal) if isinstance(cell, str) else cell
+
+
+def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     """Return the cells of a column."""
     order = None
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_dictionary(column.type) and column.type.ordered:
         order = tuple(map(str, column.dictionary.to_pylist()))
     column = plain(column)
@@ -378,14 +377,12 @@ def cells_of(column: pa.Array) -> Cells:
         return Cells.of_values("bool", _typed_numbers(column))
     if _is_number(kind):
         return Cells.of_values("number", _typed_numbers(column))
-    if pa.types.is_date32(kind):
-        return Cells.of_values("date", _typed_numbers(pc.cast(column, pa.int32())))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         # Times with a time zone are stored in UTC.
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
-        unit = "ms" if pa.types.is_date64(kind) else kind.unit
+        unit = {"date32[day]": "day", "date64[ms]": "ms"}.get(str(kind)) or kind.unit
         days = _typed_numbers(pc.cast(column, storage)) / _PER_DAY[unit]
-        is_date = pa.types.is_date64(kind) or pa.types.is_timestamp(kind)
+        is_date = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         is_time = pa.types.is_time(kind)
         return Cells.of_values("date" if is_date else "time" if is_time else "number", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
@@ -395,23 +392,37 @@ def cells_of(column: pa.Array) -> Cells:
 # ------------------------------------------------------------------------------- tables
 
 
-class Frame(NamedTuple):
-    """The columns of a table; ``named`` is False where the names were made up."""
+class Piece(NamedTuple):
+    """Consecutive rows as a format happens to deliver them."""
 
-    names: tuple[str, ...]
-    columns: tuple[pa.Array, ...]
-    n_rows: int
-    named: bool
+    batch: pa.RecordBatch
+    place: Callable[[int], str]  # of a row in this piece: "line 7"
 
 
-def as_frame(X: Any) -> Frame:
-    """Return the columns of a pandas or polars frame, Arrow table, dict of sequences, or array."""
+@dataclass(frozen=True)
+class Source:
+    """A table in a file, as Arrow record batches."""
+
+    path: str  # as messages name it
+    kind: str  # of file: "a Parquet file"
+    names: tuple[str, ...]  # of the columns in the file
+    #: Yields columns as the file has them, in pieces of whatever size suits the format.
+    pieces: Callable[[Sequence[str], range], Iterator[Piece]]
+    rows: range | None = None  # those to read, where the file tells their number
+    decimals: str = "."  # the decimal signs that numbers written as text may have
+
+
+def as_table(X: Any) -> tuple[pa.Table, bool]:
+    """Return a pandas or polars frame, Arrow table, dict of sequences, or array as an Arrow table.
+
+    Besides, whether its columns have names, or these were made up.
+    """
     if hasattr(X, "tocsr"):
         raise TypeError(
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
             "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
         )
-    named = True
+    named, table = True, None
     if isinstance(X, Mapping):
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
@@ -420,19 +431,19 @@ def as_frame(X: Any) -> Frame:
                 f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally "
                 "long"
             )
-        n_rows = max(lengths, default=0)
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time: a column of mixed objects then spoils no other.
-        names, n_rows = list(X.columns), len(X)
+        names = list(X.columns)
         columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
-        table = X if isinstance(X, pa.RecordBatch) else pa.table(X)
-        names, columns, n_rows = table.schema.names, table.columns, table.num_rows
+        table = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
+        table = table if isinstance(table, pa.Table) else pa.table(table)
+        names = table.column_names
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
-        return as_frame(from_dataframe(X))
+        return as_table(from_dataframe(X))
     else:
         values = np.asarray(X)
         if np.iscomplexobj(values):
@@ -444,7 +455,7 @@ def as_frame(X: Any) -> Frame:
                 f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
                 "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
             )
-        n_rows, named, names = len(values), False, list(numbered_names(values.shape[1]))
+        named, names = False, list(numbered_names(values.shape[1]))
         columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
     names = list(map(str, names))
     if shared := [name for name, count in Counter(names).items() if count > 1]:
@@ -452,16 +463,12 @@ def as_frame(X: Any) -> Frame:
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
     _check_characters(names, "the name of column")
-    return Frame(tuple(names), tuple(map(_in_one_piece, columns)), n_rows, named)
+    return pa.table(columns, names=names) if table is None else table, named
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
     """Return names for the columns of a table that has none."""
     return tuple(f"feature_{i + 1}" for i in range(count))
-
-
-def _in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _of_values(values: Any, name: Any) -> pa.Array:

@@ -19,11 +19,10 @@ import pyarrow as pa
 
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
-from sgpmic.tables.base import Block, TableReader, check_memory, join_blocks
 from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.errors import TableError, list_names
-from sgpmic.tables.reader import Table, choose_features, open_table, sample_rows, share_of
+from sgpmic.tables.errors import TableError, check_memory, list_names
+from sgpmic.tables.reader import Block, Table, TableReader, open_table
 
 # Encoders import scikit-learn, which takes more than a second: functions do when they need one.
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class Dataset:
         id_column = self._ids[0] if self._ids else None
         columns = _split(options.columns, reader)
         others = [*drop, *self._ids[1:]]
-        self._features = choose_features(reader, columns, id_column, options.label, others)
+        self._features = reader.choose_features(columns, id_column, options.label, others)
         missing = [name for name in self._kinds if name not in self._features]
         if missing:
             raise TableError(
@@ -117,7 +116,7 @@ class Dataset:
 
         labels = [] if self._options.label is None else [self._options.label]
         names = [*self._features, *self._ids[:1], *labels]
-        table, is_whole = sample_rows(self._reader, names, SAMPLE_ROWS)
+        table, is_whole = self._reader.sample(names, SAMPLE_ROWS)
         words = [name for name, kind in self._kinds.items() if kind not in ("number", "log")]
         typed = with_plain_numbers(table.select(self._features), words)
         if is_whole:
@@ -126,19 +125,27 @@ class Dataset:
         try:
             encoder.fit(typed)
         except ValueError as error:
-            raise TableError(f"{self._reader.path}: {error}{_remedy(error)}") from None
+            # The options to add, for columns that are wrong.
+            columns = getattr(error, "columns", ())
+            listed, remedy = shlex.quote(",".join(columns)), ""
+            if len(columns) == 1:
+                remedy = f" (--category {listed}), or leave it out (--drop {listed})"
+            elif columns:
+                remedy = "; on the command line: --category, --number, …, or leave them out with "
+                remedy += f"--drop {listed}"
+            raise TableError(f"{self._reader.path}: {error}{remedy}") from None
         if self._ids:
             id_column: str | None = self._ids[0]
         else:
-            names = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
-            id_column = naming_column({name: column_words(table.column(name)) for name in names})
+            words = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
+            id_column = naming_column({name: column_words(table.column(name)) for name in words})
         return FittedColumns(encoder, id_column, None if is_whole else len(table))
 
     def read(self, fitted: FittedColumns, share: tuple[int, int] = (0, 1)) -> EncodedTable:
         """Return the rows, or one of several equal parts of them: which one, and of how many."""
         encoder, id_column, judged_by = fitted
         label = self._options.label
-        reader, used = share_of(self._reader, share), used_names(encoder.columns_)
+        reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
         # Whether the features are the numbers of the file.
         as_is = [YesNoEncoding(1.0), *(NumberEncoding(sign, (), None, 1.0) for sign in ".,")]
@@ -153,14 +160,14 @@ class Dataset:
             values = _encode(encoder, typed, reader.path, notes)
             block = Block(values, [column_words(whole.column(name)) for name in texts])
         else:
-            try:
-                block = _read(reader, None if is_plain else encoder, used, texts, notes)
-            except TableError:
-                if not is_plain:
-                    raise
-                # Some cells are not plain numbers: the encoder reads them, or names them.
-                block = _read(reader, encoder, used, texts, notes)
-                is_plain = False
+            blocks: list[Block] = []
+            if is_plain:
+                try:
+                    blocks = [*read_blocks(reader, None, used, texts, notes, None)]
+                except TableError:
+                    is_plain = False  # the encoder reads cells that are not plain, or names them
+            blocks = blocks or [*read_blocks(reader, encoder, used, texts, notes, None)]
+            block = Block.join(blocks)
         columns = encoder.columns_
         if judged_by is not None and share == (0, 1):
             columns = _measured(encoder, block.values)
@@ -213,7 +220,7 @@ def read_again(
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     reader.require([*features, *texts])
-    block = _read(reader, encoder, features, texts, [])
+    block = Block.join([*read_blocks(reader, encoder, features, texts, [], None)])
     return without_empty_rows(Table.of(block, features, id_column, label_column))
 
 
@@ -249,7 +256,8 @@ def read_blocks(
     notes : list of str
         Gets what was strange about cells.
     block_rows : int or None
-        The number of rows of a block; None for all of them, where they are plain numbers.
+        The number of rows of a block. None if all are wanted: as one block of plain numbers, or
+        in several of any size.
     """
     known = set(reader.names)
     places = [place for place, name in enumerate(features) if name in known]
@@ -262,6 +270,8 @@ def read_blocks(
                 block = Block(values, block.texts)
             yield block
         return
+    if block_rows is None and reader.n_rows is not None:
+        check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
     names = list(dict.fromkeys([*present, *texts]))
     words = _words(encoder)
     for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
@@ -289,19 +299,6 @@ def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str
     # Those who read know already which columns are missing.
     notes += [str(w.message) for w in said if "has no column" not in str(w.message)]
     return values
-
-
-def _read(
-    reader: TableReader,
-    encoder: TableEncoder | None,
-    features: Sequence[str],
-    texts: Sequence[str],
-    notes: list[str],
-) -> Block:
-    """Return all rows as one block."""
-    if encoder is not None and reader.n_rows is not None:
-        check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
-    return join_blocks(list(read_blocks(reader, encoder, features, texts, notes, None)))
 
 
 def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
@@ -335,16 +332,6 @@ def _declared_kinds(
             f"{reader.path}: two things are asked of {list_names(sorted(set(clashes)))}; choose one"
         )
     return kinds
-
-
-def _remedy(error: ValueError) -> str:
-    """Return the options to add, for columns that are wrong."""
-    columns = getattr(error, "columns", ())
-    names = shlex.quote(",".join(columns))
-    if len(columns) == 1:
-        return f" (--category {names}), or leave it out (--drop {names})"
-    how = "; on the command line: --category, --number, …, or leave them out with --drop"
-    return f"{how} {names}" if columns else ""
 
 
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -19,12 +20,11 @@ from sgpmic.tables.columns import (
     Column,
     Encoding,
     column_from_dict,
-    encoding_from,
     feature_names,
     frozen,
     used_names,
 )
-from sgpmic.tables.conversions import Frame, as_frame, cells_of
+from sgpmic.tables.conversions import as_table, cells_of
 from sgpmic.tables.errors import (
     MOST_WRONG,
     BadCells,
@@ -144,17 +144,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         TableError
             If columns cannot be used: it names all of them, and what to do with each.
         """
-        frame = as_frame(X)
-        if frame.n_rows < 1 or not frame.names:
-            what = "sample" if frame.names else "feature"
+        table, named = as_table(X)
+        names = table.column_names
+        n_rows = len(table) if names else (*np.shape(X), 0)[0]
+        if n_rows < 1 or not names:
+            what = "sample" if names else "feature"
             raise ValueError(
-                f"Found array with 0 {what}(s) (shape=({frame.n_rows}, {len(frame.names)})) while "
-                "a minimum of 1 is required."
+                f"Found array with 0 {what}(s) (shape=({n_rows}, {len(names)})) while a minimum "
+                "of 1 is required."
             )
-        if frame.n_rows < 2:
+        if n_rows < 2:
             raise TableError("the table has 1 sample; columns need two rows or more to vary")
-        kinds = self._check_parameters(frame.names)
-        columns = zip(frame.names, frame.columns, strict=True)
+        kinds = self._check_parameters(names)
+        columns = zip(names, table.columns, strict=True)
         plans = [self._plan(name, column, kinds) for name, column in columns]
         raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
         leave_out_no_measurements(plans)
@@ -167,7 +169,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
-        return self._set_fitted(describe_columns(plans), encodings, frame.named)
+        return self._set_fitted(describe_columns(plans), encodings, named)
 
     def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Return the kind and the order of all declared columns."""
@@ -244,9 +246,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             About levels that were not there in fit, and columns that are missing.
         """
         check_is_fitted(self)
-        frame = as_frame(X)
-        columns = self._match(frame)
-        encoded = np.full((frame.n_rows, len(self.source_)), np.nan)
+        table, named = as_table(X)
+        columns = self._match(table, named)
+        encoded = np.full((len(table), len(self.source_)), np.nan)
         wrong, notes = [], []
         for j, column in enumerate(columns):
             encoding, name = self.encodings_[j], self.columns_[j].name
@@ -268,22 +270,23 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             warnings.warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning, stacklevel=2)
         return encoded
 
-    def _match(self, frame: Frame) -> list[Any]:
+    def _match(self, table: pa.Table, named: bool) -> list[Any]:
         """Return the columns in the order of fit, None for those that are missing."""
-        if not frame.named or not hasattr(self, "feature_names_in_"):
-            if len(frame.names) != self.n_features_in_:
+        names = table.column_names
+        if not named or not hasattr(self, "feature_names_in_"):
+            if len(names) != self.n_features_in_:
                 raise ValueError(
-                    f"X has {len(frame.names)} features, but TableEncoder is expecting "
+                    f"X has {len(names)} features, but TableEncoder is expecting "
                     f"{self.n_features_in_} features as input."
                 )
-            return list(frame.columns)
-        by_name = dict(zip(frame.names, frame.columns, strict=True))
+            return table.columns
+        by_name = dict(zip(names, table.columns, strict=True))
         used = used_names(self.columns_)
         absent = [name for name in used if name not in by_name]
         if len(absent) == len(used):
             raise TableError(
                 f"the table has none of the columns {list_names(used)}; its columns are "
-                f"{list_names(frame.names)}"
+                f"{list_names(names)}"
             )
         if absent:
             warnings.warn(
@@ -405,9 +408,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 min_frequency=state["min_frequency"],
                 drop=tuple(state["drop"]),
             )
-            stored = [entry["encoding"] for entry in state["columns"]]
-            encodings = [None if one is None else encoding_from(one) for one in stored]
-            columns = list(map(column_from_dict, state["columns"], encodings))
+            stored = list(map(column_from_dict, state["columns"]))
+            columns, encodings = [column for column, _ in stored], [one for _, one in stored]
             if not any(encodings):
                 raise ValueError("it has no features")
             names = [column.name for column in columns]

@@ -1,11 +1,16 @@
-"""Errors for tables that cannot be read or used, and how they quote cells and names."""
+"""Errors for tables that cannot be read or used, how they quote cells and names, and checks."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sgpmic.storage.model_file import free_memory
+
+#: More columns than a table has: their names alone would fill the memory.
+MOST_COLUMNS = 1_000_000
 _LONGEST_QUOTE = 40
 _LONGEST_REASON = 120
 _MOST_NAMES = 12
@@ -78,6 +83,40 @@ def list_names(names: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
+# ------------------------------------------------------------------------------- files
+
+
+def check_names(path: str, names: Sequence[str], place: str = "") -> None:
+    """Raise if two columns share a name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        positions = [str(i + 1) for i, name in enumerate(names) if name == twice[0]]
+        others = f" (also shared: {list_names(twice[1:])})" if twice[1:] else ""
+        raise TableError(
+            f"{path}{place}: columns {' and '.join(positions[:2])} are both named "
+            f"{quote(twice[0])}{others}; give every column its own name"
+        )
+
+
+def check_count(path: str, count: int) -> None:
+    """Raise where a file says that it has more columns than any table, before they are named."""
+    if count > MOST_COLUMNS:
+        raise TableError(
+            f"{path} has more than {MOST_COLUMNS} columns, which no table has; check what "
+            "separates its values, or that rows and columns are not exchanged"
+        )
+
+
+def check_memory(where: str, n_bytes: int) -> None:
+    """Raise where so many bytes, at least, do not fit into the memory that is free."""
+    free = free_memory()
+    if n_bytes > free:
+        raise TableError(
+            f"{where} needs at least {n_bytes / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
+            "GiB are free; use fewer rows or columns, or a larger machine"
+        )
+
+
 # ------------------------------------------------------------------------------- bad cells
 
 
@@ -87,34 +126,6 @@ class BadCells(NamedTuple):
     row: int
     text: str
     n_cells: int = 1
-
-
-def not_numbers(where: str, text: str, names: Sequence[str]) -> TableError:
-    """Return the error for a cell that is not a number, in the first of the columns that have one.
-
-    ``where`` is the file and the line.
-    """
-    others = f" (nor is text in {list_names(names[1:])})" if names[1:] else ""
-    cell = f"{where}, column {quote(names[0])}: {quote(text)}"
-    return TableError(f"{cell} is not a number{others}; correct it", names)
-
-
-def other_decimal(where: str, name: str, text: str, decimal: str) -> TableError:
-    """Return the error for a number with another decimal sign than those before."""
-    signs = ["decimal point", "decimal comma"][:: 1 if decimal == "." else -1]
-    return TableError(
-        f"{where}, column {quote(name)}: {quote(text)} has a {signs[1]}, but other numbers in the "
-        f"file have a {signs[0]}; write all numbers the same way"
-    )
-
-
-def infinite(where: str, names: Sequence[str]) -> TableError:
-    """Return the error for an infinite value in the first of the columns that have one."""
-    others = f" (so are values of {list_names(names[1:])})" if names[1:] else ""
-    return TableError(
-        f"{where}, column {quote(names[0])}: the value is infinite or too large for a number"
-        f"{others}; correct it or remove the row"
-    )
 
 
 def not_all(bad: BadCells, holds: str, word: str) -> str:

@@ -242,28 +242,22 @@ def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
     if kind in ("text", "id"):
         return Plan(kind, "declared as an id" if kind == "id" else "declared as text")
     plan = Plan("number", log=True) if kind == "log" else Plan(kind)
-    read: Floats | BadCells | None = None
-    named, word = f"a {kind}", "a number"
-    if kind in ("number", "whole", "log"):
-        plan.decimal = find_decimal(_texts(cells))[0]
-        read = cells.read_numbers(plan.decimal)
-        named = "whole numbers" if kind == "whole" else "a number"
-    elif kind == "date":
-        times = not isinstance(cells.read_times(digits=False), BadCells)
-        times = times and cells.holds != "empty"
-        day_first = find_date_order(_texts(cells))[0]
-        plan.day_first, plan.time_only = day_first, times
-        read = None if times else cells.read_dates(day_first)
-        word = "a date"
-    elif kind == "yes_no":
-        read = cells.read_yes_no()
-        named = word = "yes or no"
-    elif kind == "ordered":
+    if kind == "ordered":
         plan = _declared_order(cells, order)
-    if isinstance(read, BadCells):
-        plan.wrong = not_all(read, f"is declared as {named}", word)
-    elif read is not None:
-        plan.wrong = _too_large(read)
+    elif kind == "date":
+        is_time = not isinstance(cells.read_times(digits=False), BadCells)
+        plan.time_only = is_time and cells.holds != "empty"
+        plan.day_first = find_date_order(_texts(cells))[0]
+    elif plan.is_number:
+        plan.decimal = find_decimal(_texts(cells))[0]
+    if kind not in ("ordered", "category"):
+        read = plan.values_in(cells)
+        if isinstance(read, BadCells):
+            word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
+            named = "whole numbers" if kind == "whole" else word
+            plan.wrong = not_all(read, f"is declared as {named}", word)
+        else:
+            plan.wrong = _too_large(read)
     return _if_constant(cells, plan)
 
 

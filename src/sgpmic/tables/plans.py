@@ -15,6 +15,7 @@ from sgpmic.tables.columns import (
     CategoryEncoding,
     Column,
     DateEncoding,
+    Encoding,
     NumberEncoding,
     OrderEncoding,
     YesNoEncoding,
@@ -55,32 +56,30 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
     A copy has the same levels with other names; or is missing in the same rows and a linear
     function of the other, such as a temperature in another unit.
     """
+
+    def leave_out(plan: Plan, original: str) -> None:
+        if plan.declared:
+            plan.warn(f"a copy of {original}, and kept")
+        else:
+            plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
+
     kept = [plan for plan in plans if plan.is_kept and len(plan.values)]
     for j, (first, exactly) in _find_linear([plan.values for plan in kept]).items():
-        original = quote(kept[first].name)
         if exactly:
-            _leave_out_copy(kept[j], original)
+            leave_out(kept[j], quote(kept[first].name))
         else:
-            kept[j].warn(f"almost a copy of {original}")
+            kept[j].warn(f"almost a copy of {quote(kept[first].name)}")
     seen: dict[bytes, Plan] = {}
     for plan in plans:
-        if not plan.is_kept or not 0 < len(plan.levels) <= MOST_RENAMED:
-            continue
-        if len(plan.codes) < _FEWEST_FOR_COPY:
+        few = plan.is_kept and 0 < len(plan.levels) <= MOST_RENAMED
+        if not few or len(plan.codes) < _FEWEST_FOR_COPY:
             continue
         # Levels numbered in the order in which they appear are the same whatever their names.
         _, start, inverse = np.unique(plan.codes, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(start))
         found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
         if found is not plan and "category" in (found.kind, plan.kind):
-            _leave_out_copy(plan, quote(found.name))
-
-
-def _leave_out_copy(plan: Plan, original: str) -> None:
-    if plan.declared:
-        plan.warn(f"a copy of {original}, and kept")
-    else:
-        plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
+            leave_out(plan, quote(found.name))
 
 
 def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
@@ -90,6 +89,10 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     """
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
+
+    def same_gaps(i: int, j: int) -> bool:
+        return np.array_equal(np.isnan(columns[i]), np.isnan(columns[j]))
+
     forms = np.empty((len(columns), len(columns[0])))
     for start in range(0, len(columns), _TOGETHER):
         some = slice(start, start + _TOGETHER)
@@ -103,7 +106,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
             if products[j] - products[i] > 1e-6 * (1 + abs(products[j])):
                 break
             same = np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY)
-            if same and _same_gaps(columns[i], columns[j]):
+            if same and same_gaps(i, j):
                 first[i] = first[j] = min(first.get(i, i), i, j)
     found = {j: (root, True) for j, root in first.items() if j != root}
     if len(columns) > _MOST_COLUMNS:
@@ -111,13 +114,9 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     step = max(1, len(columns[0]) // _MOST_ROWS)
     stacked = _standard_forms(np.asarray(columns)[:, ::step])
     for j, i in np.argwhere(np.tril(np.abs(stacked @ stacked.T) >= _ALMOST, -1)).tolist():
-        if i not in found and j not in found and _same_gaps(columns[i], columns[j]):
+        if i not in found and j not in found and same_gaps(i, j):
             found[j] = (i, False)
     return found
-
-
-def _same_gaps(one: Floats, other: Floats) -> bool:
-    return bool(np.array_equal(np.isnan(one), np.isnan(other)))
 
 
 def _standard_forms(columns: Floats) -> Floats:
@@ -239,39 +238,32 @@ def choose_encodings(
             plan.encoding = _join_rare(plan, min_frequency)
             is_rare = plan.encoding is None
         if is_rare:
-            _leave_out_constant(plan)
+            plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
     mixed = any(
         plan.has_levels
         or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
         for plan in plans
     )
+    wrong = []
     for plan in plans:
-        if not plan.is_kept or plan.kind == "category":
-            continue
-        if plan.kind == "date":
-            plan.encoding = _encode_date(plan, mixed)
-        elif mixed and _is_rare(plan, min_frequency):
-            _leave_out_constant(plan)
+        if isinstance(log, str):
+            rule = "no" if plan.declared else log  # a declared number stays as it is
         else:
-            rule = _log_rule(plan, log)
-            plan.encoding = _encode_values(plan, rule, mixed)
-            if rule == "auto" and plan.is_number and _is_heavy_tailed(plan.present):
-                plan.warn("has a long tail, and zeros; its logarithm may serve better")
-    _check_logarithms(plans, () if isinstance(log, str | bool) else log)
+            rule = "yes" if (log if isinstance(log, bool) else plan.name in log) else "no"
+        rule = "yes" if plan.log else rule
+        if mixed and plan.is_kept and _is_rare(plan, min_frequency):
+            plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+        elif plan.is_kept and plan.kind != "category":
+            plan.encoding = _encode(plan, rule, mixed)
+        what = ""
+        if not (plan.is_kept and plan.is_number):
+            what = "is not a number and has no logarithm"
+        elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
+            what = "has values below 0, which have no logarithm"
+        if what and (plan.log or (not isinstance(log, str | bool) and plan.name in log)):
+            wrong.append((plan.name, f"{what}: take it out of log"))
+    raise_wrong(wrong)
     return mixed
-
-
-def _leave_out_constant(plan: Plan) -> None:
-    plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
-
-
-def _log_rule(plan: Plan, log: str | bool | Sequence[str]) -> str:
-    if plan.log:
-        return "yes"
-    if isinstance(log, str):
-        return "no" if plan.declared else log  # a declared number stays as it is
-    chosen = log if isinstance(log, bool) else plan.name in log
-    return "yes" if chosen else "no"
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
@@ -340,27 +332,24 @@ def _circle_size(days: Floats, period: float) -> float | None:
     return variance**0.5 if variance > _SPREAD else None
 
 
-def _log_shift(values: Floats, rule: str) -> float | None:
+def _log_shift(values: Floats, rule: str) -> tuple[float | None, bool]:
     """Return what to add before the logarithm, or None for no logarithm.
 
-    The rules 'auto' and 'yes' are those of ``log`` of :class:`~sgpmic.TableEncoder`.
+    The rules 'auto' and 'yes' are those of ``log`` of :class:`~sgpmic.TableEncoder`. Besides,
+    whether a logarithm is worth a thought, though there are zeros.
     """
     if rule == "no" or not len(values) or values.min() < 0 or values.max() <= 0:
-        return None
-    if rule == "yes":
-        return 0.0 if values.min() > 0 else float(values[values > 0].min()) / 2
-    if values.min() == 0 or len(np.unique(values)) < 20 or values.max() < 10 * np.median(values):
-        return None
-    skewness = _skewness(values)
-    return 0.0 if skewness > 2 and skewness >= 2 * abs(_skewness(np.log(values))) else None
-
-
-def _is_heavy_tailed(values: Floats) -> bool:
-    """Return whether a logarithm is worth a thought, though there are zeros."""
-    if not len(values) or values.min() != 0 or len(np.unique(values)) < 20:
-        return False
+        return None, False
     positive = values[values > 0]
-    return bool(values.max() >= 10 * np.median(positive) and _skewness(values) > 2)
+    has_zeros = len(positive) < len(values)
+    if rule == "yes":
+        return (float(positive.min()) / 2 if has_zeros else 0.0), False
+    if len(np.unique(values)) < 20 or values.max() < 10 * np.median(positive):
+        return None, False
+    skewness = _skewness(values)
+    if skewness <= 2 or has_zeros:
+        return None, skewness > 2
+    return (0.0 if skewness >= 2 * abs(_skewness(np.log(values))) else None), False
 
 
 def _skewness(values: Floats) -> float:
@@ -382,34 +371,19 @@ def _unit(values: Floats, mixed: bool) -> float:
     return deviation * size if deviation > 1e-12 else 1.0
 
 
-def _encode_values(
-    plan: Plan, log_rule: str, mixed: bool
-) -> NumberEncoding | YesNoEncoding | OrderEncoding:
-    """Return the encoding of a number, of yes and no, or of levels in an order."""
+def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
+    """Return the encoding of a column that is not a category."""
     present = plan.present
+    if plan.kind == "date":
+        return _encode_date(plan, mixed)
     if plan.kind == "yes_no":
         return YesNoEncoding(_unit(present, mixed))
     if plan.kind == "ordered":
         return OrderEncoding(plan.order, _unit(present, mixed))
-    shift = _log_shift(present, log_rule)
-    if shift is not None:
-        present = np.log(present + shift)
-    decimal, sentinels = plan.decimal, plan.sentinels
-    return NumberEncoding(decimal, sentinels, shift, _unit(present, mixed))
-
-
-def _check_logarithms(plans: Sequence[Plan], log: Sequence[str]) -> None:
-    """Raise for columns that are to become their logarithms and have none."""
-    wrong = []
-    for plan in plans:
-        what = ""
-        if not (plan.is_kept and plan.is_number):
-            what = "is not a number and has no logarithm"
-        elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
-            what = "has values below 0, which have no logarithm"
-        if what and (plan.log or plan.name in log):
-            wrong.append((plan.name, f"{what}: take it out of log"))
-    raise_wrong(wrong)
+    shift, in_doubt = _log_shift(present, log_rule)
+    plan.warn("has a long tail, and zeros; its logarithm may serve better" if in_doubt else "")
+    unit = _unit(present if shift is None else np.log(present + shift), mixed)
+    return NumberEncoding(plan.decimal, plan.sentinels, shift, unit)
 
 
 # ------------------------------------------------------------------------------- words
@@ -459,10 +433,7 @@ def _summary(plan: Plan) -> str:
     low, high = float(plan.present.min()), float(plan.present.max())
     if plan.kind != "date":
         return f"{low:.6g} to {high:.6g}"
-    words = _clock if plan.time_only else date_words
-    return f"{words(low)} to {words(high)}"
-
-
-def _clock(fraction: float) -> str:
-    minutes = round(fraction * 1440)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+    if plan.time_only:
+        clocks = (divmod(round(fraction * 1440), 60) for fraction in (low, high))
+        return " to ".join(f"{hour:02d}:{minute:02d}" for hour, minute in clocks)
+    return f"{date_words(low)} to {date_words(high)}"

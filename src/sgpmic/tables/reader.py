@@ -1,4 +1,4 @@
-"""Users' tables in files: which format a file has, and the readers of all but text.
+"""Users' tables in files: which format a file has, and its rows in blocks.
 
 Whatever is wrong with a file, `TableError` says it in one sentence that names the place and what
 to do. Lines are counted as editors count them, the header being line 1; rows, where a format has
@@ -7,432 +7,323 @@ no lines, are counted from 1 without any header. Nothing pickled is ever loaded.
 
 from __future__ import annotations
 
-import json
-import math
+import difflib
 import os
-import posixpath
 import stat
 import zipfile
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
-from importlib import import_module
-from typing import Any, NamedTuple, Self
-from xml.etree import ElementTree
-from xml.parsers import expat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from sgpmic._types import Floats
-from sgpmic.tables.base import Block, Piece, TableReader, check_count, check_memory, check_unique
-from sgpmic.tables.cell_text import MISSING_WORDS
-from sgpmic.tables.conversions import as_frame, numbered_names
-from sgpmic.tables.errors import TableError, damaged, decoding, list_names, quote, unreadable
-from sgpmic.tables.text_files import TextReader
+from sgpmic.tables import typed_files
+from sgpmic.tables.cell_text import MISSING_WORDS, parse_plain_number
+from sgpmic.tables.conversions import Piece, Source, column_words, to_numbers, unsupported
+from sgpmic.tables.errors import (
+    TableError,
+    check_memory,
+    decoding,
+    list_names,
+    quote,
+    unreadable,
+)
+from sgpmic.tables.text_files import open_text
 
 # Places that a sample is read from, where rows can be found without reading those before.
 _PLACES = 20
-# Rows of a piece.
-_ROWS = 65536
-_BUFFER_BYTES = 1 << 20
-_FILE_MAGIC = b"ARROW1"
-# Larger tables of which a smaller share of the cells has a value are mistakes.
-_MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
-# Arrays of these names in an archive are the table, and the names of its columns.
-_DATA_NAMES, _NAMES_NAMES = ("X", "data"), ("names", "columns")
+_CELL_BYTES = 8
 
 
-# ------------------------------------------------------------------------------ Arrow
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
+
+    values: Floats
+    texts: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, length: int) -> Block:
+        """Return some of the rows."""
+        rows = slice(start, start + length)
+        return Block(self.values[rows], [column[rows] for column in self.texts])
+
+    @classmethod
+    def join(cls, parts: list[Block]) -> Block:
+        """Return several parts as one.
+
+        The list is emptied on the way, so that memory never holds everything twice. It does
+        not hold pieces: these keep the file's text, to tell places.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        values = np.empty((sum(map(len, parts)), parts[0].values.shape[1]))
+        columns: list[list[list[str]]] = [[] for _ in parts[0].texts]
+        end = len(values)
+        while parts:
+            part = parts.pop()
+            values[end - len(part) : end] = part.values
+            end -= len(part)
+            for column, more in zip(columns, part.texts, strict=True):
+                column.append(more)
+        return cls(values, [[text for part in column[::-1] for text in part] for column in columns])
 
 
-class ArrowReader(TableReader):
-    """A table that comes as Arrow record batches."""
+_Rows = TypeVar("_Rows", pa.RecordBatch, Block)
 
-    def __init__(self, path: str, names: Sequence[str], n_rows: int | None = None) -> None:
-        self.path, self.names = path, tuple(names)
-        self.rows = None if n_rows is None else range(n_rows)
-        check_unique(path, self.names)
 
-    @abstractmethod
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Open the file and yield record batches that hold at least the columns of these names."""
+class TableReader(Source):
+    """A table in a file of any size, read in blocks.
 
-    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
-        """Yield the columns of every record batch, no more than some rows at a time."""
-        before = 0 if self.rows is None else self.rows.start
-        batches = self._batches(names)
-        while True:
+    Nothing is held open between calls, and every call of `blocks` starts at the first row.
+    """
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, where the file tells it without being read."""
+        return None if self.rows is None else len(self.rows)
+
+    def share(self, part: int, n_parts: int) -> Self:
+        """Return a reader of one of several equal parts of the rows."""
+        n_rows = self.n_rows or 0
+        first, end = (i * n_rows // n_parts for i in (part, part + 1))
+        return self if n_parts == 1 else self._part(first, end)
+
+    def _part(self, first: int, end: int) -> Self:
+        """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
+        if self.rows is None:
+            # In a text file, rows cannot be found without reading all those before.
+            raise TableError(
+                f"{self.path}: several processes can share a Parquet file or an .npy file, of "
+                "which each reads its own rows; convert the table"
+            )
+        return replace(self, rows=self.rows[first:end])
+
+    def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
+        """Yield columns as the file has them: text files as text, other formats with their types.
+
+        A block has ``block_rows`` rows, the last one the rest; or, if None, all rows. A
+        `TableError` says that there is no row, or that the file is damaged.
+        """
+        self.require(names)
+        batches = (piece.batch for piece in self._pieces(names))
+        yield from map(pa.Table.from_batches, self._in_blocks(batches, len(names), block_rows))
+
+    def blocks(
+        self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
+    ) -> Iterator[Block]:
+        """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
+
+        Blocks and errors are those of `raw_blocks`; a value that is infinite or not a number is an
+        error as well.
+        """
+        if not features:
+            raise TableError(f"{self.path}: no feature column is left; keep at least one column")
+        self.require([*features, *texts])
+        parts = self._converted(features, texts)
+        yield from map(Block.join, self._in_blocks(parts, len(features), block_rows))
+
+    def _pieces(self, names: Sequence[str]) -> Iterator[Piece]:
+        return self.pieces(names, self.rows or range(0))
+
+    def _in_blocks(
+        self, pieces: Iterable[_Rows], n_columns: int, block_rows: int | None
+    ) -> Iterator[list[_Rows]]:
+        """Yield the parts of every block; there must be rows.
+
+        Rows that would not fit into memory are refused: at once, or, if the file does not tell
+        their number, in time.
+        """
+        held: list[_Rows] = []
+        n_held = n_all = 0
+        if block_rows is None and self.n_rows is not None:
+            check_memory(self.path, _CELL_BYTES * n_columns * self.n_rows)
+        for piece in pieces:
+            if self.n_rows is None:
+                check_memory(self.path, _CELL_BYTES * n_columns * (n_held + len(piece)))
+            n_all += len(piece)
+            done = 0
+            while done < len(piece):
+                wanted = len(piece) if block_rows is None else block_rows - n_held
+                held.append(piece.slice(done, wanted))
+                done, n_held = done + len(held[-1]), n_held + len(held[-1])
+                if n_held == block_rows:
+                    yield held
+                    held, n_held = [], 0
+        if held:
+            yield held
+        if not n_all:
+            raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
+
+    def _converted(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
+        """Yield every piece as numbers and text."""
+        # The first number that is not whole decides between two decimal signs.
+        decimal = self.decimals if len(self.decimals) == 1 else ""
+        for batch, place in self._pieces(list(dict.fromkeys([*features, *texts]))):
             with decoding(self.path, self.kind):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                batch = batch.select(list(names))
-                # Arrow trusts offsets in a file; without this a damaged one could end the process.
-                batch.validate(full=True)
-            for start in range(0, len(batch), _ROWS):
-                yield Piece(batch.slice(start, _ROWS), partial(_place, before + start + 1))
-            before += len(batch)
+                columns = {name: batch.column(name) for name in features}
+                decimal = decimal or _find_decimal(columns.values())
+                values = self._numbers(columns, place, decimal or ".")
+                words = [column_words(batch.column(name)) for name in texts]
+            yield Block(values, words)
 
-
-def _place(first: int, row: int) -> str:
-    return f"row {first + row}"
-
-
-class ParquetReader(ArrowReader):
-    """A Parquet file; only its schema is read at first, and of some rows only their row groups."""
-
-    kind = "a Parquet file"
-    rows: range
-
-    def __init__(self, path: str) -> None:
-        with decoding(path, self.kind), pq.ParquetFile(path) as file:
-            # Names may turn out not to be UTF-8.
-            names, n_rows = file.schema_arrow.names, file.metadata.num_rows
-        super().__init__(path, names, n_rows)
-
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        # Through a small buffer: one row group may be the whole file, which would be loaded whole.
-        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
-        with pq.ParquetFile(self.path, **options, page_checksum_verification=True) as file:
-            # Of the row groups those that hold the rows, and the number of rows before them.
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            ends = np.cumsum([0, *sizes])
-            groups = np.flatnonzero((ends[:-1] < self.rows.stop) & (ends[1:] > self.rows.start))
-            before = int(ends[groups[0]]) if len(groups) else 0
-            for batch in file.iter_batches(_ROWS, groups.tolist(), list(names)):
-                wanted = batch.slice(
-                    max(self.rows.start - before, 0),
-                    max(self.rows.stop - max(before, self.rows.start), 0),
+    def _numbers(
+        self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
+    ) -> Floats:
+        """Return columns as finite numbers or NaN; an error names all columns that have others."""
+        reasons = {kind: unsupported(kind) for kind in {one.type for one in columns.values()}}
+        if wrong := [name for name, column in columns.items() if reasons[column.type]]:
+            others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
+            reason = f"{reasons[columns[wrong[0]].type]}{others}"
+            raise TableError(f"{self.path}, column {quote(wrong[0])}: {reason}", wrong)
+        values, bad = to_numbers(columns, decimal)
+        if bad:
+            first = min(bad, key=lambda name: bad[name].row)
+            text = bad[first].text
+            where = f"{self.path}, {place(bad[first].row)}, column {quote(first)}: {quote(text)}"
+            other = self.decimals.replace(decimal, "")
+            if other and parse_plain_number(text, other) is not None:
+                signs = ["decimal point", "decimal comma"][:: 1 if decimal == "." else -1]
+                raise TableError(
+                    f"{where} has a {signs[1]}, but other numbers in the file have a {signs[0]}; "
+                    "write all numbers the same way"
                 )
-                before += len(batch)
-                if len(wanted):
-                    yield wanted
+            wrong = list(dict.fromkeys([first, *bad]))
+            others = f" (nor is text in {list_names(wrong[1:])})" if wrong[1:] else ""
+            raise TableError(f"{where} is not a number{others}; correct it", wrong)
+        is_infinite = np.isinf(values)
+        if is_infinite.any():
+            row, j = np.argwhere(is_infinite)[0].tolist()
+            names = [*columns]
+            more = [names[i] for i in np.flatnonzero(is_infinite.any(axis=0)) if i != j]
+            others = f" (so are values of {list_names(more)})" if more else ""
+            raise TableError(
+                f"{self.path}, {place(row)}, column {quote(names[j])}: the value is infinite or "
+                f"too large for a number{others}; correct it or remove the row"
+            )
+        return values
+
+    def sample(self, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
+        """Return at most so many rows from all over the file, and whether these are all of them.
+
+        Columns are as the file has them.
+        """
+        n_rows = self.n_rows
+        if n_rows is not None and n_rows > most:
+            size = most // _PLACES
+            starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
+            parts = [next(self._part(start, start + size).raw_blocks(names)) for start in starts]
+            return pa.concat_tables(parts), False
+        kept: list[pa.Table] = []
+        stride, n_seen = 1, 0
+        for block in self.raw_blocks(names, most):
+            rows = np.arange(-n_seen % stride, len(block), stride)
+            kept.append(block if stride == 1 else block.take(rows))
+            n_seen += len(block)
+            if sum(map(len, kept)) > most:
+                stride *= 2
+                table = pa.concat_tables(kept)
+                kept = [table.take(np.arange(0, len(table), 2))]
+        return pa.concat_tables(kept), stride == 1
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Raise if the table lacks some columns, naming those that may have been meant."""
+        known = set(self.names)
+        missing = [name for name in columns if name not in known]
+        if not missing:
+            return
+        by_lower = {name.casefold(): name for name in self.names}
+        close = difflib.get_close_matches(missing[0].casefold(), by_lower, n=3, cutoff=0.7)
+        if len(missing) > 1 or not close:
+            advice = f"its columns are {list_names(self.names)}"
+        else:
+            advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
+        plural = "s" if len(missing) > 1 else ""
+        raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
+
+    def choose_features(
+        self,
+        columns: Sequence[str],
+        id_column: str | None,
+        label_column: str | None,
+        drop: Sequence[str] = (),
+    ) -> list[str]:
+        """Return the feature columns, after checking that every column has one part to play.
+
+        They are ``columns``, or all but the others named here if there are none.
+        """
+        roles = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
+        unused = {name for _, name in roles if name is not None}
+        self.require([*columns, *drop, *(name for _, name in roles[:2] if name is not None)])
+        if id_column is not None and id_column == label_column:
+            raise TableError(
+                f"{self.path}: column {quote(id_column)} is asked for as id and as label; choose "
+                "one"
+            )
+        for role, name in roles:
+            if name is not None and name in columns:
+                raise TableError(
+                    f"{self.path}: column {quote(name)} is asked for as feature and as {role}; "
+                    "choose one"
+                )
+        if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
+            raise TableError(
+                f"{self.path}: column {quote(twice[0])} is asked for twice; name it once"
+            )
+        features = list(columns) or [name for name in self.names if name not in unused]
+        if not features:
+            raise TableError(
+                f"{self.path}: no feature column is left of {list_names(self.names)}; drop fewer"
+            )
+        return features
 
 
-class IpcReader(ArrowReader):
-    """An Arrow IPC file or stream, such as a Feather file; only its schema is read at first."""
-
-    kind = "an Arrow or Feather file"
-
-    def __init__(self, path: str) -> None:
-        # Not memory-mapped: a file that is cut while it is read would end the process.
-        with decoding(path, self.kind), pa.OSFile(path) as source:
-            self._is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-            source.seek(0)
-            opener = pa.ipc.open_file if self._is_file else pa.ipc.open_stream
-            names = opener(source).schema.names
-        super().__init__(path, names)
-
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        index = {name: i for i, name in enumerate(self.names)}
-        options = pa.ipc.IpcReadOptions(included_fields=[index[name] for name in names])
-        with pa.OSFile(self.path) as source:
-            if self._is_file:
-                reader = pa.ipc.open_file(source, options=options)
-                for i in range(reader.num_record_batches):
-                    yield reader.get_batch(i)
-            else:
-                yield from pa.ipc.open_stream(source, options=options)
-
-
-# ------------------------------------------------------------------------------ records
-
-
-class FrameReader(ArrowReader):
-    """A table that was read from a file as a whole."""
-
-    rows: range
-
-    def __init__(self, path: str, kind: str, frame: Any) -> None:
-        self.kind = kind
-        try:
-            found = as_frame(frame)
-        except TableError as error:
-            raise TableError(f"{path}, {error}") from None
-        if not found.names:
-            raise TableError(f"{path} has no columns; export the table again")
-        super().__init__(path, found.names, found.n_rows)
-        self._table = pa.table(list(found.columns), names=list(found.names))
-
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        rows = self._table.slice(self.rows.start, len(self.rows))
-        yield from rows.select(list(names)).to_batches()
-
-
-def open_json(path: str) -> FrameReader:
-    """Open a JSON file of records: a list of objects, or one object in every line."""
-    kind = "a JSON file"
-    with decoding(path, kind), open(path, encoding="utf-8-sig") as file:
-        text = file.read()
-        try:
-            records = json.loads(text)
-        except json.JSONDecodeError:
-            records = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
-        raise TableError(
-            f'{path} is JSON, but not a list of records ([{{"a": 1, …}}, …]); export the table as '
-            "records, or as CSV"
-        )
-    names = dict.fromkeys(name for record in records for name in record)
-    _check_size(path, len(records), len(names), sum(map(len, records)))
-    columns = {name: [record.get(name) for record in records] for name in names}
-    return FrameReader(path, kind, columns)
-
-
-def open_workbook(path: str) -> FrameReader:
-    """Open the first sheet of an Excel workbook, by pandas or polars where they are installed."""
-    kind = "an Excel workbook"
-    with decoding(path, kind):
-        size = _sheet_size(path)
-    _check_size(path, *size)
-    for library in ("pandas", "polars"):
-        try:
-            frame = import_module(library).read_excel(path)
-        except ImportError:  # of the library, or of what it reads workbooks with
-            continue
-        except Exception as error:  # damaged bytes raise errors of many types
-            raise damaged(path, kind, error) from error
-        return FrameReader(path, kind, frame)
-    raise TableError(
-        f"{path} is {kind}; install pandas and openpyxl to read it, or save the sheet as CSV"
-    )
-
-
-def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
-    """Raise where a table whose file has only the cells with a value would fill the memory."""
-    check_count(path, n_columns)
-    n_cells = n_rows * n_columns
-    if n_cells > _MOST_EMPTY and n_filled < _FEWEST_FILLED * n_cells:
-        raise TableError(
-            f"{path} has {n_rows} rows and {n_columns} columns, but only {n_filled} of these "
-            f"{n_cells} cells have a value; remove columns or cells that do not belong to the table"
-        )
-    # Of every cell there is a pointer at first, and then a number or a place of a text.
-    check_memory(path, 16 * n_cells)
-
-
-def _sheet_size(path: str) -> tuple[int, int, int]:
-    """Return the last row and column of a workbook's first sheet, and its number of values.
-
-    Cells without a value, which may have a color, do not count. The sheet itself may say something
-    else about its size.
-    """
-    last_row = last_column = n_values = row = column = 0
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal last_row, last_column, n_values, row, column
-        tag = tag.rpartition(":")[2]
-        if tag == "row":
-            row, column = int(attributes.get("r", row + 1)), 0
-        elif tag == "c":
-            column += 1
-            if "r" in attributes:
-                letters = attributes["r"].rstrip("0123456789")
-                row = int(attributes["r"][len(letters) :])
-                column = reduce(lambda n, letter: 26 * n + int(letter, 36) - 9, letters, 0)
-        elif tag in ("v", "is"):
-            last_row, last_column = max(last_row, row), max(last_column, column)
-            n_values += 1
-
-    with zipfile.ZipFile(path) as archive:
-        sheets = _tags(archive, "xl/workbook.xml", "sheet")
-        parts = _tags(archive, "xl/_rels/workbook.xml.rels", "Relationship") if sheets else []
-        files = {part["Id"]: part["Target"] for part in parts if part["Type"].endswith("worksheet")}
-        found = [files[sheet["id"]] for sheet in sheets if sheet["id"] in files]
-        if found:
-            parser = expat.ParserCreate()
-            parser.StartElementHandler = start
-            with archive.open(posixpath.join("/xl", found[0])[1:]) as file:
-                parser.ParseFile(file)
-    return last_row, last_column, n_values
-
-
-def _tags(archive: zipfile.ZipFile, member: str, tag: str) -> list[dict[str, str]]:
-    """Return the attributes of all elements of a name, without namespaces."""
-    elements = ElementTree.fromstring(archive.read(member)).findall(f".//{{*}}{tag}")
-    return [{k.rpartition("}")[2]: v for k, v in element.items()} for element in elements]
-
-
-# ------------------------------------------------------------------------------ NumPy
-
-
-class ArrayReader(ArrowReader):
-    """A two-dimensional array, in memory or mapped from a file."""
-
-    kind = "a NumPy file"
-    rows: range
-
-    def __init__(self, path: str, array: NDArray[Any], names: Sequence[str]) -> None:
-        super().__init__(path, names, len(array))
-        self._array = array
-
-    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        index = {name: i for i, name in enumerate(self.names)}
-        # Whole numbers may be labels of more digits than a float has.
-        whole = self._array.dtype.kind in "iu"
-        dtype = self._array.dtype.newbyteorder("=") if whole else np.float64
-        # A few rows at a time, so that little of a mapped file is in memory.
-        for start in self.rows[::_ROWS]:
-            rows = np.asarray(self._array[start : min(start + _ROWS, self.rows.stop)])
-            # Numbers beyond float64's range become infinite, which is reported as such.
-            with np.errstate(over="ignore"):
-                columns = [np.ascontiguousarray(rows[:, index[name]], dtype) for name in names]
-            yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(names))
-
-
-def open_npy(path: str) -> ArrayReader:
-    """Open a ``.npy`` file; the array stays on disk."""
-    with decoding(path, "a NumPy file"):
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            if "allow_pickle" in str(error) or "Python objects" in str(error):
-                raise _has_objects(path) from None
-            raise
-    _check_table(path, array.shape, array.dtype)
-    return ArrayReader(path, array, numbered_names(array.shape[1]))
-
-
-def open_npz(path: str) -> ArrayReader:
-    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
-
-    Of the others only the headers are read.
-    """
-    with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
-        headers = {
-            member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)
-            for member in archive.zip.infolist()
-        }
-        name = _choose(path, headers)
-        where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
-        _check_table(where, shape, dtype)
-        check_memory(where, math.prod(shape) * dtype.itemsize)
-        key = next((key for key in _NAMES_NAMES if key in headers and key != name), None)
-        names = numbered_names(shape[1])
-        if key is not None:
-            names = _read_names(path, archive, key, headers[key], shape[1])
-        return ArrayReader(path, archive[name], names)
-
-
-_Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and type
-
-
-def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Header:
-    """Return what an array says of itself; raise where it is not what is there."""
-    where = f"{path}, array {member.filename.removesuffix('.npy')!r}"
-    with archive.open(member) as file:
-        try:
-            version = np.lib.format.read_magic(file)
-        except ValueError:
-            raise TableError(f"{where} is not an array; leave it out") from None
-        first = np.lib.format.read_array_header_1_0
-        shape, _, dtype = (
-            first(file) if version == (1, 0) else np.lib.format.read_array_header_2_0(file)
-        )
-        if dtype.hasobject:
-            raise _has_objects(where)
-        declared, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
-    if declared != found:
-        raise TableError(
-            f"{where} should have {declared} bytes and has {found}; it is damaged, save it again"
-        )
-    return shape, dtype
-
-
-def _has_objects(where: str) -> TableError:
-    return TableError(
-        f"{where} holds Python objects, which are not loaded for safety; convert it with "
-        ".astype(float), or names with .astype(str), and save it again"
-    )
-
-
-def _choose(path: str, arrays: dict[str, _Header]) -> str:
-    """Return the name of the array that is the table."""
-    if not arrays:
-        raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
-    others = [name for name in arrays if name not in _NAMES_NAMES]
-    tables = [name for name in others if len(arrays[name][0]) == 2]
-    named = [name for name in _DATA_NAMES if name in arrays]
-    if not named and len(tables) != 1 and (tables or len(arrays) > 1):
-        raise TableError(
-            f"{path} holds {len(tables)} two-dimensional arrays (of {list_names(list(arrays))}); "
-            "name the table X"
-        )
-    return [*named, *tables, *arrays][0]  # if it is none, its shape is complained about next
-
-
-def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise unless an array is a table of numbers."""
-    wrong = ""
-    if dtype.kind not in "biuf":
-        wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
-    elif len(shape) != 2:
-        hint = "; for one column use .reshape(-1, 1)" if len(shape) == 1 else ""
-        wrong = (
-            f"has shape {shape}, a table has rows and columns{hint}; save a two-dimensional array"
-        )
-    elif not shape[1]:
-        wrong = "has no columns; save an array with at least one"
-    elif not shape[0]:
-        wrong = "has columns but no rows; add at least one row of values"
-    if wrong:
-        raise TableError(f"{where} {wrong}")
-    check_count(where, shape[1])
-
-
-def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> tuple[str, ...]:
-    """Return the names of the columns that an archive gives."""
-    where = f", array {key!r}"
-    if header[1].kind not in "US" or header[0] != (count,):
-        raise TableError(
-            f"{path}{where} does not name the {count} columns; save a one-dimensional array of "
-            f"{count} strings"
-        )
-    check_memory(path + where, count * header[1].itemsize)
-    try:
-        names = [n.decode() if isinstance(n, bytes) else n for n in archive[key].tolist()]
-    except UnicodeDecodeError:
-        raise TableError(
-            f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"
-        ) from None
-    check_unique(path, names, where)
-    return tuple(names)
+def _find_decimal(columns: Collection[pa.Array]) -> str:
+    """Return the decimal sign of the numbers in columns of text, "" if all are whole."""
+    # Where both occur, the commas are complained about: points are the usual sign.
+    for sign in ".,":
+        for column in columns:
+            cells = column.filter(pc.match_substring(column, sign)).to_pylist()
+            if any(parse_plain_number(text, sign) is not None for text in cells):
+                return sign
+    return ""
 
 
 # ------------------------------------------------------------------------------ formats
 
 
 class _Format(NamedTuple):
-    """A kind of file: in words, how its name ends, how it starts, and what reads it."""
+    """A kind of file: in words, how its name ends, how it starts, and what opens it."""
 
     words: str
     endings: tuple[str, ...]
     starts: tuple[bytes, ...]
-    open: Callable[[str], TableReader]
+    open: Callable[[str], Source]
 
 
-_TEXT = _Format("text", (".csv", ".tsv", ".txt"), (), TextReader)
+_TEXT = _Format("text", (".csv", ".tsv", ".txt"), (), open_text)
 _ARROW = _Format(
-    "an Arrow file", (".feather", ".arrow", ".ipc"), (b"ARROW1", b"\xff\xff\xff\xff"), IpcReader
+    "an Arrow file",
+    (".feather", ".arrow", ".ipc"),
+    (b"ARROW1", b"\xff\xff\xff\xff"),
+    typed_files.open_ipc,
 )
-_JSON = _Format("a JSON file", (".json", ".jsonl", ".ndjson"), (), open_json)
-_WORKBOOK = _Format("an Excel workbook", (".xlsx", ".xlsm"), (), open_workbook)
-_ZIP = _Format("a zip archive", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), open_npz)
+_JSON = _Format("a JSON file", (".json", ".jsonl", ".ndjson"), (), typed_files.open_json)
+_WORKBOOK = _Format("an Excel workbook", (".xlsx", ".xlsm"), (), typed_files.open_workbook)
+_ZIP = _Format("a zip archive", (".npz",), (b"PK\x03\x04", b"PK\x05\x06"), typed_files.open_npz)
+_GZIP_ENDINGS = tuple(f"{ending}.gz" for ending in _TEXT.endings)
 _FORMATS = (
     _TEXT,
-    _Format(
-        "a gzip file",
-        (".csv.gz", ".tsv.gz", ".txt.gz"),
-        (b"\x1f\x8b",),
-        partial(TextReader, zipped=True),
-    ),
-    _Format("a Parquet file", (".parquet", ".pq"), (b"PAR1",), ParquetReader),
+    _Format("a gzip file", _GZIP_ENDINGS, (b"\x1f\x8b",), partial(open_text, zipped=True)),
+    _Format("a Parquet file", (".parquet", ".pq"), (b"PAR1",), typed_files.open_parquet),
     _ARROW,
-    _Format("a NumPy file", (".npy",), (b"\x93NUMPY",), open_npy),
+    _Format("a NumPy file", (".npy",), (b"\x93NUMPY",), typed_files.open_npy),
     _ZIP,
     _JSON,
     _WORKBOOK,
@@ -455,7 +346,8 @@ def open_table(path: str | os.PathLike[str]) -> TableReader:
     other ending its first bytes decide. A `TableError` says why it is not a table that can be read.
     """
     name = os.fsdecode(path)
-    return _find_format(name, _first_bytes(name)).open(name)
+    source = _find_format(name, _first_bytes(name)).open(name)
+    return TableReader(**vars(source))
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
@@ -498,7 +390,18 @@ def _find_format(path: str, start: bytes) -> _Format:
     elif start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"[", b"{")):
         found = _JSON
     if found is _ZIP:
-        found = _workbook(path) or found
+        members: list[str] = []
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.namelist()
+        except Exception:  # damaged: the reader of archives says so
+            pass
+        if "xl/workbook.xml" in members:
+            found = _WORKBOOK
+        elif "[Content_Types].xml" in members or "mimetype" in members:
+            raise TableError(
+                f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV"
+            )
     expected = next((kind for kind in _FORMATS if path.lower().endswith(kind.endings)), None)
     # A stream of an old Arrow starts with nothing but a length, which looks like anything.
     # A column of a CSV may be named like the start of JSON.
@@ -508,20 +411,6 @@ def _find_format(path: str, start: bytes) -> _Format:
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
         "it, or export the table again"
     )
-
-
-def _workbook(path: str) -> _Format | None:
-    """Return the format of a workbook, None for another archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-    except Exception:  # damaged: the reader of archives says so
-        return None
-    if "xl/workbook.xml" in members:
-        return _WORKBOOK
-    if "[Content_Types].xml" in members or "mimetype" in members:
-        raise TableError(f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV")
-    return None
 
 
 # ------------------------------------------------------------------------------ tables
@@ -583,76 +472,7 @@ def read_table(
         feature value is infinite or not a number.
     """
     reader = open_table(path)
-    features = choose_features(reader, columns, id_column, label_column)
+    features = reader.choose_features(columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
-    block = next(share_of(reader, share).blocks(features, texts))
+    block = next(reader.share(*share).blocks(features, texts))
     return Table.of(block, features, id_column, label_column)
-
-
-def sample_rows(reader: TableReader, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
-    """Return at most so many rows from all over a file, and whether these are all of them.
-
-    Columns are as the file has them.
-    """
-    n_rows = reader.n_rows
-    if n_rows is not None and n_rows > most:
-        size = most // _PLACES
-        starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
-        parts = [next(reader.share(start, start + size).raw_blocks(names)) for start in starts]
-        return pa.concat_tables(parts), False
-    kept: list[pa.Table] = []
-    stride, n_seen = 1, 0
-    for block in reader.raw_blocks(names, most):
-        rows = np.arange(-n_seen % stride, len(block), stride)
-        kept.append(block if stride == 1 else block.take(rows))
-        n_seen += len(block)
-        if sum(map(len, kept)) > most:
-            stride *= 2
-            table = pa.concat_tables(kept)
-            kept = [table.take(np.arange(0, len(table), 2))]
-    return pa.concat_tables(kept), stride == 1
-
-
-def share_of(reader: TableReader, share: tuple[int, int]) -> TableReader:
-    """Return a reader of one of several equal parts of the rows: which one, and of how many."""
-    part, n_parts = share
-    if n_parts == 1:
-        return reader
-    n_rows = reader.n_rows or 0
-    return reader.share(part * n_rows // n_parts, (part + 1) * n_rows // n_parts)
-
-
-def choose_features(
-    reader: TableReader,
-    columns: Sequence[str],
-    id_column: str | None,
-    label_column: str | None,
-    drop: Sequence[str] = (),
-) -> list[str]:
-    """Return the feature columns, after checking that every column has one part to play.
-
-    They are ``columns``, or all but the others named here if there are none.
-    """
-    roles = {"id": id_column, "label": label_column}
-    others = [name for name in roles.values() if name is not None]
-    reader.require([*columns, *drop, *others])
-    if id_column is not None and id_column == label_column:
-        raise TableError(
-            f"{reader.path}: column {quote(id_column)} is asked for as id and as label; choose one"
-        )
-    for role, name in [*roles.items(), *(("dropped", name) for name in drop)]:
-        if name is not None and name in columns:
-            raise TableError(
-                f"{reader.path}: column {quote(name)} is asked for as feature and as {role}; "
-                "choose one"
-            )
-    if len(set(columns)) < len(columns):
-        twice = next(name for i, name in enumerate(columns) if name in columns[:i])
-        raise TableError(f"{reader.path}: column {quote(twice)} is asked for twice; name it once")
-    unused = {*drop, *others}
-    features = list(columns) or [name for name in reader.names if name not in unused]
-    if not features:
-        raise TableError(
-            f"{reader.path}: no feature column is left of {list_names(reader.names)}; drop fewer"
-        )
-    return features

@@ -18,14 +18,21 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.csv
 
-from sgpmic.tables.base import MOST_COLUMNS, Piece, TableReader, check_count, check_unique
 from sgpmic.tables.cell_text import parse_plain_number
-from sgpmic.tables.conversions import numbered_names
-from sgpmic.tables.errors import TableError, damaged, unreadable
+from sgpmic.tables.conversions import Piece, Source, numbered_names
+from sgpmic.tables.errors import (
+    MOST_COLUMNS,
+    TableError,
+    check_count,
+    check_names,
+    damaged,
+    unreadable,
+)
 
 #: White space as a delimiter: any run of spaces and tabs, made into one tab.
 WHITE = b" "
 
+_KIND = "a text table"
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
 # The line that names the delimiter for Excel; it also follows from the lines below.
@@ -88,10 +95,16 @@ def cut(data: bytes, delimiters: bytes, at: bytes) -> Iterator[tuple[bytes, byte
         start += len(masked) + 1
 
 
+_WHITE_RUN = re.compile(
+    rb'("(?<![^\n\t ]")[^"]*+(?:""[^"]*+)*+")|(^[ \t]+|[ \t]+$)|[ \t]+', re.MULTILINE
+)
+
+
 def squeeze_white(data: bytes) -> bytes:
     """Return the text with white space between fields made into one tab, none at the edges."""
     if b'"' in data:
-        return _WHITE_RUN.sub(_squeeze, data)
+        # A quoted field as it is, white space at the edge of a line as nothing.
+        return _WHITE_RUN.sub(lambda found: found[1] or (b"" if found[2] else b"\t"), data)
     # The same without quotes, which takes a tenth of the time.
     data = data.replace(b" ", b"\t")
     while b"\t\t" in data:
@@ -99,29 +112,7 @@ def squeeze_white(data: bytes) -> bytes:
     return data.replace(b"\t\n", b"\n").replace(b"\n\t", b"\n").strip(b"\t")
 
 
-_WHITE_RUN = re.compile(rb'"(?<![^\n\t ]")[^"]*+(?:""[^"]*+)*+"|[ \t]+')
-
-
-def _squeeze(match: re.Match[bytes]) -> bytes:
-    """Return a quoted field as it is, white space at the edge of a line as nothing."""
-    text, start, end = match.string, *match.span()
-    if match[0][:1] == b'"':
-        return match[0]
-    edge = start == 0 or end == len(text) or text[start - 1] == 10 or text[end] == 10
-    return b"" if edge else b"\t"
-
-
 # ------------------------------------------------------------------------------ reading
-
-
-def read_start(path: str, zipped: bool, least: int) -> bytes:
-    """Return the first bytes of a text file, with a whole line that is not blank if it has one."""
-    held = b""
-    for text in _clean_text(path, zipped):
-        held += text
-        if len(held) > _LONGEST_RECORD or (len(held) >= least and b"\n" in held.lstrip(b" \t\n")):
-            break
-    return held
 
 
 def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
@@ -137,8 +128,13 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
         held += text
         if len(held) < enough:
             continue  # looking again after every read would take quadratic time
-        end = _last_record_end(held, delimiters)
-        if end:
+        # The end of the last record that surely is whole and not blank. Blank lines wait for what
+        # follows: at the end of the file they do not count.
+        mask, unfinished = mask_quoted(held, delimiters)
+        end = mask.rfind(b"\n", 0, unfinished if unfinished >= 0 else len(mask)) + 1
+        content = len(mask[:end].rstrip(b" \n"))
+        if content:
+            end = mask.index(b"\n", content) + 1
             yield Chunk(held[:end], line)
             line += held.count(b"\n", 0, end)
             held = held[end:]
@@ -157,15 +153,6 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
                 f"{path}, line {line}: a quote is opened here and never closed; close or remove it"
             )
         yield Chunk(held + b"\n", line)
-
-
-def _last_record_end(data: bytes, delimiters: bytes) -> int:
-    """Return the end of the last record that surely is whole and not blank, or 0."""
-    mask, unfinished = mask_quoted(data, delimiters)
-    end = mask.rfind(b"\n", 0, unfinished if unfinished >= 0 else len(mask)) + 1
-    # Blank lines wait for what follows: at the end of the file they do not count.
-    content = len(mask[:end].rstrip(b" \n"))
-    return mask.index(b"\n", content) + 1 if content else 0
 
 
 def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
@@ -223,43 +210,54 @@ def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
 # ------------------------------------------------------------------------------ tables
 
 
-class TextReader(TableReader):
-    """A CSV file or a relative of it, perhaps compressed with gzip."""
+def open_text(path: str, zipped: bool = False) -> Source:
+    """Open a CSV file or a relative of it, perhaps compressed with gzip."""
+    file = _TextFile(path, zipped)
+    # Commas that separate are not decimal.
+    decimals = "." if file.layout.delimiter == b"," else ".,"
+    return Source(path, _KIND, file.names, file.pieces, None, decimals)
 
-    kind = "a text table"
 
-    def __init__(self, path: str, zipped: bool = False) -> None:
+class _TextFile:
+    """A text file of which the layout is known."""
+
+    def __init__(self, path: str, zipped: bool) -> None:
         self.path = path
         self._zipped = zipped
-        start = read_start(path, zipped, _SAMPLE_BYTES)
-        content = start.lstrip(b" \t\n")
+        start = content = b""
+        for text in _clean_text(path, zipped):
+            start += text
+            content = start.lstrip(b" \t\n")
+            if len(start) > _LONGEST_RECORD or (len(start) >= _SAMPLE_BYTES and b"\n" in content):
+                break
         if not content:
             raise TableError(f"{path} is empty; export the table again")
         line = content.partition(b"\n")[0]
         for delimiter in b"\t;|,":
             check_count(path, line.count(delimiter))
         check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
-        self._layout = find_layout(start)
-        self._separators = _separators(self._layout.delimiter)
+        self.layout = find_layout(start)
+        self._separators = _separators(self.layout.delimiter)
         # The delimiter once white space is squeezed.
         self._parsed = self._separators[-1:]
-        self.names = self._layout.names
+        self.names = self.layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
-        check_unique(path, self.names, f", line {self._first_line}")
-        # Commas that separate are not decimal.
-        self.decimals = "." if self._layout.delimiter == b"," else ".,"
+        check_names(path, self.names, f", line {self._first_line}")
         # Arrow's names for the columns: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
 
-    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
+    def pieces(self, names: Sequence[str], rows: range) -> Iterator[Piece]:
         """Yield the columns of every chunk of the file, as text."""
         for raw in self._chunks():
             chunk, batch = self._parse(raw, names)
             yield Piece(batch, partial(self._place, chunk))
 
+    def _place(self, chunk: Chunk, row: int) -> str:
+        return f"line {list(self._lines(chunk))[row][0]}"
+
     def _chunks(self) -> Iterator[Chunk]:
         """Yield the rows only: no header, white space squeezed."""
-        header = self._layout.has_header
+        header = self.layout.has_header
         # Every column of a chunk takes some time of its own: with many columns, chunks are larger.
         scale = min(max(len(self.names) // 2000, 1), 8)
         for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
@@ -272,7 +270,7 @@ class TextReader(TableReader):
                 line += data.count(b"\n", 0, end)
                 data = data[end:]
                 header = False
-            if self._parsed != self._layout.delimiter:
+            if self._parsed != self.layout.delimiter:
                 data = squeeze_white(data)
             if data.strip(b"\n"):
                 yield Chunk(data, line)
@@ -288,7 +286,15 @@ class TextReader(TableReader):
         try:
             return chunk, self._columns(chunk.data, names)
         except pa.ArrowInvalid as error:
-            raise self._ragged(chunk) or damaged(self.path, self.kind, error) from None
+            expected = len(self.names)
+            for line, found in self._lines(chunk):
+                if found != expected:
+                    raise TableError(
+                        f"{self.path}, line {line}: found {found} value{'s' * (found != 1)}, "
+                        f"expected {expected} as in line {self._first_line}; correct the line, or "
+                        "quote text that contains the delimiter"
+                    ) from None
+            raise damaged(self.path, _KIND, error) from None
 
     def _columns(self, data: bytes, names: Sequence[str]) -> pa.RecordBatch:
         keys = [self._keys[name] for name in names]
@@ -313,32 +319,12 @@ class TextReader(TableReader):
         columns = [column.combine_chunks() for column in table.columns]
         return pa.RecordBatch.from_arrays(columns, list(names))
 
-    def _ragged(self, chunk: Chunk) -> TableError | None:
-        """Return the error for the first row with more or fewer fields than columns."""
-        expected = len(self.names)
-        for line, row in self._numbered_records(chunk):
-            found = row.count(self._parsed) + 1
-            if found != expected and row:
-                return TableError(
-                    f"{self.path}, line {line}: found {found} value{'s' * (found != 1)}, expected "
-                    f"{expected} as in line {self._first_line}; correct the line, or quote text "
-                    "that contains the delimiter"
-                )
-        return None
-
-    def _place(self, chunk: Chunk, row: int) -> str:
-        """Return the line of a row of a chunk."""
-        blank_counts = len(self.names) == 1
-        records = self._numbered_records(chunk)
-        lines = [line for line, record in records if record or blank_counts]
-        return f"line {lines[row]}"
-
-    def _numbered_records(self, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
-        """Yield every record of a chunk, masked, and the line that it starts on."""
+    def _lines(self, chunk: Chunk) -> Iterator[tuple[int, int]]:
+        """Yield the line that a row of a chunk starts on, and the number of its values."""
         line = chunk.first_line
-        data = chunk.data.removesuffix(b"\n")
-        for record, masked in cut(data, self._parsed, b"\n"):
-            yield line, masked
+        for record, masked in cut(chunk.data.removesuffix(b"\n"), self._parsed, b"\n"):
+            if masked or len(self.names) == 1:
+                yield line, masked.count(self._parsed) + 1
             line += record.count(b"\n") + 1
 
 
@@ -355,12 +341,26 @@ class Layout(NamedTuple):
 
 def find_layout(start: bytes) -> Layout:
     """Return the layout of a file that starts with these bytes, among them a whole record."""
-    fits = {delimiter: _fit(start, delimiter) for delimiter in _DELIMITERS}
-    if not fits[WHITE].numbers and any(fit.regular for fit in list(fits.values())[:-1]):
-        del fits[WHITE]  # spaces within words
-    best = max(fits, key=lambda delimiter: fits[delimiter].score)  # the first of equals
+    scores, regular, numeric = {}, set(), set()
+    for delimiter in _DELIMITERS:
+        rows = _first_rows(start, delimiter, _SAMPLE_RECORDS)
+        length, count = Counter(len(row) for row in rows).most_common(1)[0]
+        if length < 2:
+            scores[delimiter] = 0.0
+            continue
+        # In the main the share of lines of equal length plus that of cells that are numbers.
+        cells = [cell for row in rows[1:] or rows for cell in row]
+        n_numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
+        scores[delimiter] = count / len(rows) + n_numbers / len(cells)
+        # "Without exception" weighs more than "almost"; and the words of a text are not columns.
+        scores[delimiter] += _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
+        regular |= {delimiter} if count == len(rows) else set()
+        numeric |= {delimiter} if n_numbers == len(cells) else set()
+    if WHITE not in numeric and regular - {WHITE}:
+        del scores[WHITE]  # spaces within words
+    best = max(scores, key=lambda delimiter: scores[delimiter])  # the first of equals
     # One column alone has no delimiter, and the comma is as good as any.
-    delimiter = best if fits[best].score > 0 else b","
+    delimiter = best if scores[best] > 0 else b","
     cells = _first_rows(start, delimiter, 1)[0]
     numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
@@ -370,32 +370,6 @@ def find_layout(start: bytes) -> Layout:
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
         return Layout(delimiter, tuple(names), has_header=True)
     return Layout(delimiter, numbered_names(len(cells)), has_header=False)
-
-
-class _Fit(NamedTuple):
-    """How well a delimiter fits: 0 if it separates nothing."""
-
-    score: float
-    regular: bool  # all lines are equally long
-    numbers: bool  # all cells are numbers
-
-
-def _fit(start: bytes, delimiter: bytes) -> _Fit:
-    """Return how well a delimiter fits.
-
-    In the main it is the share of lines of equal length plus the share of cells that are numbers.
-    """
-    rows = _first_rows(start, delimiter, _SAMPLE_RECORDS)
-    length, count = Counter(len(row) for row in rows).most_common(1)[0]
-    if length < 2:
-        return _Fit(0.0, False, False)
-    cells = [cell for row in rows[1:] or rows for cell in row]
-    numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
-    score = count / len(rows) + numbers / len(cells)
-    # "Without exception" weighs more than "almost"; and the words of a text are not columns.
-    regular = count == len(rows)
-    score += _REGULAR * regular - _WHITE_DOUBT * (delimiter == WHITE)
-    return _Fit(score, regular, numbers == len(cells))
 
 
 def _as_number(cell: str, delimiter: bytes) -> float | None:

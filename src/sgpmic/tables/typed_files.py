@@ -1,0 +1,363 @@
+"""Tables in files whose cells have types: Parquet, Arrow, NumPy, JSON, Excel."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from importlib import import_module
+from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from sgpmic.tables.conversions import Piece, Source, as_table, numbered_names
+from sgpmic.tables.errors import (
+    TableError,
+    check_count,
+    check_memory,
+    check_names,
+    damaged,
+    decoding,
+    list_names,
+)
+
+# Rows of a piece.
+_ROWS = 65536
+_BUFFER_BYTES = 1 << 20
+_FILE_MAGIC = b"ARROW1"
+# Larger tables of which a smaller share of the cells has a value are mistakes.
+_MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
+# Arrays of these names in an archive are the table, and the names of its columns.
+_DATA, _NAMES = ("X", "data"), ("names", "columns")
+
+#: Opens a file and yields record batches that hold at least the columns of these names; of those
+#: rows, where the file tells their number.
+_Batches = Callable[[Sequence[str], range], Iterator[pa.RecordBatch]]
+
+
+def _source(
+    path: str, kind: str, every: Sequence[str], n_rows: int | None, batches: _Batches
+) -> Source:
+    """Return a table that comes as Arrow record batches, no more than some rows at a time."""
+    check_names(path, every)
+
+    def pieces(names: Sequence[str], rows: range) -> Iterator[Piece]:
+        before, found = rows.start, batches(names, rows)
+        while True:
+            with decoding(path, kind):
+                batch = next(found, None)
+                if batch is None:
+                    return
+                batch = batch.select(list(names))
+                # Arrow trusts offsets in a file; without this a damaged one could end the process.
+                batch.validate(full=True)
+            for start in range(0, len(batch), _ROWS):
+                yield Piece(batch.slice(start, _ROWS), partial(_place, before + start + 1))
+            before += len(batch)
+
+    return Source(path, kind, tuple(every), pieces, None if n_rows is None else range(n_rows))
+
+
+def _place(first: int, row: int) -> str:
+    return f"row {first + row}"
+
+
+def open_parquet(path: str) -> Source:
+    """Open a Parquet file: its schema is read at first, and of some rows only their row groups."""
+    kind = "a Parquet file"
+    with decoding(path, kind), pq.ParquetFile(path) as file:
+        # Names may turn out not to be UTF-8.
+        names, n_rows = file.schema_arrow.names, file.metadata.num_rows
+
+    def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
+        # Through a small buffer: one row group may be the whole file, which would be loaded whole.
+        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+        with pq.ParquetFile(path, **options, page_checksum_verification=True) as file:
+            # Of the row groups those that hold the rows, and the number of rows before them.
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            ends = np.cumsum([0, *sizes])
+            groups = np.flatnonzero((ends[:-1] < rows.stop) & (ends[1:] > rows.start))
+            before = int(ends[groups[0]]) if len(groups) else 0
+            for batch in file.iter_batches(_ROWS, groups.tolist(), list(names)):
+                wanted = batch.slice(
+                    max(rows.start - before, 0), max(rows.stop - max(before, rows.start), 0)
+                )
+                before += len(batch)
+                if len(wanted):
+                    yield wanted
+
+    return _source(path, kind, names, n_rows, batches)
+
+
+def open_ipc(path: str) -> Source:
+    """Open an Arrow IPC file or stream, such as a Feather file; only its schema at first."""
+    kind = "an Arrow or Feather file"
+    # Not memory-mapped: a file that is cut while it is read would end the process.
+    with decoding(path, kind), pa.OSFile(path) as source:
+        is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        source.seek(0)
+        every = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema.names
+    index = {name: i for i, name in enumerate(every)}
+
+    def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
+        options = pa.ipc.IpcReadOptions(included_fields=[index[name] for name in names])
+        with pa.OSFile(path) as source:
+            if is_file:
+                reader = pa.ipc.open_file(source, options=options)
+                yield from map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                yield from pa.ipc.open_stream(source, options=options)
+
+    return _source(path, kind, every, None, batches)
+
+
+# ------------------------------------------------------------------------------ records
+
+
+def _open_frame(path: str, kind: str, frame: Any) -> Source:
+    """Open a table that was read from a file as a whole."""
+    try:
+        table, _ = as_table(frame)
+    except TableError as error:
+        raise TableError(f"{path}, {error}") from None
+    if not table.column_names:
+        raise TableError(f"{path} has no columns; export the table again")
+
+    def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
+        yield from table.slice(rows.start, len(rows)).select(list(names)).to_batches()
+
+    return _source(path, kind, table.column_names, len(table), batches)
+
+
+def open_json(path: str) -> Source:
+    """Open a JSON file of records: a list of objects, or one object in every line."""
+    kind = "a JSON file"
+    with decoding(path, kind), open(path, encoding="utf-8-sig") as file:
+        text = file.read()
+        try:
+            records = json.loads(text)
+        except json.JSONDecodeError:
+            records = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
+        raise TableError(
+            f'{path} is JSON, but not a list of records ([{{"a": 1, …}}, …]); export the table as '
+            "records, or as CSV"
+        )
+    names = dict.fromkeys(name for record in records for name in record)
+    _check_size(path, len(records), len(names), sum(map(len, records)))
+    columns = {name: [record.get(name) for record in records] for name in names}
+    return _open_frame(path, kind, columns)
+
+
+def open_workbook(path: str) -> Source:
+    """Open the first sheet of an Excel workbook, by pandas or polars where they are installed."""
+    kind = "an Excel workbook"
+    with decoding(path, kind):
+        size = _sheet_size(path)
+    _check_size(path, *size)
+    for library in ("pandas", "polars"):
+        try:
+            frame = import_module(library).read_excel(path)
+        except ImportError:  # of the library, or of what it reads workbooks with
+            continue
+        except Exception as error:  # damaged bytes raise errors of many types
+            raise damaged(path, kind, error) from error
+        return _open_frame(path, kind, frame)
+    raise TableError(
+        f"{path} is {kind}; install pandas and openpyxl to read it, or save the sheet as CSV"
+    )
+
+
+def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
+    """Raise where a table whose file has only the cells with a value would fill the memory."""
+    check_count(path, n_columns)
+    n_cells = n_rows * n_columns
+    if n_cells > _MOST_EMPTY and n_filled < _FEWEST_FILLED * n_cells:
+        raise TableError(
+            f"{path} has {n_rows} rows and {n_columns} columns, but only {n_filled} of these "
+            f"{n_cells} cells have a value; remove columns or cells that do not belong to the table"
+        )
+    # Of every cell there is a pointer at first, and then a number or a place of a text.
+    check_memory(path, 16 * n_cells)
+
+
+def _sheet_size(path: str) -> tuple[int, int, int]:
+    """Return the last row and column of a workbook's first sheet, and its number of values.
+
+    Cells without a value, which may have a color, do not count. The sheet itself may say something
+    else about its size.
+    """
+    last_row = last_column = n_values = row = column = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal last_row, last_column, n_values, row, column
+        tag = tag.rpartition(":")[2]
+        if tag == "row":
+            row, column = int(attributes.get("r", row + 1)), 0
+        elif tag == "c":
+            column += 1
+            if "r" in attributes:
+                letters = attributes["r"].rstrip("0123456789")
+                row = int(attributes["r"][len(letters) :])
+                column = reduce(lambda n, letter: 26 * n + int(letter, 36) - 9, letters, 0)
+        elif tag in ("v", "is"):
+            last_row, last_column = max(last_row, row), max(last_column, column)
+            n_values += 1
+
+    def attributes_of(member: str, tag: str) -> list[dict[str, str]]:
+        elements = ElementTree.fromstring(archive.read(member)).findall(f".//{{*}}{tag}")
+        return [{k.rpartition("}")[2]: v for k, v in element.items()} for element in elements]
+
+    with zipfile.ZipFile(path) as archive:
+        sheets = attributes_of("xl/workbook.xml", "sheet")
+        parts = attributes_of("xl/_rels/workbook.xml.rels", "Relationship") if sheets else []
+        files = {part["Id"]: part["Target"] for part in parts if part["Type"].endswith("worksheet")}
+        found = [files[sheet["id"]] for sheet in sheets if sheet["id"] in files]
+        if found:
+            parser = expat.ParserCreate()
+            parser.StartElementHandler = start
+            with archive.open(posixpath.join("/xl", found[0])[1:]) as file:
+                parser.ParseFile(file)
+    return last_row, last_column, n_values
+
+
+# ------------------------------------------------------------------------------ NumPy
+
+
+def _open_array(path: str, array: NDArray[Any], every: Sequence[str]) -> Source:
+    """Open a two-dimensional array, in memory or mapped from a file."""
+    index = {name: i for i, name in enumerate(every)}
+    # Whole numbers may be labels of more digits than a float has.
+    dtype = array.dtype.newbyteorder("=") if array.dtype.kind in "iu" else np.float64
+
+    def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
+        # A few rows at a time, so that little of a mapped file is in memory.
+        for start in rows[::_ROWS]:
+            some = np.asarray(array[start : min(start + _ROWS, rows.stop)])
+            # Numbers beyond float64's range become infinite, which is reported as such.
+            with np.errstate(over="ignore"):
+                columns = [np.ascontiguousarray(some[:, index[name]], dtype) for name in names]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(names))
+
+    return _source(path, "a NumPy file", every, len(array), batches)
+
+
+def open_npy(path: str) -> Source:
+    """Open a ``.npy`` file; the array stays on disk."""
+    with decoding(path, "a NumPy file"):
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            if "allow_pickle" in str(error) or "Python objects" in str(error):
+                raise _has_objects(path) from None
+            raise
+    _check_table(path, array.shape, array.dtype)
+    return _open_array(path, array, numbered_names(array.shape[1]))
+
+
+_Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and type
+
+
+def open_npz(path: str) -> Source:
+    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
+
+    Of the others only the headers are read.
+    """
+    with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
+        headers = {
+            member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)
+            for member in archive.zip.infolist()
+        }
+        if not headers:
+            raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
+        tables = [
+            name for name, (shape, _) in headers.items() if len(shape) == 2 and name not in _NAMES
+        ]
+        named = [name for name in _DATA if name in headers]
+        if not named and len(tables) != 1 and (tables or len(headers) > 1):
+            raise TableError(
+                f"{path} holds {len(tables)} two-dimensional arrays (of "
+                f"{list_names(list(headers))}); name the table X"
+            )
+        name = [*named, *tables, *headers][0]  # if it is none, its shape is complained about next
+        where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
+        _check_table(where, shape, dtype)
+        check_memory(where, math.prod(shape) * dtype.itemsize)
+        names: Sequence[str] = numbered_names(shape[1])
+        for key in [key for key in _NAMES if key in headers and key != name][:1]:
+            names = _read_names(path, archive, key, headers[key], shape[1])
+        return _open_array(path, archive[name], names)
+
+
+def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Header:
+    """Return what an array says of itself; raise where it is not what is there."""
+    where = f"{path}, array {member.filename.removesuffix('.npy')!r}"
+    form = np.lib.format
+    with archive.open(member) as file:
+        try:
+            version = form.read_magic(file)
+        except ValueError:
+            raise TableError(f"{where} is not an array; leave it out") from None
+        read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
+        shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise _has_objects(where)
+        declared, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if declared != found:
+        raise TableError(
+            f"{where} should have {declared} bytes and has {found}; it is damaged, save it again"
+        )
+    return shape, dtype
+
+
+def _has_objects(where: str) -> TableError:
+    return TableError(
+        f"{where} holds Python objects, which are not loaded for safety; convert it with "
+        ".astype(float), or names with .astype(str), and save it again"
+    )
+
+
+def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise unless an array is a table of numbers."""
+    wrong = ""
+    if dtype.kind not in "biuf":
+        wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
+    elif len(shape) != 2:
+        hint = "; for one column use .reshape(-1, 1)" if len(shape) == 1 else ""
+        wrong = (
+            f"has shape {shape}, a table has rows and columns{hint}; save a two-dimensional array"
+        )
+    elif not shape[1]:
+        wrong = "has no columns; save an array with at least one"
+    elif not shape[0]:
+        wrong = "has columns but no rows; add at least one row of values"
+    if wrong:
+        raise TableError(f"{where} {wrong}")
+    check_count(where, shape[1])
+
+
+def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
+    """Return the names of the columns that an archive gives."""
+    where = f", array {key!r}"
+    if header[1].kind not in "US" or header[0] != (count,):
+        raise TableError(
+            f"{path}{where} does not name the {count} columns; save a one-dimensional array of "
+            f"{count} strings"
+        )
+    check_memory(path + where, count * header[1].itemsize)
+    try:
+        names = [n.decode() if isinstance(n, bytes) else n for n in archive[key].tolist()]
+    except UnicodeDecodeError:
+        raise TableError(
+            f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"
+        ) from None
+    check_names(path, names, where)
+    return names

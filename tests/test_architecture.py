@@ -27,7 +27,7 @@ LAYERS = {
     "storage": ("sgpmic.storage",),
     "tables": ("sgpmic.tables",),
     "estimator": (
-        *("sgpmic.estimator", "sgpmic._predictions", "sgpmic._model_files", "sgpmic._plots"),
+        *("sgpmic.estimator", "sgpmic._predictions", "sgpmic._plots"),
         *("sgpmic._input_rows", "sgpmic.anndata"),
     ),
     "jobs": ("sgpmic.jobs", "sgpmic.parallel"),

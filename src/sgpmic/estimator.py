@@ -21,7 +21,6 @@ from sgpmic._input_rows import (
     refuse_huge_cells,
     words_of_rows,
 )
-from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
@@ -47,7 +46,7 @@ _RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 
-class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
+class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     """Clustering and non-linear dimensionality reduction, learned together.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are

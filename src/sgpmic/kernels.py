@@ -39,8 +39,8 @@ __all__ = [
     "RationalQuadratic",
     "cross",
     "get_kernel",
+    "like",
     "stack",
-    "stacked_like",
     "unstack",
 ]
 
@@ -145,8 +145,8 @@ class Kernel:
         return cross(self, Z, Z) + self.white * jnp.eye(Z.shape[0], dtype=Z.dtype)
 
 
-def _like(kernel: _K, **values: Any) -> _K:
-    """Return the kernel with other values, unchecked: tracers, logarithms, gradients."""
+def like(kernel: _K, **values: Any) -> _K:
+    """Return the kernel with other values, unchecked: tracers, logarithms, gradients, stacks."""
     new = object.__new__(type(kernel))
     vars(new).update(vars(kernel) | values)
     return new
@@ -252,7 +252,7 @@ class Stationary(Kernel):
         if jnp.ndim(self.gamma) == 0:
             d_gamma = jnp.sum(d_gamma)
         zero = jnp.zeros_like(variance)
-        parameters = _like(
+        parameters = like(
             self, variance=variance, gamma=d_gamma, bias=sums.dK_t, white=zero, **shape
         )
         return parameters, 2.0 * self.gamma * by_a, 2.0 * self.gamma * by_b.T
@@ -397,7 +397,7 @@ class Linear(Kernel):
         if jnp.ndim(self.variance) == 0:
             d_variance = jnp.sum(d_variance)
         zero = jnp.zeros_like(dK, shape=())
-        gradient = _like(self, variance=d_variance, bias=jnp.sum(dK), white=zero)
+        gradient = like(self, variance=d_variance, bias=jnp.sum(dK), white=zero)
         return gradient, dK_B * self.variance, (dK.T @ A) * self.variance
 
     def diagonal(self, X: Array) -> Array:
@@ -418,7 +418,7 @@ def _register(kernel_type: type[Kernel]) -> None:
         return [(jax.tree_util.GetAttrKey(n), getattr(kernel, n)) for n in names], kernel.ard
 
     def unflatten(ard: bool, leaves: Iterable[Any]) -> Kernel:
-        return _like(pattern, ard=ard, **dict(zip(names, leaves, strict=True)))
+        return like(pattern, ard=ard, **dict(zip(names, leaves, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(kernel_type, flatten_with_keys, unflatten)
     # Of traces that are kept (compile_cache): ARD is all that a kernel holds beside its parameters.
@@ -470,8 +470,3 @@ def unstack(kernel: Kernel) -> list[Kernel]:
         )
         for m in range(count)
     ]
-
-
-def stacked_like(pattern: Kernel, parameters: dict[str, Any]) -> Kernel:
-    """Return a stacked kernel of the kind of ``pattern`` with these parameters."""
-    return _like(pattern, **parameters)

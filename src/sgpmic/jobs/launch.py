@@ -13,19 +13,24 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from sgpmic.jobs.job import COORDINATOR, CORES, LAUNCHER, PROCESS, PROCESSES, REFUSED, TRY_AGAIN
+from sgpmic.jobs.job import (
+    COORDINATOR,
+    CORES,
+    LAUNCHER,
+    LOG,
+    PROCESS,
+    PROCESSES,
+    REFUSED,
+    TRY_AGAIN,
+    terminated_as_interrupted,
+)
 
-#: File for what the runtime prints.
-LOG = "SGPMIC_LOG"
 #: Seconds that the others have to exit by themselves when one has failed.
 PATIENCE = 10.0
 
@@ -175,46 +180,3 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     else:
         print(f"What the runtime of the processes has printed is in {log}.", file=sys.stderr)
     return explained or (TRY_AGAIN if failed else 0)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, which schedulers send, as on Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, before_interrupt)
-
-
-def divert_runtime_output() -> None:
-    """Keep what libraries print themselves off the screen, where Python still prints.
-
-    It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
-    """
-    sys.stdout = _duplicate(sys.stdout, 1)
-    if os.environ.get(LOG):
-        sys.stderr = _duplicate(sys.stderr, 2)
-        with open(os.environ[LOG], "ab") as log:
-            os.dup2(log.fileno(), 2)
-    os.dup2(2, 1)
-
-
-def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Return a stream on a duplicate of its file descriptor, if that is the usual one."""
-    try:
-        if stream.fileno() != descriptor:
-            return stream
-    except (OSError, ValueError):
-        return stream
-    stream.flush()
-    return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)

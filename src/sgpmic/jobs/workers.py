@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic import jobs
-from sgpmic.jobs.job import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
-from sgpmic.jobs.launch import (
+from sgpmic.jobs.job import (
+    LAUNCHER,
     LOG,
-    ProcessExit,
-    Slot,
+    REFUSED,
     divert_runtime_output,
-    environments,
-    root_cause,
-    wait_for_exits,
+    end_process,
+    end_with_launcher,
+    is_loss,
 )
+from sgpmic.jobs.launch import ProcessExit, Slot, environments, root_cause, wait_for_exits
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC

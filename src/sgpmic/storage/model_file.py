@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,8 +30,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-
-from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
 
@@ -354,3 +353,41 @@ def free_in_container(system: Path = Path("/")) -> float:
                 cached = int(statistics[statistics.index("inactive_file") + 1])
                 free = min(free, limit - used + cached)
     return free
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a file to write to; it takes the place of ``path`` once it is safely on disk.
+
+    Whatever goes wrong before leaves ``path`` untouched. A file that was private stays private,
+    and a link stays a link.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            with suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    # The new name should survive a power cut, where the system can do so.
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file in one piece."""
+    with replacing(path) as file:
+        file.write(content)

@@ -20,7 +20,7 @@ LAYERS = {
         "sgpmic.compile_cache",
         "sgpmic.exceptions",
     ),
-    "kernels": ("sgpmic.kernels", "sgpmic._fast_exp"),
+    "kernels": ("sgpmic.kernels",),
     "model": ("sgpmic.model",),
     "process group": ("sgpmic.process_group",),
     "learning": ("sgpmic.learning", "sgpmic.committee"),

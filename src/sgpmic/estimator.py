@@ -427,10 +427,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
         checkpoint = None
         if settings.computation.checkpoint is not None:
-            from sgpmic.storage.checkpoints import open_checkpoint
+            from sgpmic.storage.checkpoints import Checkpoint
 
             parameters = self.get_params(deep=False)
-            checkpoint = open_checkpoint(settings.computation, Y, group, parameters)
+            checkpoint = Checkpoint(settings.computation, Y, group, parameters)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         from sgpmic.learning.run import run
 

@@ -16,18 +16,9 @@ from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 
 import sgpmic
+from sgpmic.cli import options as opt
 from sgpmic.cli.fit import demo, fit
-from sgpmic.cli.options import (
-    Device,
-    Force,
-    RunPath,
-    check_device,
-    console,
-    fail,
-    name_device,
-    note,
-    one_sentence,
-)
+from sgpmic.cli.options import console, fail, note, one_sentence
 from sgpmic.cli.results import Rows, model_columns, table_bytes, write_report
 from sgpmic.jobs.job import terminated_as_interrupted
 from sgpmic.storage.model_file import replacing
@@ -42,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    run: RunPath,
+    run: opt.RunPath,
     table: Annotated[Path, Argument(metavar="NEW", help="Table with the new rows.")],
     out: Annotated[
         Path | None,
@@ -52,16 +43,16 @@ def predict(
         str | None,
         Option("--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."),
     ] = None,
-    device: Device = "auto",
-    force: Force = False,
+    device: opt.Device = "auto",
+    force: opt.Force = False,
 ) -> None:
     """Predict the clusters of new rows, and flag rows that are unlike anything seen.
 
     Columns are matched by name. Every row is predicted independently of the others, and files of
     any size are read in blocks.
     """
-    name_device(device)
-    check_device(device)
+    opt.name_device(device)
+    opt.check_device(device)
     from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
@@ -235,7 +226,7 @@ def _write(
 
 
 def report(
-    run: RunPath,
+    run: opt.RunPath,
     table: Annotated[
         Path | None,
         Option(metavar="FILE", help="The table that was fitted, if it has moved."),

@@ -19,25 +19,12 @@ import typer
 from rich.markup import escape
 
 from sgpmic.cli import options as opt
+from sgpmic.cli import results
 from sgpmic.cli.dry_run import show_expectation
 from sgpmic.cli.options import console, fail
-from sgpmic.cli.results import (
-    MOST_SHOWN,
-    Fit,
-    FitDisplay,
-    Rows,
-    show_columns,
-    show_summary,
-    table_bytes,
-    write_results,
-)
+from sgpmic.cli.results import Fit, FitDisplay, Rows, table_bytes, write_results
 from sgpmic.jobs import Job, JobError, find_job, initialize, launch, supervised, together
-from sgpmic.jobs.job import (
-    REFUSED,
-    divert_runtime_output,
-    is_loss,
-    terminated_as_interrupted,
-)
+from sgpmic.jobs.job import REFUSED, divert_runtime_output, is_loss, terminated_as_interrupted
 from sgpmic.storage.model_file import replacing, write_bytes
 from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
@@ -115,7 +102,7 @@ def fit(
     # earlier run.
     began, folder = time.perf_counter(), RunFolder(out)
     data, rows = _read(job, table, asked, folder)
-    show_columns(data, len(data.columns) if dry_run else MOST_SHOWN)
+    results.show_columns(data, len(data.columns) if dry_run else results.MOST_SHOWN)
     if data.is_mixed:
         # The encoder has brought all columns to one unit already.
         parameters.setdefault("scale", "one")
@@ -225,7 +212,7 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
                 "Stopped. What was learned is kept; resume with the same command and --resume.", 130
             ) from None
         else:
-            job.do(lambda: show_summary(this))
+            job.do(lambda: results.show_summary(this))
         finally:
             if job.is_first:
                 folder.leave()

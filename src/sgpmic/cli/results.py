@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from sgpmic.tables.dataset import EncodedTable
     from sgpmic.tables.reader import Table
 
-Columns = Mapping[str, Sequence[Any] | NDArray[Any]]
-
-#: Rows that are written as text at a time: an array of Arrow holds 2 GiB of it.
-_PART = 65_536
-
 
 class Rows(NamedTuple):
     """The rows of a file, or some consecutive ones, of which some may be empty."""
@@ -423,7 +418,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def table_bytes(columns: Columns, *, header: bool = True) -> bytes:
+#: Rows that are written as text at a time: an array of Arrow holds 2 GiB of it.
+_PART = 65_536
+
+
+def table_bytes(
+    columns: Mapping[str, Sequence[Any] | NDArray[Any]], *, header: bool = True
+) -> bytes:
     """Return columns of equal length as CSV, numbers as Python writes them."""
     import pyarrow.compute as pc
 

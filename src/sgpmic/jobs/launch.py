@@ -19,17 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sgpmic.jobs.job import (
-    COORDINATOR,
-    CORES,
-    LAUNCHER,
-    LOG,
-    PROCESS,
-    PROCESSES,
-    REFUSED,
-    TRY_AGAIN,
-    terminated_as_interrupted,
-)
+from sgpmic.jobs import job
+from sgpmic.jobs.job import REFUSED, TRY_AGAIN
 
 #: Seconds that the others have to exit by themselves when one has failed.
 PATIENCE = 10.0
@@ -65,12 +56,12 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
         rank, n = hosts[:process].count(host), hosts.count(host)
         own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
         variables = {
-            COORDINATOR: slots[0].coordinator,
-            PROCESSES: str(len(slots)),
-            PROCESS: str(process),
+            job.COORDINATOR: slots[0].coordinator,
+            job.PROCESSES: str(len(slots)),
+            job.PROCESS: str(process),
             "PYTHONSAFEPATH": "1",
         }
-        found.append(variables | ({CORES: ",".join(map(str, own))} if own else {}))
+        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 
@@ -144,9 +135,9 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         return None if (code := child.poll()) is None else ProcessExit(code)
 
     try:
-        with terminated_as_interrupted():
+        with job.terminated_as_interrupted():
             for process, variables in enumerate(environments([local_slot()] * n_processes)):
-                env = {**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name}
+                env = {**os.environ, **variables, job.LAUNCHER: str(reader), job.LOG: file.name}
                 screen = None if process == 0 else subprocess.DEVNULL
                 children.append(
                     subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])

@@ -199,9 +199,7 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             "a larger machine"
         )
     file.seek(0)
-    arrays = _decode(file.read())
-    _check_arrays(document["checksums"], arrays)
-    return document["header"], arrays
+    return document["header"], _decode(file.read(), document["checksums"])
 
 
 def _is_long_header(length: int, n_bytes: int) -> bool:
@@ -258,7 +256,7 @@ def _check_length(table: dict[str, Any], found: int) -> None:
         raise _damaged(f"{found - end} bytes follow its end")
 
 
-def _decode(content: bytes) -> dict[str, np.ndarray]:
+def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
     import safetensors.numpy
     from safetensors import SafetensorError
 
@@ -266,20 +264,17 @@ def _decode(content: bytes) -> dict[str, np.ndarray]:
         views = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise _damaged("its table of arrays does not fit their data") from error
+    for key in sorted({*checksums} ^ {*views}):
+        if key in checksums:
+            raise _damaged(f"the array {key!r} is missing")
+        raise _damaged(f"it has an array {key!r} that the model does not know")
+    for key, view in views.items():
+        if _array_checksum(view) != checksums[key]:
+            raise _damaged(f"the checksum of the array {key!r} does not match")
     return {
         key: np.array(view, dtype=view.dtype.newbyteorder("="), order="C")
         for key, view in views.items()
     }
-
-
-def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    for key in sorted({*checksums} ^ {*arrays}):
-        if key in checksums:
-            raise _damaged(f"the array {key!r} is missing")
-        raise _damaged(f"it has an array {key!r} that the model does not know")
-    for key, array in arrays.items():
-        if _array_checksum(array) != checksums[key]:
-            raise _damaged(f"the checksum of the array {key!r} does not match")
 
 
 def _array_checksum(array: np.ndarray) -> str:

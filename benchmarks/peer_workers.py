@@ -86,7 +86,7 @@ class Ours(Worker):
         import numpy as np
 
         from sgpmic._runtime import numerics
-        from sgpmic.kernels import RBF, stack, stacked_like
+        from sgpmic.kernels import RBF, like, stack
         from sgpmic.model.bound import Mappings, collapsed_term, data_term
         from sgpmic.model.row_pass.sums import statistics
         from sgpmic.model.rows import make_rows, pad_rows
@@ -96,7 +96,7 @@ class Ours(Worker):
             # GPy's jitter is our white part. A bias of exactly 0 is not for users; here it makes
             # the two kernels the same.
             kernel = stack([RBF(variance=VARIANCE, gamma=GAMMA, bias=1.0, white=JITTER)])
-            kernel = stacked_like(kernel, {"bias": np.zeros(1)})
+            kernel = like(kernel, bias=np.zeros(1))
             rows = make_rows(Y)
             T = rows.flat_weight[:, None]
             N, P = Y.shape
@@ -155,7 +155,7 @@ class OursWithTrace(Ours):
         """Return the search with so many steps, compiled once, over X, Z, log θ and log β."""
         import jax.numpy as jnp
 
-        from sgpmic.kernels import stacked_like
+        from sgpmic.kernels import like
         from sgpmic.learning.optimizers import lbfgs
         from sgpmic.learning.scg import scg
 
@@ -169,7 +169,7 @@ class OursWithTrace(Ours):
             def loss(point: Any) -> Any:
                 X, Z, free = point
                 variance, gamma, beta = jnp.exp(free)
-                moved = stacked_like(kernel, {"variance": variance[None], "gamma": gamma[None]})
+                moved = like(kernel, variance=variance[None], gamma=gamma[None])
                 return -self.bound(moved, Z, beta, X, rows, T)
 
             return minimize(self.jax.value_and_grad(loss), (X, Z, free), max_steps=steps)

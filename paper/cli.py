@@ -24,7 +24,7 @@ from paper.methods import METHODS
 from paper.published import PRINTED, published_rows
 from paper.render import as_csv, as_html, as_markdown, as_terminal, p_words
 from paper.results import Case, Record, ResultsError, ResultsFile
-from sgpmic.storage.outputs import write_bytes
+from sgpmic.storage.model_file import write_bytes
 
 app = typer.Typer(
     help="Rerun the paper: its table and its figures.",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import sgpmic
-from sgpmic.storage.outputs import write_bytes
+from sgpmic.storage.model_file import write_bytes
 from sgpmic.storage.run_folder import FolderLock, LockedError
 
 _FORMAT = "sgpmic paper results"

@@ -1,9 +1,11 @@
-"""What a fitted model says about rows, new ones and those it was fitted to."""
+"""What a fitted model says about rows, new ones and those it was fitted to; and its file."""
 
 from __future__ import annotations
 
+import os
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +20,21 @@ from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
 from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
 from sgpmic.learning.settings import check, whole_number
+from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
+
+#: What a model file keeps besides the predictor.
+_STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
+#: What a file calls the records of a fit, and the attributes that hold them.
+_STORED_RECORDS = {
+    "history": "history_",
+    "starts": "starts_",
+    "committee": "_committee",
+    "number_of_clusters": "_number_of_clusters",
+    "number_of_dimensions": "number_of_dimensions_",
+}
 
 
 class DrawnRows(NamedTuple):
@@ -316,3 +330,64 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             found = words_of_rows(X, self.encoder_).items()
             words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
         return DrawnRows(values, embedding, memberships, words)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a file that :meth:`load` reads.
+
+        The file holds arrays and JSON only (safetensors); loading never runs code from it. It
+        contains the training rows (20 000 of them, drawn at random, where there are more) and
+        fingerprints of all: mind who may read it.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        check_is_fitted(self)
+        names, support = getattr(self, "feature_names_in_", None), self.cluster_tendency_
+        header = {name: getattr(self, held) for name, held in _STORED_RECORDS.items()} | {
+            "parameters": self.get_params(deep=False),
+            "attributes": {name: getattr(self, name) for name in _STORED_ATTRIBUTES},
+            "feature_names": None if names is None else [str(name) for name in names],
+            "support": support and asdict(support),
+            "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
+        }
+        save_model(path, StoredModel(self._predictor, header, self._reduction, self._empty_rows))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+
+        Returns
+        -------
+        model : SGPMIC
+        """
+        predictor, header, reduction, empty_rows = load_model(path)
+        try:
+            model = cls(**header["parameters"])
+            for name in _STORED_ATTRIBUTES:
+                setattr(model, name, header["attributes"][name])
+            model.check_settings()
+            model.encoder_ = model.cluster_tendency_ = None
+            if header["support"] is not None:
+                from sgpmic.committee.tendency import ClusterTendency
+
+                model.cluster_tendency_ = ClusterTendency(**header["support"])
+            if header["encoder"] is not None:
+                from sgpmic.tables.encoder import TableEncoder
+
+                model.encoder_ = TableEncoder.from_dict(header["encoder"])
+                if len(model.encoder_.source_) != model.n_features_in_:
+                    raise ValueError("its table encoder has another number of features")
+        except (KeyError, TypeError, ValueError) as error:
+            raise unreadable(path, error) from error
+        model._keep_predictor(predictor, predictor.X, predictor.S, predictor.x_std, empty_rows)
+        if header["feature_names"] is not None:
+            model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+        for name, held in _STORED_RECORDS.items():
+            setattr(model, held, header[name])
+        model._reduction, model._row_words = reduction, {}
+        return model

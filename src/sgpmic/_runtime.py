@@ -194,31 +194,21 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
 def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
     """Return the same, one after the other on any device."""
-    if _count(components) == 1:
-        return _stacked(function(_first(components)))
-    return lax.map(function, components)
+    return scan_components(lambda carry, each: (carry, function(each)), (), components)[1]
 
 
 def scan_components(
     function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
 ) -> tuple[_C, _R]:
     """Carry something through all components, one after the other, as ``lax.scan`` does."""
-    if _count(components) == 1:
-        carry, found = function(carry, _first(components))
-        return carry, _stacked(found)
-    return lax.scan(function, carry, components)
+    if _count(components) > 1:
+        return lax.scan(function, carry, components)
+    carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], components))
+    return carry, jax.tree.map(lambda leaf: leaf[None], found)
 
 
 def _count(components: Any) -> int:
     return int(jax.tree.leaves(components)[0].shape[0])
-
-
-def _first(components: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], components)
-
-
-def _stacked(tree: _R) -> _R:
-    return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
 #: Is told what is being done, in a few words.

@@ -77,6 +77,7 @@ class _Program:
         self._function = function
         self._ready: dict[Any, Callable[..., Any]] = {}  # by what they are called with
         update_wrapper(self, function)
+        _programs.append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = jax.tree.flatten((args, kwargs))
@@ -109,9 +110,7 @@ def compiled(function: Callable[..., _R]) -> Callable[..., _R]:
     Arrays among its arguments are traced, everything else is static. Not for a function that is
     called inside another compiled one.
     """
-    program = _Program(function)
-    _programs.append(program)
-    return program
+    return _Program(function)
 
 
 def _compile(

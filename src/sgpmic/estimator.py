@@ -21,7 +21,6 @@ from sgpmic._input_rows import (
     refuse_huge_cells,
     words_of_rows,
 )
-from sgpmic._model_files import ModelFilesMixin
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
@@ -47,7 +46,7 @@ _RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 
-class SGPMIC(PlotsMixin, ModelFilesMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
+class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     """Clustering and non-linear dimensionality reduction, learned together.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are
@@ -428,10 +427,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
         checkpoint = None
         if settings.computation.checkpoint is not None:
-            from sgpmic.storage.checkpoints import open_checkpoint
+            from sgpmic.storage.checkpoints import Checkpoint
 
             parameters = self.get_params(deep=False)
-            checkpoint = open_checkpoint(settings.computation, Y, group, parameters)
+            checkpoint = Checkpoint(settings.computation, Y, group, parameters)
         previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         from sgpmic.learning.run import run
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import sgpmic
 from sgpmic import SGPMIC, Progress
 from sgpmic._runtime import listening
-from sgpmic.cli import screens as display_module
+from sgpmic.cli import results as display_module
 from sgpmic.cli.app import app
 from sgpmic.cli.options import OPTIONS, in_options
-from sgpmic.cli.screens import FitDisplay, fitting
+from sgpmic.cli.results import FitDisplay, fitting
 from sgpmic.exceptions import Advice, DimensionsWarning, InvalidParameterError
 from sgpmic.learning.starts import explain_choice
 

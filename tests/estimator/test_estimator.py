@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, Start
-from sgpmic.kernels import KERNELS, RBF
+from sgpmic.kernels import KERNELS, RBF, Linear
 from sgpmic.model import evaluate
 
 Floats = NDArray[np.float64]
@@ -271,7 +271,8 @@ def test_blocks_do_not_change_the_result(table: Floats, quick_fit: Fit, fitted: 
 
 
 @pytest.mark.parametrize(
-    ("mapping", "kernel"), [("shared", RBF(gamma=0.5, ard=True)), ("per_cluster", "rbf")]
+    ("mapping", "kernel"),
+    [("shared", RBF(gamma=0.5, ard=True)), ("shared", Linear(ard=True)), ("per_cluster", "rbf")],
 )
 def test_saved_and_loaded_predicts_the_same(
     table: Floats, quick_fit: Fit, tmp_path: Path, mapping: str, kernel: Any

@@ -32,7 +32,7 @@ while (folder / "wait").exists():
     time.sleep(0.02)
 from sgpmic.jobs import job
 from sgpmic.jobs.job import together
-from sgpmic.jobs.launch import divert_runtime_output
+from sgpmic.jobs.job import divert_runtime_output
 job.HEARTBEAT = 3
 divert_runtime_output()
 me = job.initialize()
@@ -176,7 +176,7 @@ def test_a_process_killed_before_it_has_joined(launched: Launched) -> None:
 
 def test_processes_that_cannot_be_started(tmp_path: Path) -> None:
     error = OSError(errno.EAGAIN, "Resource temporarily unavailable")
-    with mock.patch("sgpmic.cli.job.launch", side_effect=error):
+    with mock.patch("sgpmic.cli.fit.launch", side_effect=error):
         done = here("fit", tmp_path / "t.npy", "-k", 3, "--processes", 2, "--out", tmp_path / "run")
     assert done.exit_code == 2, done.output
     assert "cannot be started: Resource temporarily unavailable." in done.output

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgpmic._fast_exp import exp_nonpositive
+from sgpmic.kernels import exp_nonpositive
 
 #: Two roundings of the last bit: half a unit each from the product and from the sum before it.
 TOLERANCE = 4e-16

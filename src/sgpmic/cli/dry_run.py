@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table as ScreenTable
 
-from sgpmic.cli.console import console
+from sgpmic.cli.options import console
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC

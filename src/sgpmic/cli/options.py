@@ -1,16 +1,113 @@
-"""The options of the commands, and how their words become values."""
+"""What the commands share: the console, errors in one sentence, and options and their words."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.segment import Segment
 from typer import Argument, Option
 
-from sgpmic.cli.console import fail
+#: What a terminal may take for a command, or for the end of a line, or writes from right to left.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class SafeConsole(Console):
+    """A console for names and words from files: their control characters are made visible."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is shown; Rich's own commands to the terminal are segments of another kind."""
+        for text, style, control in super().render(renderable, options):
+            shown = text if control else _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+            yield Segment(shown, style, control)
+
+
+console = SafeConsole(highlight=False)
+
+
+def fail(sentence: str, code: int = 2) -> typer.Exit:
+    """Say what went wrong in one sentence; raise what this returns."""
+    SafeConsole(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
+    return typer.Exit(code)
+
+
+def note(sentence: str) -> None:
+    """Say what the user should know, though nothing went wrong."""
+    console.print(f"[yellow]Note:[/] {escape(sentence)}")
+
+
+@contextmanager
+def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
+    """End the command with one sentence where a file or folder is not as it should be.
+
+    The disk's errors are about ``path``, which is written or read here.
+    """
+    from sgpmic.storage.model_file import ModelFileError
+    from sgpmic.storage.run_folder import RunFolderError
+    from sgpmic.tables.errors import TableError
+
+    try:
+        yield
+    except (RunFolderError, TableError, ModelFileError) as error:
+        raise fail(str(error)) from None
+    except OSError as error:
+        raise fail(f"{path} cannot be {doing}: {error.strerror or error}.") from None
+
+
+def prepare_process() -> None:
+    """Suppress XLA's log messages, and ignore write errors of the output streams.
+
+    Loading a compiled program makes XLA print errors about tuning flags that no processor has.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    screens: Any = sys
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is not None:
+            setattr(screens, name, Screen(getattr(sys, name)))
+
+
+class Screen:
+    """Stream wrapper that drops output on write errors, and escapes what it cannot encode.
+
+    The disk may be full, or the program that reads may have stopped.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it."""
+        self._attempt(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Any, *text: str) -> None:
+        try:
+            action(*text)
+        except OSError:
+            # Python tries again at its end to write what is held back, and would complain.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
 
 _number = partial(Option, metavar="NUMBER", min=1)
 _word = partial(Option, metavar="WORD")

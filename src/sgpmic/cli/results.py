@@ -1,27 +1,36 @@
-"""What a fit leaves behind: labels, model, report, and the record of the run."""
+"""What a fit shows and leaves behind: labels, model, report, and the record of the run."""
 
 from __future__ import annotations
 
 import json
 import platform
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.storage.outputs import write_bytes
+from sgpmic.cli.options import console, note
+from sgpmic.storage.model_file import write_bytes
 from sgpmic.storage.run_folder import RunFolder
-from sgpmic.tables.errors import list_names
+from sgpmic.tables.errors import list_names, shortened
 
 if TYPE_CHECKING:
-    from sgpmic.cli.job import CommandJob
+    import pyarrow as pa
+
+    from sgpmic.cli.fit import CommandJob
     from sgpmic.estimator import SGPMIC
+    from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
     from sgpmic.report.statistics import Sizes
     from sgpmic.tables.dataset import EncodedTable
@@ -113,7 +122,8 @@ def write_results(fit: Fit) -> None:
         own.feature_names_in_ = np.array(fit.data.names, dtype=object)
     model, data = job.sample(own, fit.data)
     if job.is_first:
-        fit.explanations = explain(content_from_model(model, data.values, title=""))
+        content = content_from_model(model, data.values, title="")
+        fit.explanations = explain(content)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
     job.write_labels(folder, fit.rows.columns(answers))
@@ -127,7 +137,7 @@ def write_results(fit: Fit) -> None:
     record = _record(fit, n_rows) | {"unusual_below": unusual_below}
     model.save(folder.new.model)
     write_report(
-        folder.new.report, model, data, record, fit.rows.empty, explanations=fit.explanations
+        folder.new.report, content, data, record, fit.rows.empty, explanations=fit.explanations
     )
     folder.finish(record)
 
@@ -208,7 +218,7 @@ def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
 
 def write_report(
     path: Path,
-    model: SGPMIC,
+    content: RunContent,
     data: Table,
     record: dict[str, Any],
     empty: Bools,
@@ -216,12 +226,12 @@ def write_report(
     table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
-    """Write the report to ``path``.
+    """Write the report to ``path``; ``content`` is what the model says of it.
 
     ``empty`` says which rows of the file are not among the data, ``table`` where it is now, and
     ``explanations`` are those of the clusters, if known.
     """
-    from sgpmic.report import content_from_model, render_report
+    from sgpmic.report import render_report
     from sgpmic.tables.dataset import read_texts
 
     texts = {}
@@ -236,9 +246,8 @@ def write_report(
     # Rows without names keep the numbers that they have in the file.
     numbers = Rows(None, None, 0, empty).names(~empty) if empty.any() else None
     name = record["table"].replace("\\", "/").rsplit("/", 1)[-1]
-    content = content_from_model(
-        model,
-        data.values,
+    content = replace(
+        content,
         # The name of a file may be no text.
         title=name.encode("utf-8", "backslashreplace").decode(),
         columns=record["columns"],
@@ -265,3 +274,183 @@ def model_columns(
         **{f"membership_{m}": memberships[:, m] for m in range(memberships.shape[1])},
         **{f"latent_{q + 1}": embedding[:, q] for q in range(embedding.shape[1])},
     }
+
+
+MOST_SHOWN = 30
+_MOST_WARNINGS = 20
+_LONGEST = 44
+_MOST_SIZES = 8
+
+# Columns of the bar, where there is room for one, and of the elapsed time with its space.
+_BAR, _TIME = 16, 8
+_ROOM_FOR_BAR = 70
+
+
+def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
+    """Print what becomes of every column, or of so many, and what the user should check."""
+    from sgpmic.tables.columns import kind_words
+
+    screen = ScreenTable(title="Columns", title_justify="left")
+    for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
+        screen.add_column(name, overflow="fold")
+    for column in data.columns[:most]:
+        n_missing = column["n_missing"] or 0
+        share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
+        name, kind, summary = column["name"], kind_words(column["kind"]), column["summary"]
+        cells = (_short(name), kind, _short(summary), share if n_missing else "", column["becomes"])
+        screen.add_row(*map(escape, cells))
+    console.print(screen)
+    more = len(data.columns) - most
+    if more > 0:
+        console.print(f"… and {more} more, all in run.json.")
+    if data.judged_by is not None:
+        console.print(f"Columns were judged by a sample of {data.judged_by} rows.")
+    warned = [column for column in data.columns if column["warning"]]
+    for column in warned[:_MOST_WARNINGS]:
+        note(f"column {_short(column['name'])}: {column['warning']}.")
+    if len(warned) > _MOST_WARNINGS:
+        console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
+
+
+def _short(text: str) -> str:
+    return shortened(" ".join(text.split()), _LONGEST)
+
+
+def show_summary(fit: Fit) -> None:
+    """Print the clusters, how they were found, and where the results are."""
+    from sgpmic.report.explanations import print_summary
+
+    print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
+    if fit.comparison is not None and fit.job.is_alone:
+        _show_comparison(fit.comparison)
+    for sentence in fit.notes:
+        note(sentence)
+    path = escape(str(fit.folder.path))
+    console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
+
+
+def _show_comparison(comparison: dict[str, Any]) -> None:
+    """Print the clusters compared with the label, which was not used."""
+    label = escape(str(comparison["label"]))
+    if comparison["kind"] == "classes":
+        console.print(
+            f"Agreement with {label}, which was not used: adjusted Rand index "
+            f"{comparison['adjusted_rand_index']:.2f}"
+        )
+        return
+    eta = comparison["eta_squared"]
+    console.print(
+        f"{label} is a continuous number, so it is not compared as classes; the clusters explain "
+        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
+    )
+    screen = ScreenTable()
+    for name in ("cluster", f"mean {label}", "standard deviation"):
+        screen.add_column(name, justify="right")
+    for m, summary in enumerate(comparison["clusters"]):
+        numbers = (summary["mean"], summary["standard_deviation"])
+        screen.add_row(str(m), *("–" if number is None else f"{number:.4g}" for number in numbers))
+    console.print(screen)
+
+
+class FitDisplay(Progress):
+    """Progress bar of a fit, fed by callbacks (:class:`sgpmic.Progress`) and announcements."""
+
+    def __init__(self, max_rounds: int, n_starts: int) -> None:
+        line = Column(no_wrap=True, overflow="ellipsis")
+        words = TextColumn("{task.description}", markup=False, table_column=line)
+        columns: list[ProgressColumn] = [words, TimeElapsedColumn()]
+        self._room = console.width - _TIME
+        if console.width >= _ROOM_FOR_BAR:
+            columns.insert(0, BarColumn(bar_width=_BAR))
+            self._room -= _BAR + 1
+        super().__init__(*columns, console=console)
+        self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
+        self._say(["starting"])
+
+    def _say(self, parts: Sequence[str], **more: Any) -> None:
+        self.update(self._task, description=fitting(parts, self._room), **more)
+
+    def announce(self, words: str) -> None:
+        """Say what is done between rounds."""
+        self._say([words, self._bound])
+
+    def show(self, progress: sgpmic.Progress) -> None:
+        """Bring the display up to date after a round."""
+        total = progress.max_rounds * progress.n_starts
+        done = progress.start * progress.max_rounds + progress.round
+        # At most: a start may settle before its last round.
+        left = (total - done) * progress.seconds / progress.round
+        sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
+        more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
+        several = progress.n_starts > 1
+        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
+        self._bound = f"bound {progress.bound:.6g}"
+        parts = [
+            f"{start}round {progress.round}/{progress.max_rounds}",
+            self._bound,
+            f"at most {_duration(left)} left" if left > 0 else "",
+            "" if progress.change == float("inf") else f"change {progress.change:.0e}",
+            f"sizes {' · '.join(sizes)}{more}",
+        ]
+        self._say(parts, total=total, completed=done)
+
+    def finish(self, words: str) -> None:
+        """Fill the bar."""
+        self._say([f"done: {words}"], completed=self.tasks[0].total)
+
+
+def fitting(parts: Sequence[str], width: int) -> str:
+    """Return the first parts that fit into a line together, and the first one in any case."""
+    words = parts[0]
+    for part in parts[1:]:
+        longer = f"{words}, {part}" if part else words
+        if len(longer) > width:
+            break
+        words = longer
+    return shortened(words, width)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+#: Rows that are written as text at a time: an array of Arrow holds 2 GiB of it.
+_PART = 65_536
+
+
+def table_bytes(
+    columns: Mapping[str, Sequence[Any] | NDArray[Any]], *, header: bool = True
+) -> bytes:
+    """Return columns of equal length as CSV, numbers as Python writes them."""
+    import pyarrow.compute as pc
+
+    arrays = [np.asarray(values) for values in columns.values()]
+    lines = [",".join(_texts(np.array([*columns])).to_pylist())] if header else []
+    for first in range(0, len(arrays[0]), _PART):
+        cells = [_texts(array[first : first + _PART]) for array in arrays]
+        lines += pc.binary_join_element_wise(*cells, ",").to_pylist()
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _texts(values: NDArray[Any]) -> pa.Array:
+    """Return a column of CSV cells, in quotation marks where they need them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.dtype.kind == "f":
+        texts = pc.cast(pa.array(values), pa.string())
+        size = np.abs(values)
+        # Arrow writes these otherwise than Python: whole numbers without a point, 1e-7 for 1e-07,
+        # 0.00001 for 1e-05, 1e+10 for 10000000000.0.
+        others = ((size >= 9e-10) & (size < 1e-4)) | ~(size < 1e9) | (np.floor(size) == size)
+        theirs = pa.array(map(repr, values[others].tolist()), pa.string())
+        return pc.replace_with_mask(texts, others, theirs)
+    if values.dtype.kind in "iu":
+        return pc.cast(pa.array(values), pa.string())
+    texts = pa.array(map(str, values.tolist()), pa.string())
+    quoted = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
+    return pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts)

@@ -10,7 +10,7 @@ def main() -> None:
     # While modules are imported there is nothing to lose, and an exception in the middle of one
     # would be shown, or swallowed, by whoever imports it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from sgpmic.cli.console import prepare_process
+    from sgpmic.cli.options import prepare_process
 
     prepare_process()
     from sgpmic.cli.app import app

@@ -23,7 +23,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, NamedTuple, NoReturn, Self
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn, Self, TextIO
 
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
 BIND = "SGPMIC_BIND"
@@ -42,6 +43,8 @@ TRY_AGAIN = 75
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 #: File descriptor of a pipe that closes when the launcher ends.
 LAUNCHER = "SGPMIC_LAUNCHER"
+#: File for what the runtime prints.
+LOG = "SGPMIC_LOG"
 
 #: Longer than the start of any job, with its compilation.
 FIRST_ROUND = 1800.0
@@ -358,3 +361,46 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     limit = os.environ.get(STUCK_AFTER)
     with together(n_processes), Watchdog(float(limit) if limit else None) as watchdog:
         yield [watchdog.beat]
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM, which schedulers send, as on Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, before_interrupt)
+
+
+def divert_runtime_output() -> None:
+    """Keep what libraries print themselves off the screen, where Python still prints.
+
+    It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
+    """
+    sys.stdout = _duplicate(sys.stdout, 1)
+    if os.environ.get(LOG):
+        sys.stderr = _duplicate(sys.stderr, 2)
+        with open(os.environ[LOG], "ab") as log:
+            os.dup2(log.fileno(), 2)
+    os.dup2(2, 1)
+
+
+def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
+    """Return a stream on a duplicate of its file descriptor, if that is the usual one."""
+    try:
+        if stream.fileno() != descriptor:
+            return stream
+    except (OSError, ValueError):
+        return stream
+    stream.flush()
+    return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)

@@ -13,19 +13,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
-from sgpmic.jobs.job import COORDINATOR, CORES, LAUNCHER, PROCESS, PROCESSES, REFUSED, TRY_AGAIN
+from sgpmic.jobs import job
+from sgpmic.jobs.job import REFUSED, TRY_AGAIN
 
-#: File for what the runtime prints.
-LOG = "SGPMIC_LOG"
 #: Seconds that the others have to exit by themselves when one has failed.
 PATIENCE = 10.0
 
@@ -60,12 +56,12 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
         rank, n = hosts[:process].count(host), hosts.count(host)
         own = cores[rank * len(cores) // n : (rank + 1) * len(cores) // n]
         variables = {
-            COORDINATOR: slots[0].coordinator,
-            PROCESSES: str(len(slots)),
-            PROCESS: str(process),
+            job.COORDINATOR: slots[0].coordinator,
+            job.PROCESSES: str(len(slots)),
+            job.PROCESS: str(process),
             "PYTHONSAFEPATH": "1",
         }
-        found.append(variables | ({CORES: ",".join(map(str, own))} if own else {}))
+        found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
     return found
 
 
@@ -139,9 +135,9 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         return None if (code := child.poll()) is None else ProcessExit(code)
 
     try:
-        with terminated_as_interrupted():
+        with job.terminated_as_interrupted():
             for process, variables in enumerate(environments([local_slot()] * n_processes)):
-                env = {**os.environ, **variables, LAUNCHER: str(reader), LOG: file.name}
+                env = {**os.environ, **variables, job.LAUNCHER: str(reader), job.LOG: file.name}
                 screen = None if process == 0 else subprocess.DEVNULL
                 children.append(
                     subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])
@@ -175,46 +171,3 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     else:
         print(f"What the runtime of the processes has printed is in {log}.", file=sys.stderr)
     return explained or (TRY_AGAIN if failed else 0)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM, which schedulers send, as on Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    before_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, before_interrupt)
-
-
-def divert_runtime_output() -> None:
-    """Keep what libraries print themselves off the screen, where Python still prints.
-
-    It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
-    """
-    sys.stdout = _duplicate(sys.stdout, 1)
-    if os.environ.get(LOG):
-        sys.stderr = _duplicate(sys.stderr, 2)
-        with open(os.environ[LOG], "ab") as log:
-            os.dup2(log.fileno(), 2)
-    os.dup2(2, 1)
-
-
-def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Return a stream on a duplicate of its file descriptor, if that is the usual one."""
-    try:
-        if stream.fileno() != descriptor:
-            return stream
-    except (OSError, ValueError):
-        return stream
-    stream.flush()
-    return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)

@@ -22,16 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic import jobs
-from sgpmic.jobs.job import LAUNCHER, REFUSED, end_process, end_with_launcher, is_loss
-from sgpmic.jobs.launch import (
-    LOG,
-    ProcessExit,
-    Slot,
-    divert_runtime_output,
-    environments,
-    root_cause,
-    wait_for_exits,
-)
+from sgpmic.jobs.job import LAUNCHER, LOG, REFUSED, end_process, is_loss
+from sgpmic.jobs.launch import ProcessExit, Slot, environments, root_cause, wait_for_exits
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -216,8 +208,8 @@ def main(folder: Path) -> None:
         if (folder / ROWS).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
-    divert_runtime_output()
-    end_with_launcher(remove_rows)
+    jobs.job.divert_runtime_output()
+    jobs.job.end_with_launcher(remove_rows)
     try:
         job = jobs.initialize()
     except jobs.JobError as error:

@@ -50,22 +50,26 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": 
 class Checkpoint:
     """Keeps snapshots in a folder (:class:`sgpmic.learning.starts.CheckpointWriter`).
 
-    All processes can read and write it. It belongs to the data, the settings and the program whose
-    fingerprints it has (:func:`open_checkpoint`): learning resumes only where all of them are the
-    same. There are ``every`` rounds between two snapshots; the end of a start is always kept.
+    All processes can read and write it. It belongs to the data, ``own`` rows of every process, the
+    parameters and the program: learning resumes only where the fingerprints of all are the same.
+    The end of a start is always kept.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        computation: Computation,
+        own: np.ndarray,
         group: ProcessGroup,
-        belongs_to: Mapping[str, str],
-        every: int,
+        parameters: Mapping[str, Any],
     ) -> None:
-        self.path = Path(path)
-        self._group = group
-        self._belongs_to = dict(belongs_to)
-        self._every = every
+        assert computation.checkpoint is not None  # for the type checker: there is a folder
+        self.path = Path(computation.checkpoint)
+        self._group, self._every = group, int(computation.checkpoint_every)
+        self._belongs_to = {
+            "data": data_fingerprint(own, group),
+            "settings": _settings_fingerprint(parameters),
+            "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
+        }
         if self.path.is_file():
             raise ModelFileError(
                 f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
@@ -253,36 +257,25 @@ _WITHOUT_EFFECT = (
 )
 
 
-def open_checkpoint(
-    computation: Computation, own: np.ndarray, group: ProcessGroup, parameters: Mapping[str, Any]
-) -> Checkpoint:
-    """Return the checkpoint of a fit, however many processes there are.
+def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
+    """Return a fingerprint of parameters, those of settings among them.
 
-    A seed that is not a number has no fingerprint: the checkpoint holds the seeds that were drawn.
+    A seed that is not a number has none: the checkpoint holds the seeds that were drawn.
     """
-    assert computation.checkpoint is not None  # for the type checker: there is a folder
-    settings = hashlib.sha256()
+    digest = hashlib.sha256()
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
         flat |= value.get_params() if isinstance(value, Settings) else {name: value}
     for name, value in sorted(flat.items()):
         if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
             continue
-        settings.update(f"{name}=".encode() + _bytes_of(value) + b";")
-    belongs_to = {
-        "data": data_fingerprint(own, group),
-        "settings": settings.hexdigest(),
-        "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
-    }
-    return Checkpoint(computation.checkpoint, group, belongs_to, int(computation.checkpoint_every))
-
-
-def _bytes_of(value: Any) -> bytes:
-    """Return a parameter's value as bytes; an array's repr would leave most of it out."""
-    if value is None or isinstance(value, (str, bool, Real, Kernel)):
-        return repr(value).encode()
-    array = np.asarray(value, dtype=np.float64)
-    return f"{array.shape}".encode() + array.tobytes()
+        if value is None or isinstance(value, (str, bool, Real, Kernel)):
+            content = repr(value).encode()
+        else:  # an array's repr would leave most of it out
+            array = np.asarray(value, dtype=np.float64)
+            content = f"{array.shape}".encode() + array.tobytes()
+        digest.update(f"{name}=".encode() + content + b";")
+    return digest.hexdigest()
 
 
 def data_fingerprint(own: np.ndarray, group: ProcessGroup) -> str:

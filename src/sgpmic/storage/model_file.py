@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,8 +30,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-
-from sgpmic.storage.outputs import write_bytes
 
 FORMAT = 1
 
@@ -200,9 +199,7 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             "a larger machine"
         )
     file.seek(0)
-    arrays = _decode(file.read())
-    _check_arrays(document["checksums"], arrays)
-    return document["header"], arrays
+    return document["header"], _decode(file.read(), document["checksums"])
 
 
 def _is_long_header(length: int, n_bytes: int) -> bool:
@@ -259,7 +256,7 @@ def _check_length(table: dict[str, Any], found: int) -> None:
         raise _damaged(f"{found - end} bytes follow its end")
 
 
-def _decode(content: bytes) -> dict[str, np.ndarray]:
+def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
     import safetensors.numpy
     from safetensors import SafetensorError
 
@@ -267,20 +264,17 @@ def _decode(content: bytes) -> dict[str, np.ndarray]:
         views = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise _damaged("its table of arrays does not fit their data") from error
+    for key in sorted({*checksums} ^ {*views}):
+        if key in checksums:
+            raise _damaged(f"the array {key!r} is missing")
+        raise _damaged(f"it has an array {key!r} that the model does not know")
+    for key, view in views.items():
+        if _array_checksum(view) != checksums[key]:
+            raise _damaged(f"the checksum of the array {key!r} does not match")
     return {
         key: np.array(view, dtype=view.dtype.newbyteorder("="), order="C")
         for key, view in views.items()
     }
-
-
-def _check_arrays(checksums: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    for key in sorted({*checksums} ^ {*arrays}):
-        if key in checksums:
-            raise _damaged(f"the array {key!r} is missing")
-        raise _damaged(f"it has an array {key!r} that the model does not know")
-    for key, array in arrays.items():
-        if _array_checksum(array) != checksums[key]:
-            raise _damaged(f"the checksum of the array {key!r} does not match")
 
 
 def _array_checksum(array: np.ndarray) -> str:
@@ -354,3 +348,41 @@ def free_in_container(system: Path = Path("/")) -> float:
                 cached = int(statistics[statistics.index("inactive_file") + 1])
                 free = min(free, limit - used + cached)
     return free
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Give a file to write to; it takes the place of ``path`` once it is safely on disk.
+
+    Whatever goes wrong before leaves ``path`` untouched. A file that was private stays private,
+    and a link stays a link.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            with suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    # The new name should survive a power cut, where the system can do so.
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file in one piece."""
+    with replacing(path) as file:
+        file.write(content)

@@ -9,16 +9,16 @@ passes the checks here can be predicted with.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import sgpmic
 from sgpmic._types import Ints
-from sgpmic.kernels import KERNELS, Kernel, stacked_like
+from sgpmic.kernels import KERNELS, Kernel, like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
 from sgpmic.learning.preprocessing import Reduction, Scaler
@@ -26,7 +26,6 @@ from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
-from sgpmic.model.rows import pad
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 Arrays = Mapping[str, np.ndarray]
@@ -34,7 +33,7 @@ Arrays = Mapping[str, np.ndarray]
 _KIND = "SGPMIC"
 #: The arrays of a predictor: where it has them, and their dimensions. There are N rows in the
 #: embedding and R in the reference, P features, Q latent dimensions, M clusters, U inducing points,
-#: G mappings, C groups of features and r axes of the normal distributions.
+#: G mappings and C groups of features.
 _ARRAYS = {
     "offset": ("scaler.offset", "P"),
     "scale": ("scaler.scale", "P"),
@@ -58,49 +57,77 @@ _ARRAYS = {
     "reference.order": ("reference.order", "N"),
     "features_seen": ("seen", "P"),
 }
-_REFERENCE = ("rows", "points", "votes", "keys", "order")
-#: What a header holds of the records of a fit as they are.
-_PLAIN = ("history", "committee", "support", "number_of_clusters", "number_of_dimensions")
+_OPTIONAL = {"embedding_std": ("x_std", "NQ"), "groups": ("posterior.groups", "CP")}
+#: What densities are made of, where they are known: they take longer than a prediction. There are
+#: r axes of the normal distributions and L rows that were left out.
+_DENSITIES = {
+    "normals.weights": ("_densities.normals.weights", "M"),
+    "normals.means": ("_densities.normals.means", "MP"),
+    "normals.axes": ("_densities.normals.axes", "Pr"),
+    "normals.roots": ("_densities.normals.roots", "Mrr"),
+    "normals.noise": ("_densities.normals.noise", "P"),
+    "mapping_share": ("_densities.mapping_share", ""),
+    "left_out_log_density": ("_densities.left_out", "L"),
+}
+#: Places that have a number instead of an array without dimensions.
+_NUMBERS = ("scaler.mean_variance", "jitter", "prior_weight", "_densities.mapping_share")
+_Table = dict[str, tuple[str, str]]
 
 
-@dataclass
-class StoredModel:
+def _table(kernel: Kernel, known: Collection[str]) -> _Table:
+    """Return places and dimensions of all arrays of a predictor with this kind of kernel.
+
+    Of those that not every predictor has, it has the ones in ``known``.
+    """
+    table = _ARRAYS | {name: entry for name, entry in _OPTIONAL.items() if name in known}
+    if "groups" in known:
+        for name in ("precision_loss", "A_inverse"):
+            table[name] = (table[name][0], "GCUU")
+    for name in kernel.parameters():
+        dimensions = "GQ" if kernel.ard and name == kernel.dimension_field else "G"
+        table[f"kernel.{name}"] = (f"posterior.mappings.kernels.{name}", dimensions)
+    return table | (_DENSITIES if "left_out_log_density" in known else {})
+
+
+class StoredModel(NamedTuple):
     """What a model file holds of an estimator."""
 
     predictor: Predictor
-    parameters: dict[str, Any]
-    attributes: dict[str, Any]  # numbers and truth values by name
-    feature_names: list[str] | None
-    records: dict[str, Any]  # of the fit: those in _PLAIN, and its starts
-    encoder: dict[str, Any] | None  # the state of what makes rows of a user's table
+    #: By name: parameters, attributes (numbers and truth values), feature_names, the state of the
+    #: encoder that makes rows of a user's table, and records of the fit (those of _HEADER).
+    header: dict[str, Any]
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     """Write a model to ``path``."""
-    arrays = _predictor_arrays(model.predictor)
-    parameters, parameter_arrays = encode_parameters(model.parameters)
+    predictor, said, reduction, empty_rows = model
+    optional = {
+        "embedding_std": predictor.x_std is not None,
+        "groups": predictor.posterior.groups is not None,
+        "left_out_log_density": predictor.knows_densities,
+    }
+    table = _table(predictor.kernels[0], [name for name, known in optional.items() if known])
+    arrays = {name: np.asarray(attrgetter(place)(predictor)) for name, (place, _) in table.items()}
+    parameters, parameter_arrays = encode_parameters(said["parameters"])
     arrays |= parameter_arrays
-    if model.reduction is not None:
-        arrays["reduction"] = model.reduction.components
-    if len(model.empty_rows):
-        arrays["empty_rows"] = model.empty_rows
+    if reduction is not None:
+        arrays["reduction"] = reduction.components
+    if len(empty_rows):
+        arrays["empty_rows"] = empty_rows
     starts = []
-    for i, start in enumerate(model.records["starts"]):
+    for i, start in enumerate(said["starts"]):
         arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
         starts.append({name: value for name, value in start.items() if name != "labels"})
     header = {
         "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": kernel_to_json(model.predictor.kernels[0]),
-        "scaling": model.predictor.scaler.kind,
+        "kernel": kernel_to_json(predictor.kernels[0]),
+        "scaling": predictor.scaler.kind,
         "starts": starts,
-        "attributes": model.attributes,
-        "feature_names": model.feature_names,
-        **{name: model.records[name] for name in _PLAIN},
-        "encoder": model.encoder,
+        **{name: said[name] for name in _AS_IT_IS},
     }
     write_model(path, _plain(header), arrays)
 
@@ -111,23 +138,21 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     try:
         if header["estimator"] != _KIND:
             raise ValueError(f"it holds a {header['estimator']}")
-        check_arrays(arrays, header["kernel"])
+        kernel = KERNELS[header["kernel"]["name"]](ard=bool(header["kernel"]["ard"]))
+        table = _table(kernel, arrays)
+        check_arrays(arrays, table, kernel)
         check_header(header, arrays)
+        said = {name: header[name] for name in _AS_IT_IS}
+        said["parameters"] = decode_parameters(header["parameters"], arrays)
+        said["starts"] = [
+            start | {"labels": arrays[f"start.{i}.labels"]}
+            for i, start in enumerate(header["starts"])
+        ]
         return StoredModel(
-            predictor=_predictor_from_arrays(header["kernel"], header["scaling"], arrays),
-            parameters=decode_parameters(header["parameters"], arrays),
-            attributes=header["attributes"],
-            feature_names=header["feature_names"],
-            records={
-                **{name: header[name] for name in _PLAIN},
-                "starts": [
-                    start | {"labels": arrays[f"start.{i}.labels"]}
-                    for i, start in enumerate(header["starts"])
-                ],
-            },
-            encoder=header["encoder"],
-            reduction=Reduction(arrays["reduction"]) if "reduction" in arrays else None,
-            empty_rows=arrays.get("empty_rows", np.zeros(0, np.int64)),
+            _make_predictor(arrays, table, kernel, header["scaling"]),
+            said,
+            Reduction(arrays["reduction"]) if "reduction" in arrays else None,
+            arrays.get("empty_rows", np.zeros(0, np.int64)),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise unreadable(path, error) from error
@@ -141,54 +166,32 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
     )
 
 
-def _predictor_arrays(predictor: Predictor) -> dict[str, np.ndarray]:
-    arrays = {name: attrgetter(place)(predictor) for name, (place, _) in _ARRAYS.items()}
-    if predictor.x_std is not None:
-        arrays["embedding_std"] = predictor.x_std
-    if predictor.posterior.groups is not None:
-        arrays["groups"] = predictor.posterior.groups
-    for name, value in predictor.posterior.mappings.kernels.parameters().items():
-        arrays[f"kernel.{name}"] = value
-    if predictor.knows_densities:  # they take longer than a prediction
-        normals, share, left_out = predictor._densities
-        arrays |= {f"normals.{name}": value for name, value in normals._asdict().items()}
-        arrays |= {"mapping_share": share, "left_out_log_density": left_out}
-    return {name: np.asarray(array) for name, array in arrays.items()}
-
-
-def _predictor_from_arrays(
-    kernel: dict[str, Any], scaling: str, arrays: dict[str, Any]
-) -> Predictor:
-    P = len(arrays["offset"])
-    kernel_type = KERNELS[kernel["name"]]
-    pattern = kernel_type(ard=bool(kernel["ard"]))
-    stacked = stacked_like(pattern, {n: arrays[f"kernel.{n}"] for n in pattern.parameters()})
-    reference = {name: arrays[f"reference.{name}"] for name in _REFERENCE}
-    predictor = Predictor(
-        Scaler(arrays["offset"], arrays["scale"], scaling, float(arrays["mean_variance"])),
-        Posterior(
-            Mappings(stacked, arrays["inducing"], arrays["beta"]),
-            arrays["mean_weights"],
-            arrays["precision_loss"],
-            Mixture(arrays["weights"], arrays["means"], arrays["covariances"]),
-            pad(float(P), ()),
-            arrays.get("groups"),
-        ),
-        arrays["embedding"],
-        arrays["memberships"],
-        Reference(**reference, scale=arrays["scale"]),
-        arrays["A_inverse"],
-        float(arrays["jitter"]),
-        float(arrays["strength"]),
-        arrays.get("embedding_std"),
-        arrays["features_seen"].astype(bool),
-    )
-    if "left_out_log_density" in arrays:
-        predictor._densities = _Densities(
-            ClusterNormals(**{name: arrays[f"normals.{name}"] for name in ClusterNormals._fields}),
-            float(arrays["mapping_share"]),
-            arrays["left_out_log_density"],
-        )
+def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str) -> Predictor:
+    fields: dict[str, Any] = {place: arrays[name] for name, (place, _) in table.items()}
+    fields |= {place: float(fields[place]) for place in _NUMBERS if place in fields}
+    fields |= {
+        "scaler.kind": scaling,
+        "posterior.n_features": np.array(float(arrays["offset"].size)),
+        "reference.scale": arrays["scale"],
+    }
+    parts: dict[str, Callable[..., Any]] = {  # the innermost first
+        "scaler": Scaler,
+        "posterior.mappings.kernels": partial(like, kernel),
+        "posterior.mappings": Mappings,
+        "posterior.mixture": Mixture,
+        "posterior": Posterior,
+        "reference": Reference,
+        "_densities.normals": ClusterNormals,
+        "_densities": _Densities,
+    }
+    for place, kind in parts.items():
+        own = [name for name in fields if name.startswith(f"{place}.")]
+        if own:
+            fields[place] = kind(**{name.rpartition(".")[2]: fields.pop(name) for name in own})
+    densities = fields.pop("_densities", None)
+    predictor = Predictor(**{"x_std": None} | fields)
+    if densities is not None:
+        predictor._densities = densities
     return predictor
 
 
@@ -278,18 +281,14 @@ _KINDS: dict[str, type[np.generic]] = {
 }
 
 
-def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
+def check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
     """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
-    for name, shape in _shapes(arrays).items():
-        array = arrays[name]
-        if array.shape != shape:
-            raise ValueError(f"{name} has shape {array.shape}, not {shape}")
-        if array.dtype != _KINDS.get(name, np.float64):
-            raise ValueError(f"{name} has the type {array.dtype}")
-        # Training rows may have gaps.
-        sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
-        if not sound.all():
-            raise ValueError(f"{name} has values that are not finite numbers")
+    sizes = _check_each(arrays, table)
+    if min(sizes[d] for d in "NQMPUR") < 1 or sizes["G"] not in (1, sizes["M"]):
+        raise ValueError(f"sizes {sizes} do not go together")
+    for g in range(sizes["G"]):
+        parameters = {name: arrays[f"kernel.{name}"][g] for name in kernel.parameters()}
+        type(kernel)(ard=kernel.ard, **parameters)
     for name in ("scale", "mean_variance", "beta", "embedding_std", "normals.noise"):
         if name in arrays and not (arrays[name] > 0).all():
             raise ValueError(f"{name} has values that are not positive")
@@ -314,7 +313,6 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
         if (arrays[name] < 0).any() or (np.abs(total - 1.0) > _ROUNDING).any():
             raise ValueError(f"{name} are not shares of one")
     _check_covariances(arrays["covariances"], arrays["weights"])
-    _check_kernels(arrays, kernel)
     empty = arrays.get("empty_rows", np.zeros(0, np.int64))
     n_all = len(arrays["embedding"]) + len(empty)
     if (np.diff(empty) <= 0).any() or ((empty < 0) | (empty >= n_all)).any():
@@ -324,28 +322,26 @@ def check_arrays(arrays: Arrays, kernel: Mapping[str, Any]) -> None:
         raise ValueError("reference.keys or reference.order are not in order")
 
 
-def _shapes(arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    N, Q = arrays["embedding"].shape
-    M, P = arrays["weights"].size, arrays["offset"].size
-    U, R = len(arrays["inducing"]), len(arrays["reference.rows"])
-    G = arrays["kernel.variance"].size
-    if min(N, Q, M, P, U, R) < 1 or G not in (1, M):
-        raise ValueError(f"sizes {N}, {Q}, {M}, {P}, {U}, {R} and {G} do not go together")
-    sizes = {"N": N, "Q": Q, "M": M, "P": P, "U": U, "R": R, "G": G}
-    shapes = {name: tuple(sizes[d] for d in letters) for name, (_, letters) in _ARRAYS.items()}
-    if "embedding_std" in arrays:
-        shapes["embedding_std"] = (N, Q)
+def _check_each(arrays: Arrays, table: _Table) -> dict[str, int]:
+    """Check every array's type and values, and that their shapes agree; return the sizes."""
+    sizes: dict[str, int] = {}
+    dimensions = {name: letters for name, (_, letters) in table.items()}
     if "empty_rows" in arrays:
-        shapes["empty_rows"] = (arrays["empty_rows"].size,)
-    if "left_out_log_density" in arrays:
-        r = arrays["normals.axes"].shape[-1]
-        shapes["left_out_log_density"] = (arrays["left_out_log_density"].size,)
-        shapes |= {"mapping_share": (), "normals.weights": (M,), "normals.means": (M, P)}
-        shapes |= {"normals.axes": (P, r), "normals.roots": (M, r, r), "normals.noise": (P,)}
-    if "groups" in arrays:
-        C = len(arrays["groups"])
-        shapes |= {"groups": (C, P), "precision_loss": (G, C, U, U), "A_inverse": (G, C, U, U)}
-    return shapes
+        dimensions["empty_rows"] = "E"
+    for name, letters in dimensions.items():
+        array = arrays[name]
+        if array.ndim == len(letters):
+            sizes = dict(zip(letters, array.shape, strict=True)) | sizes
+        shape = tuple(sizes.get(letter) for letter in letters)
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, not {shape}")
+        if array.dtype != _KINDS.get(name, np.float64):
+            raise ValueError(f"{name} has the type {array.dtype}")
+        # Training rows may have gaps.
+        sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
+        if not sound.all():
+            raise ValueError(f"{name} has values that are not finite numbers")
+    return sizes
 
 
 def _check_covariances(covariances: np.ndarray, weights: np.ndarray) -> None:
@@ -356,18 +352,6 @@ def _check_covariances(covariances: np.ndarray, weights: np.ndarray) -> None:
             raise ValueError("covariances are not symmetric")
         if not (np.linalg.eigvalsh(covariance) > 0).all():
             raise ValueError("covariances are not positive definite")
-
-
-def _check_kernels(arrays: Arrays, described: Mapping[str, Any]) -> None:
-    kind, ard = KERNELS[described["name"]], bool(described["ard"])
-    Q, G = arrays["embedding"].shape[1], arrays["kernel.variance"].size
-    parameters = {name: arrays[f"kernel.{name}"] for name in kind().parameters()}
-    for name, values in parameters.items():
-        shape = (G, Q) if ard and name == kind.dimension_field else (G,)
-        if values.shape != shape or values.dtype != np.float64:
-            raise ValueError(f"kernel.{name} has shape {values.shape}, not {shape}")
-    for g in range(G):
-        kind(ard=ard, **{name: values[g] for name, values in parameters.items()})
 
 
 _HEADER = {
@@ -386,6 +370,11 @@ _HEADER = {
     "number_of_clusters": (None, dict),
     "number_of_dimensions": (None, dict),
 }
+#: What a header holds of an estimator as it is.
+_AS_IT_IS = (
+    *("attributes", "feature_names", "history", "committee", "support", "number_of_clusters"),
+    *("number_of_dimensions", "encoder"),
+)
 
 
 def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from sgpmic.storage.model_file import NUMBER, check_kinds
-from sgpmic.storage.outputs import write_bytes
+from sgpmic.storage.model_file import NUMBER, check_kinds, write_bytes
 
 FORMAT = 1
 
@@ -314,7 +313,7 @@ _RECORD: dict[str, Any] = {
 }
 
 
-#: What a kill leaves of files that were being written (:func:`sgpmic.storage.outputs.replacing`).
+#: What a kill leaves of files that were being written (`model_file.replacing`).
 _TEMPORARY = re.compile(
     r"\.(labels\.csv|model\.sgpmic|report\.html|run\.json)\.[0-9a-f]{16}|\.labels-\d{6}\.part"
 )

@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-from sgpmic.storage.outputs import table_bytes
+from sgpmic.cli.results import table_bytes
 
 
 def by_the_standard_library(columns: dict[str, list[object]], header: bool) -> bytes:

@@ -50,11 +50,11 @@ MOST_MEMORY = 2**30
 
 #: What XLA is told, by kind of device. On a GPU, a part of an array goes into a matrix product as
 #: it lies, without a copy, and products are left to cuBLAS, which is nearly twice as fast in
-#: float64 as XLA's own. On a processor, XLA's older code for fused loops runs as fast as the newer
-#: and is compiled much sooner (docs/performance.md).
-_COMPILER_OPTIONS = {
+#: float64 as XLA's own. On a processor, XLA's older code for fused loops and LLVM's second level
+#: run as fast as the newer and the third, and are compiled much sooner (docs/performance.md).
+_COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "gpu": {"xla_gpu_enable_dynamic_slice_fusion": True, "xla_gpu_enable_triton_gemm": False},
-    "cpu": {"xla_cpu_use_fusion_emitters": False},
+    "cpu": {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": "2"},
 }
 
 #: Settings of JAX that change what is traced.

@@ -2,70 +2,83 @@
 
 A small model of its cost: a term for each part, of the numbers of rows N, features P and inducing
 points U and of the sizes of the samples that parts look at. The constants are seconds of processor
-time on the machine of docs/performance.md, where ``benchmarks/end_to_end.py --expected`` compares
-them with real fits; here they are scaled by how long a matrix product takes.
+time on two ARM cores; here they are scaled by how long a matrix product takes, and calls of NumPy.
+``benchmarks/end_to_end.py --expected`` compares the sum with real fits.
 """
 
 from __future__ import annotations
 
 import time
 import timeit
-from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table as ScreenTable
 
+from sgpmic._runtime import numerics
 from sgpmic.cli.options import console
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
 
-#: Processor seconds of the product that the machine is judged by, where constants were measured.
-_PRODUCT = 0.008
+#: What the machine is judged by, and its processor seconds where the constants were measured.
+_PRODUCT, _CALLS = ("Y @ Y", 0.0138), ("for row in Y: row + 1.0; row.sum()", 0.0020)
 #: Seconds that compiling all programs takes, where none are kept.
-_COMPILING = 15.0
+_COMPILING = 14.0
 #: Rounds until a fit has usually converged, the first of which takes as long as four others.
 _USUAL_ROUNDS, _FIRST_ROUND = 7, 4
-#: Rows that are looked at, at most: by the test for clusters, for their number, for the start and
-#: for densities.
-_TESTED, _COUNTED, _STARTED, _ASSESSED = 1000, 600, 20_000, 5000
+#: Rows that are looked at, at most: by the test for clusters, for their number, for the start's
+#: graph and for densities.
+_TESTED, _COUNTED, _STARTED, _ASSESSED = 1000, 600, 1500, 5000
 #: Bytes of a process that has imported everything and loaded its programs.
-_LEAST_MEMORY = 5e8
+_LEAST_MEMORY = 6.5e8
 
 
-def expected_seconds(model: SGPMIC, n_rows: int, n_features: int) -> dict[str, float]:
-    """Return processor seconds by part of a fit, with kept programs and after the table is read."""
+def expected_seconds(
+    model: SGPMIC, n_rows: int, n_features: int, *, product: float = 1.0, calls: float = 1.0
+) -> dict[str, float]:
+    """Return processor seconds by part of a fit, with kept programs and after the table is read.
+
+    ``product`` and ``calls`` say how slow the machine is.
+    """
     N, P, U = n_rows, n_features, model.n_inducing
     n_starts = model.start.n_init
     parts = {}
     if model.committee is not None and model.n_clusters != 1:
         voters = min(N, model.committee.max_rows)
-        parts["test for clusters"] = 0.5 + min(N, _TESTED) * (5e-5 * min(P, 50) + 4e-6 * P)
+        parts["test for clusters"] = 0.3 + min(N, _TESTED) * (3e-5 * min(P, 50) + 4e-6 * P)
         if model.n_clusters == "auto":
-            parts["number of clusters"] = 1.9 + 2e-3 * min(N, _COUNTED)
+            parts["number of clusters"] = 1.2 + 3e-3 * min(N, _COUNTED)
         k = 5 if isinstance(model.n_clusters, str) else model.n_clusters
-        parts["committee"] = 0.3 + 1e-3 * voters * (0.7 + k / 15) + 2.5e-5 * (N - voters)
-    sampled = min(N, _STARTED)
-    parts["start"] = n_starts * (0.15 + 7e-5 * sampled + 2.2e-5 * (N - sampled))
-    n_rounds, a_round = min(model.max_iter, _USUAL_ROUNDS), 2.75e-9 * N * U * (U + P + 100)
+        parts["committee"] = 0.2 + 7e-4 * voters * (0.7 + k / 15) + 1.4e-5 * (N - voters)
+    parts["start"] = n_starts * (0.05 + 4e-4 * min(N, _STARTED) + 8e-6 * N)
+    parts["densities, descriptions, results"] = 2.0 + 3e-5 * N + 9e-6 * min(N, _ASSESSED) * P
+    parts = {part: calls * seconds for part, seconds in parts.items()}
+    n_rounds, a_round = min(model.max_iter, _USUAL_ROUNDS), 2.7e-9 * N * U * (U + P + 100)
     if model.latent == "variational":  # few such fits converge before the last round
         n_rounds, a_round = model.max_iter, 5 * a_round
-    parts["rounds"] = 0.5 + n_starts * (n_rounds + _FIRST_ROUND - 1) * a_round
-    parts["densities, descriptions, results"] = 1.0 + 5e-5 * N + 9e-6 * min(N, _ASSESSED) * P
-    return parts
+    return parts | {"rounds": product * n_starts * (n_rounds + _FIRST_ROUND - 1) * a_round}
+
+
+@numerics()  # of several BLAS threads, all would be counted
+def _slowness() -> dict[str, float]:
+    """Return how slow this machine is."""
+    data = {"Y": np.random.default_rng(0).standard_normal((500, 500))}
+
+    def relative(statement: str, usual: float) -> float:
+        timed = timeit.repeat(statement, globals=data, timer=time.process_time, number=1, repeat=25)
+        return median(timed) / usual
+
+    return {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
 
 
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     """Print what a fit of so many rows and features in this process will take."""
     parts = {"imports, reading the table": time.process_time()}
-    matrix = np.random.default_rng(0).standard_normal((500, 500))
-    product = partial(np.matmul, matrix, matrix)
-    times = timeit.repeat(product, timer=time.process_time, number=1, repeat=25)
-    slowness = median(times) / _PRODUCT
-    for part, seconds in expected_seconds(model, n_rows, n_features).items():
-        parts[part] = slowness * seconds
+    slowness = _slowness()
+    compiling = slowness["calls"] * _COMPILING
+    parts |= expected_seconds(model, n_rows, n_features, **slowness)
     screen = ScreenTable("part", "seconds", title="Expected time", title_justify="left")
     for part, seconds in parts.items():
         screen.add_row(part, f"{seconds:.1f}")
@@ -76,6 +89,6 @@ def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     console.print(
         f"{n_rows} rows of {n_features} features, -k {model.n_clusters}, --starts "
         f"{model.start.n_init}: about {sum(parts.values()):.0f} s of processor time and "
-        f"{n_bytes / 1e9:.2f} GB of memory. Compiling takes {slowness * _COMPILING:.0f} s more, "
+        f"{n_bytes / 1e9:.2f} GB of memory. Compiling takes {compiling:.0f} s more, "
         "unless a table of about this size was fitted here before. Nothing was fitted."
     )

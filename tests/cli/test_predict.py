@@ -134,7 +134,7 @@ def test_a_signal_ends_it_in_a_sentence(
     def read_record(_: object) -> None:
         signal.raise_signal(number)
 
-    monkeypatch.setattr("sgpmic.cli.app.RunFolder.read_record", read_record)
+    monkeypatch.setattr("sgpmic.cli.predict.RunFolder.read_record", read_record)
     done = here("predict", run, tmp_path / "new.csv", "--out", tmp_path / "labels.csv")
     assert done.exit_code == 130
     # A long path is broken between lines.

@@ -39,7 +39,7 @@ def test_the_judge_sees_what_is_wrong(base: Path, monkeypatch: pytest.MonkeyPatc
         fuzz.judge(base, "words", 0)
 
     def breaks(box: Path, rng: Rng) -> tuple[object, ...]:
-        monkeypatch.setattr("sgpmic.cli.app.load_model", lambda path: 1 / 0)
+        monkeypatch.setattr("sgpmic.cli.report.load_model", lambda path: 1 / 0)
         return ("info", box / "run")
 
     monkeypatch.setitem(fuzz.ATTACKS, "words", breaks)

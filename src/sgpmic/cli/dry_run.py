@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table as ScreenTable
+from threadpoolctl import threadpool_limits
 
-from sgpmic._runtime import numerics
 from sgpmic.cli.options import console
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def expected_seconds(
     return parts | {"rounds": product * n_starts * (n_rounds + _FIRST_ROUND - 1) * a_round}
 
 
-@numerics()  # of several BLAS threads, all would be counted
 def _slowness() -> dict[str, float]:
     """Return how slow this machine is."""
     data = {"Y": np.random.default_rng(0).standard_normal((500, 500))}
@@ -70,7 +69,8 @@ def _slowness() -> dict[str, float]:
         timed = timeit.repeat(statement, globals=data, timer=time.process_time, number=1, repeat=25)
         return median(timed) / usual
 
-    return {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
+    with threadpool_limits(1):  # of several BLAS threads, all would be counted
+        return {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
 
 
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:

@@ -1,0 +1,219 @@
+"""``sgpmic predict``: what a fitted model says of new rows, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from rich import progress
+from rich.markup import escape
+from rich.text import Text
+from typer import Argument, Option
+
+from sgpmic.cli import options as opt
+from sgpmic.cli.options import console, fail, note, one_sentence
+from sgpmic.cli.results import Rows, model_columns, table_bytes
+from sgpmic.jobs.job import terminated_as_interrupted
+from sgpmic.storage.model_file import replacing
+from sgpmic.storage.run_folder import RunFolder, RunFolderError
+from sgpmic.tables.errors import list_names
+
+if TYPE_CHECKING:
+    from sgpmic.storage.models import StoredModel
+    from sgpmic.tables.encoder import TableEncoder
+    from sgpmic.tables.reader import TableReader
+
+
+def predict(
+    run: opt.RunPath,
+    table: Annotated[Path, Argument(metavar="NEW", help="Table with the new rows.")],
+    out: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="CSV to write; NEW-labels.csv in this folder by default."),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        Option("--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."),
+    ] = None,
+    device: opt.Device = "auto",
+    force: opt.Force = False,
+) -> None:
+    """Predict the clusters of new rows, and flag rows that are unlike anything seen.
+
+    Columns are matched by name. Every row is predicted independently of the others, and files of
+    any size are read in blocks.
+    """
+    opt.name_device(device)
+    opt.check_device(device)
+    from sgpmic.tables.reader import open_table, without_ending
+
+    target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
+    folder = RunFolder(run)
+    notes: set[str] = set()
+    try:
+        with terminated_as_interrupted(), one_sentence(target):
+            record = folder.read_record()
+            reader = open_table(table)
+            _say_absent(reader, record["data"]["features"])
+            _check_target(target, table, folder, force)
+            _say_extra(reader, record, id_column)
+            model, encoder = _load(folder)
+            if id_column is not None:
+                reader.require([id_column])
+            elif record["data"]["id"] in reader.names:
+                id_column = record["data"]["id"]
+            answers = _answers(model, encoder, reader, record, id_column, notes)
+            total, flagged, n_empty = _write(target, answers, reader.n_rows)
+    except KeyboardInterrupt:
+        raise fail(f"Stopped; {target} was not written.", 130) from None
+    for sentence in sorted(notes):
+        note(sentence)
+    if n_empty:
+        have = "row has" if n_empty == 1 else "rows have"
+        note(f"{n_empty} {have} no value in any column that the model knows, so no cluster.")
+    console.print(f"{total} rows written to {escape(str(target))}.")
+    if flagged:
+        verb = "is" if flagged == 1 else "are"
+        console.print(
+            f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
+            "unusual): their clusters mean little."
+        )
+
+
+def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
+    """Raise where writing to the target would cost the user another file."""
+    is_same = target.exists() and table.exists() and target.samefile(table)
+    if is_same or folder.would_overwrite(target):
+        raise RunFolderError(
+            f"{target} is read here and would be overwritten; name another file with --out."
+        )
+    if target.exists() and not force:
+        raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
+
+
+def _say_absent(reader: TableReader, features: list[str]) -> None:
+    """Name the columns that are not there; some must be."""
+    absent = [name for name in features if name not in reader.names]
+    if len(absent) == len(features):
+        reader.require(features)
+    if absent:
+        note(
+            f"{reader.path} has no column {list_names(absent)}: taken as missing in all rows. Its "
+            f"columns are {list_names(reader.names)}."
+        )
+
+
+def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
+    """Name the columns that are not looked at, those that the fit left out aside."""
+    known = {column["name"] for column in record["columns"]} | {id_column}
+    extra = [name for name in reader.names if name not in known]
+    if extra:
+        shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
+        console.print(f"Columns that the model does not know are ignored: {escape(shown)}")
+
+
+def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
+    """Return the model of a run, and what makes rows of a table where they are not plain numbers.
+
+    Not an estimator: scikit-learn takes longer to import than all else that a prediction needs.
+    """
+    from sgpmic.storage.models import load_model, unreadable
+
+    path, encoder = folder.results.model, None
+    with one_sentence(path, "read"):
+        model = load_model(path)
+        if model.header["encoder"] is not None:
+            from sgpmic.tables.encoder import TableEncoder
+
+            try:
+                encoder = TableEncoder.from_dict(model.header["encoder"])
+                if len(encoder.source_) != model.header["attributes"]["n_features_in_"]:
+                    raise ValueError("its table encoder has another number of features")
+            except (KeyError, TypeError, ValueError) as error:
+                raise unreadable(path, error) from error
+    check_match(folder, model.header["feature_names"] or (), encoder)
+    return model, encoder
+
+
+def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
+    """End the command unless the model of a run has the features that its record names."""
+    from sgpmic.tables.columns import used_names
+
+    found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
+    if found != folder.read_record()["data"]["features"]:
+        raise fail(
+            f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
+            "fit again."
+        )
+
+
+def _answers(
+    model: StoredModel,
+    encoder: TableEncoder | None,
+    reader: TableReader,
+    record: dict[str, Any],
+    id_name: str | None,
+    notes: set[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield what is written about every block; what was noticed is added to ``notes``."""
+    from sgpmic.exceptions import collected_warnings
+    from sgpmic.learning.preprocessing import dense_rows
+    from sgpmic.tables.dataset import read_blocks
+
+    wanted = [] if id_name is None else [id_name]
+    strange: list[str] = []
+    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
+    n_done = 0
+    for block in blocks:
+        with collected_warnings() as said:
+            # In this order, since sums in another one would round differently.
+            rows = np.ascontiguousarray(block.values, np.float64)
+            found = model.predictor.assess(dense_rows(rows, model.reduction))
+        notes |= {str(w.message) for w in said}
+        names_of_rows = next(iter(block.texts), None)
+        yield Rows(names_of_rows, id_name, n_done, found.labels < 0).columns(
+            {
+                **model_columns(found.labels, found.memberships, found.embedding, names),
+                "log_density": found.log_density,
+                "unusual": found.unusual.astype(int),
+            }
+        )
+        n_done += len(block)
+    notes |= set(strange)
+
+
+class _TimeLeft(progress.TimeRemainingColumn):
+    """How long it will take, where the number of rows is known."""
+
+    def render(self, task: progress.Task) -> Text:
+        if task.finished or task.time_remaining is None:
+            return Text()
+        return Text.assemble(super().render(task), " left")
+
+
+def _write(
+    target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None
+) -> tuple[int, int, int]:
+    """Write the answers block by block; return how many rows there are, unusual and empty."""
+    total = flagged = n_empty = 0
+    bar = progress.Progress(
+        progress.TextColumn("predicting"),
+        progress.BarColumn(bar_width=24),
+        progress.TextColumn("{task.completed} rows"),
+        progress.TimeElapsedColumn(),
+        _TimeLeft(),
+        console=console,
+    )
+    with replacing(target) as file, bar:
+        task = bar.add_task("", total=n_rows)
+        for block in answers:
+            file.write(table_bytes(block, header=total == 0))
+            unusual = list(block["unusual"])
+            flagged += unusual.count(1)
+            n_empty += unusual.count("")
+            total += len(unusual)
+            bar.update(task, completed=total)
+    return total, flagged, n_empty

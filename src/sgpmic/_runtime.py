@@ -46,34 +46,45 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class _OneBlasThread:
-    """Keeps BLAS to one thread while anybody needs it to, and then gives it back what it had.
+class SharedContext:
+    """Context manager for settings of the whole process, which several threads may need at once.
 
-    The number of threads is one for the whole process. Of several Python threads that compute at
-    once, the first notes it and the last restores it: each by itself would restore what the others
-    have set.
+    The first of them enters it and the last one leaves it: each by itself would restore what the
+    others have set.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._context = context
         self._lock = threading.Lock()
         self._users = 0
-        self._before: list[tuple[Any, int]] = []
+        self._entered: AbstractContextManager[Any]
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._users:
-                pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
-                self._before = [(pool, pool.num_threads) for pool in pools]
-                for pool in pools:
-                    _set_threads(pool, 1)
+                self._entered = self._context()
+                self._entered.__enter__()
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._users -= 1
             if not self._users:
-                for pool, number in self._before:
-                    _set_threads(pool, number)
+                self._entered.__exit__(None, None, None)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep BLAS to one thread, and then give it back what it had."""
+    pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
+    before = [(pool, pool.num_threads) for pool in pools]
+    for pool in pools:
+        _set_threads(pool, 1)
+    try:
+        yield
+    finally:
+        for pool, number in before:
+            _set_threads(pool, number)
 
 
 def _set_threads(pool: Any, number: int) -> None:
@@ -85,7 +96,7 @@ def _set_threads(pool: Any, number: int) -> None:
         pool.set_num_threads(number)
 
 
-_one_blas_thread = _OneBlasThread()
+_one_blas_thread = SharedContext(_one_thread)
 
 
 # Threads of JAX and their locks do not survive a fork: a child that computes waits for them for
@@ -112,7 +123,7 @@ def _before_fork() -> None:
 def _note_fork() -> None:
     global _forked, _one_blas_thread
     _forked = _forking_after_jax
-    _one_blas_thread = _OneBlasThread()  # another thread may have held the lock
+    _one_blas_thread = SharedContext(_one_thread)  # another thread may have held the lock
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,18 +21,19 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
 from functools import cache, update_wrapper
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import jax
 from jax import export
 from platformdirs import user_cache_path
 
-from sgpmic._runtime import default_device
+from sgpmic._runtime import SharedContext, default_device, double_precision
 from sgpmic.exceptions import SGPMICWarning
 
 _T = TypeVar("_T")
@@ -63,54 +64,100 @@ _SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_
 _ARRAY = object()
 
 #: All our compiled programs, to be let go when a process has too many.
-_programs: list[_Program] = []
-#: Held while a program is compiled: JAX's settings are those of the whole process.
-_compiling = threading.RLock()
+_programs: list[Program[Any]] = []
 
 
-class _Program:
+class Program(Generic[_R]):
     """A function that is compiled for every kind of arguments: arrays are traced, others static."""
 
     memory = 0  # by how many bytes compiling all programs has made the process grow
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._ready: dict[Any, Callable[..., Any]] = {}  # by what they are called with
+    def __init__(self, function: Callable[..., _R]) -> None:
+        self.function = function
+        self._begun: dict[Any, Future[Callable[..., _R]]] = {}  # by what they are called with
+        self._lock = threading.Lock()
         update_wrapper(self, function)
         _programs.append(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
-        key = structure, tuple(map(_kind, leaves)), default_device(), settings
-        program = self._ready.get(key) or self._compile_once(key, leaves)
-        return program(*filter(_is_array, leaves))
+    def __call__(self, *args: Any, **kwargs: Any) -> _R:
+        """Return what the function does, compiled first where it has to be."""
+        key, leaves = _key(args, kwargs)
+        program = self._begun.get(key)
+        if program is None:
+            with self._lock:  # another thread may have been here first
+                if is_new := key not in self._begun:
+                    self._begun[key] = Future()
+                program = self._begun[key]
+            if is_new:
+                self._compile(program, key, leaves)
+        return program.result()(*filter(_is_array, leaves))
 
-    def _compile_once(self, key: Any, leaves: list[Any]) -> Callable[..., Any]:
-        with _compiling:
-            if key not in self._ready:  # another thread may have been here first
-                before = _resident()
-                self._ready[key] = _compile(self._function, leaves, *key)
-                _Program.memory += max(_resident() - before, 0)
-            return self._ready[key]
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compile in the background what will be called soon; of arrays only the shapes count.
+
+        Only on a processor: a GPU's programs are tuned by timing them.
+        """
+        key, leaves = _key(args, kwargs)
+        _, _, device, settings = key
+        with self._lock:
+            if device.platform != "cpu" or key in self._begun:
+                return
+            program = self._begun[key] = Future()
+
+        def compile_like_caller() -> None:  # settings of JAX are those of a thread
+            double = double_precision() if settings[0] else nullcontext()
+            with double, jax.default_device(device):
+                self._compile(program, key, leaves)
+
+        threading.Thread(target=compile_like_caller, name="compiling").start()
+
+    def has(self, *args: Any, **kwargs: Any) -> bool:
+        """Return whether such a call would find its program, or one that is being compiled."""
+        return _key(args, kwargs)[0] in self._begun
+
+    def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
+        try:
+            with _measuring_memory:
+                program.set_result(_compile(self.function, leaves, *key))
+        except BaseException as error:
+            self._begun.pop(key, None)  # it may have been interrupted: the next call tries again
+            program.set_exception(error)
 
     def __len__(self) -> int:
         """The number of programs."""
-        return len(self._ready)
+        return len(self._begun)
 
     def clear_cache(self) -> None:
         """Let go of what was compiled."""
-        with _compiling:
-            self._ready.clear()
+        self._begun = {}
 
 
-def compiled(function: Callable[..., _R]) -> Callable[..., _R]:
+def compiled(function: Callable[..., _R]) -> Program[_R]:
     """Decorate a function of this package to be compiled; :func:`release_programs` lets go of it.
 
     Arrays among its arguments are traced, everything else is static. Not for a function that is
     called inside another compiled one.
     """
-    return _Program(function)
+    return Program(function)
+
+
+def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+    """Return what of the arguments of a call a program is compiled for, and their leaves."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
+    return (structure, tuple(map(_kind, leaves)), default_device(), settings), leaves
+
+
+@contextmanager
+def _growth() -> Iterator[None]:
+    before = _resident()
+    try:
+        yield
+    finally:
+        Program.memory += max(_resident() - before, 0)
+
+
+_measuring_memory = SharedContext(_growth)
 
 
 def _compile(
@@ -147,7 +194,8 @@ def _compile(
 
     kept = _KeptProgram(folder, on_arrays.__name__, digest)
     traced = kept.load()
-    trace = b"" if traced or spread or device.platform != "cpu" else _export(on_arrays, arrays)
+    apart = spread and jax.process_count() > 1  # each process makes its own
+    trace = b"" if traced or apart or device.platform != "cpu" else _export(on_arrays, arrays)
     # What is exported now is read back like what was kept: the next process finds the same program.
     call = traced or (export.deserialize(bytearray(trace)).call if trace else on_arrays)
 
@@ -157,7 +205,7 @@ def _compile(
     named.__name__ = on_arrays.__name__
     lowered = jax.jit(named).lower(*arrays)
     try:
-        with compilation_cache(folder):
+        with _our_cache:
             program = lowered.compile(options)
     except MemoryError:
         raise
@@ -233,7 +281,7 @@ def release_programs() -> None:
     compiled: a shape takes some seventy megabytes. A shape that comes again after that is compiled
     again, or taken from the folder.
     """
-    if _share_of_maps() > 0.5 or _Program.memory > MOST_MEMORY:
+    if _share_of_maps() > 0.5 or Program.memory > MOST_MEMORY:
         clear_programs()
         with suppress(AttributeError, OSError):  # of the GNU C library only
             # What is free again stays with the process otherwise.
@@ -245,7 +293,7 @@ def clear_programs() -> None:
     for program in _programs:
         program.clear_cache()
     gc.collect()
-    _Program.memory = 0
+    Program.memory = 0
 
 
 def _share_of_maps() -> float:
@@ -319,7 +367,7 @@ class _KeptProgram:
 
 
 @contextmanager
-def compilation_cache(folder: Path) -> Iterator[None]:
+def compilation_cache(folder: Path | None) -> Iterator[None]:
     """Let JAX keep what it compiles in our folder, unless the user has set its cache otherwise.
 
     The setting is one for the whole process, so it is ours only while we compile.
@@ -373,6 +421,9 @@ def _find_folder() -> Path | None:
     except (OSError, RuntimeError):
         return None
     return folder if os.access(folder, os.W_OK) else None
+
+
+_our_cache = SharedContext(lambda: compilation_cache(_find_folder()))
 
 
 def _warn(why: str) -> None:

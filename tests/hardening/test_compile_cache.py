@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,21 +181,43 @@ def test_what_depends_on_more_than_its_arguments_is_not_kept(folder: Path) -> No
     assert not files(folder)
 
 
-def test_what_is_spread_over_devices_is_traced_by_jax(folder: Path) -> None:
-    @compiled
-    def double(x: jax.Array) -> jax.Array:
-        return 2.0 * x
-
+def test_what_is_spread_over_devices_is_kept_by_itself(folder: Path, power: Counted) -> None:
     mesh = jax.make_mesh((2,), ("rows",))
-    spread = jax.device_put(np.ones(4), NamedSharding(mesh, PartitionSpec("rows")))
-    for x, n_devices in ((np.ones(4), 1), (spread, 2), (np.ones(4), 1)):
-        found = double(x)
-        assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
-    assert len(double) == 2
-    assert (
-        len([t for t in files(folder, "trace_*").values() if len(t) > compile_cache._DIGEST_BYTES])
-        == 1
-    )
+    spread = jax.device_put(np.full(4, 2.0), NamedSharding(mesh, PartitionSpec("rows")))
+    for x, n_devices in ((np.full(4, 2.0), 1), (spread, 2), (np.full(4, 2.0), 1), (spread, 2)):
+        assert power(3, x) == [8.0] * 4
+        assert len(power.program(x, 3).sharding.device_set) == n_devices
+    assert power.traced == [2], "once for each"
+
+
+def test_a_program_is_prepared_in_the_background(folder: Path, power: Counted) -> None:
+    shape = jax.ShapeDtypeStruct((3,), np.float64)
+    with jax.enable_x64(True):
+        power.program.prepare(shape, 2)
+        power.program.prepare(shape, 2)
+        assert power.program.has(np.full(3, 2.0), 2)
+        assert power.program(np.full(3, 3.0), 2).tolist() == [9.0] * 3
+    assert power.traced == [1]
+    assert not power.program.has(np.full(3, 2.0, np.float32), 2)
+
+
+def test_an_exception_in_the_background_is_the_callers(
+    folder: Path, power: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next call tries again."""
+    proceed = threading.Event()
+
+    def fail(*_: Any) -> Any:
+        proceed.wait()
+        raise MemoryError("full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(compile_cache, "_compile", fail)
+        power.program.prepare(np.ones(3), 2)
+        threading.Timer(0.1, proceed.set).start()
+        with pytest.raises(MemoryError, match="full"):
+            power.program(np.ones(3), 2)
+    assert power.program(np.ones(3), 2).tolist() == [1.0] * 3
 
 
 def test_equal_numbers_of_different_types_are_different_programs() -> None:
@@ -218,8 +241,9 @@ def test_an_exception_in_a_program_is_the_callers(
         calls.append(1)
         raise kind("full")
 
-    (ready,) = power.program._ready
-    power.program._ready[ready] = fail
+    (ready,) = power.program._begun
+    power.program._begun[ready] = Future()
+    power.program._begun[ready].set_result(fail)
     with pytest.raises(kind, match="full"):
         power.program(np.full(3, 2.0), 3)
     assert calls == [1]

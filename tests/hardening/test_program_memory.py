@@ -16,7 +16,7 @@ from sgpmic import compile_cache as programs
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a program that takes some memory for every shape."""
     monkeypatch.setattr(programs, "_programs", [])
-    monkeypatch.setattr(programs._Program, "memory", 0)
+    monkeypatch.setattr(programs.Program, "memory", 0)
 
     @programs.compiled
     def long(x: jax.Array) -> jax.Array:
@@ -29,13 +29,13 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_growth_is_counted_once_for_every_shape(program: Any) -> None:
     program(np.ones(3, np.float32))
-    first = programs._Program.memory
+    first = programs.Program.memory
     assert first > 0
     program(np.ones(3, np.float32))
-    assert programs._Program.memory == first, "nothing was compiled"
+    assert programs.Program.memory == first, "nothing was compiled"
     for size in range(4, 8):
         program(np.ones(size, np.float32))
-    assert programs._Program.memory > first
+    assert programs.Program.memory > first
 
 
 def test_programs_that_take_too_much_are_let_go(
@@ -44,9 +44,9 @@ def test_programs_that_take_too_much_are_let_go(
     program(np.ones(3, np.float32))
     programs.release_programs()
     assert len(program) == 1, "they do not take too much"
-    monkeypatch.setattr(programs, "MOST_MEMORY", programs._Program.memory - 1)
+    monkeypatch.setattr(programs, "MOST_MEMORY", programs.Program.memory - 1)
     programs.release_programs()
     assert len(program) == 0
-    assert programs._Program.memory == 0
+    assert programs.Program.memory == 0
     program(np.ones(3, np.float32))
     assert len(program) == 1

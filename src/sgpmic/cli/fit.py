@@ -376,8 +376,10 @@ class CommandJob:
 
     def meet(self, values: np.ndarray) -> None:
         """Find out which process has which rows; ``values`` are those of this one."""
-        from sgpmic.process_group import ProcessGroup
+        from sgpmic.process_group import ProcessGroup, use_cores
 
+        if self.is_alone:
+            use_cores(len(values))
         self.group = ProcessGroup(len(values))
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +32,9 @@ from sgpmic.learning.em import (
     StartFit,
     State,
     by_row,
+    em_iteration,
     first_state,
+    last_e_step,
     state_template,
     with_rows,
 )
@@ -238,19 +242,24 @@ class Starts:
         kernel = settings.kernel.for_dimensions(settings.n_components)
         sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
         # As NumPy arrays, small ones may go to any device.
-        state = first_state(
-            rows,
-            settings.options,
-            X=group.lay_out(X, rows),
-            Z=np.asarray(Z),
-            S=self.problem.lay_out_memberships(S),
-            kernels=stack([replace(kernel, **sizes)] * settings.n_mappings),
+        values = {
+            "X": group.lay_out(X, rows),
+            "Z": np.asarray(Z),
+            "S": self.problem.lay_out_memberships(S),
+            "kernels": stack([replace(kernel, **sizes)] * settings.n_mappings),
             # The paper's start, β = (½ √mean(var(Y)))⁻².
-            beta=np.asarray(4.0 / scaler.mean_variance),
-            pseudo_counts=settings.pseudo_counts(group.n_rows),
-            jitter=np.asarray(settings.em.jitter),
-            cells=cells,
-        )
+            "beta": np.asarray(4.0 / scaler.mean_variance),
+            "pseudo_counts": settings.pseudo_counts(group.n_rows),
+            "jitter": np.asarray(settings.em.jitter),
+            "cells": cells,
+        }
+        if rows.mesh is None and not first_state.has(rows, settings.options, **values):
+            # The programs that come next are compiled beside this one.
+            begin = partial(first_state.function, options=settings.options)
+            coming = jax.eval_shape(begin, rows, **values)
+            for program in (em_iteration, last_e_step):
+                program.prepare(coming, rows, settings.options)
+        state = first_state(rows, settings.options, **values)
         self.fits.append(StartFit(state, notes=(*start.notes, *notes)))
 
     def _values(

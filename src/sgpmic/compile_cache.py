@@ -194,8 +194,7 @@ def _compile(
 
     kept = _KeptProgram(folder, on_arrays.__name__, digest)
     traced = kept.load()
-    apart = spread and jax.process_count() > 1  # each process makes its own
-    trace = b"" if traced or apart or device.platform != "cpu" else _export(on_arrays, arrays)
+    trace = b"" if traced or spread or device.platform != "cpu" else _export(on_arrays, arrays)
     # What is exported now is read back like what was kept: the next process finds the same program.
     call = traced or (export.deserialize(bytearray(trace)).call if trace else on_arrays)
 

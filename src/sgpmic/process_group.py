@@ -8,7 +8,6 @@ group of one: every method then answers at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,37 +31,6 @@ from sgpmic.model.rows import (
 _T = TypeVar("_T")
 
 
-#: Rows that each of several cores has at least.
-ROWS_OF_A_CORE = 10_000
-
-
-def use_cores(n_rows: int) -> None:
-    """Let JAX have a CPU device for every core that so many rows are worth.
-
-    A setting for the whole process, so for commands only; without effect where JAX has started, or
-    where the user has set it.
-    """
-    from joblib import cpu_count  # those that this process may use; slow to import
-
-    n_devices = min(cpu_count(), n_rows // ROWS_OF_A_CORE)
-    if n_devices > 1 and jax.config.jax_num_cpu_devices < 0:  # type: ignore[attr-defined]
-        with suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", n_devices)
-
-
-def devices_for(n_rows: int) -> list[Any]:
-    """Return what a process by itself computes on.
-
-    XLA hardly uses more than one core for the pass over the rows; where JAX has several CPU devices
-    (:func:`use_cores`), each is one more.
-    """
-    device = default_device()
-    cores = jax.local_devices(backend="cpu")
-    if device != cores[0]:
-        return [device]
-    return cores[: max(1, n_rows // ROWS_OF_A_CORE)]
-
-
 class ProcessGroup:
     """The processes that have the rows of one table, in the order of the rows.
 
@@ -76,15 +44,14 @@ class ProcessGroup:
         How many rows this process has.
     devices : sequence of jax.Device or None
         The devices of all processes. By default all that JAX has where there are several
-        processes, and otherwise the one that JAX computes on, or several cores for many rows
-        (:func:`devices_for`).
+        processes, and otherwise the one that JAX computes on.
     """
 
     def __init__(self, n_own: int, devices: Sequence[Any] | None = None) -> None:
         self.n_processes = jax.process_count()
         self.process = jax.process_index()
         if devices is None:
-            devices = jax.devices() if self.n_processes > 1 else devices_for(n_own)
+            devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows follow the order of the processes, and so must devices.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
         self.n_own = n_own

@@ -181,13 +181,21 @@ def test_what_depends_on_more_than_its_arguments_is_not_kept(folder: Path) -> No
     assert not files(folder)
 
 
-def test_what_is_spread_over_devices_is_kept_by_itself(folder: Path, power: Counted) -> None:
+def test_what_is_spread_over_devices_is_traced_by_jax(folder: Path) -> None:
+    @compiled
+    def double(x: jax.Array) -> jax.Array:
+        return 2.0 * x
+
     mesh = jax.make_mesh((2,), ("rows",))
-    spread = jax.device_put(np.full(4, 2.0), NamedSharding(mesh, PartitionSpec("rows")))
-    for x, n_devices in ((np.full(4, 2.0), 1), (spread, 2), (np.full(4, 2.0), 1), (spread, 2)):
-        assert power(3, x) == [8.0] * 4
-        assert len(power.program(x, 3).sharding.device_set) == n_devices
-    assert power.traced == [2], "once for each"
+    spread = jax.device_put(np.ones(4), NamedSharding(mesh, PartitionSpec("rows")))
+    for x, n_devices in ((np.ones(4), 1), (spread, 2), (np.ones(4), 1)):
+        found = double(x)
+        assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
+    assert len(double) == 2
+    assert (
+        len([t for t in files(folder, "trace_*").values() if len(t) > compile_cache._DIGEST_BYTES])
+        == 1
+    )
 
 
 def test_a_program_is_prepared_in_the_background(folder: Path, power: Counted) -> None:

@@ -376,10 +376,8 @@ class CommandJob:
 
     def meet(self, values: np.ndarray) -> None:
         """Find out which process has which rows; ``values`` are those of this one."""
-        from sgpmic.process_group import ProcessGroup, use_cores
+        from sgpmic.process_group import ProcessGroup
 
-        if self.is_alone:
-            use_cores(len(values))
         self.group = ProcessGroup(len(values))
 
     def write_labels(self, folder: RunFolder, columns: dict[str, Any]) -> None:

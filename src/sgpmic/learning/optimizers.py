@@ -266,8 +266,9 @@ class _Bracket(NamedTuple):
 
 
 class _History(NamedTuple):
-    """The last steps and gradient changes, the newest last along the leading axis.
+    """The last steps and gradient changes, in slots along the leading axis that are used in turn.
 
+    A ring, as moving all pairs by one slot takes as long as a good part of an evaluation.
     `weights` holds ``1 / (step . change)``, and zero in slots that are empty, which makes those
     drop out of the two-loop recursion.
     """
@@ -275,6 +276,13 @@ class _History(NamedTuple):
     steps: PyTree
     changes: PyTree
     weights: Array
+    pushed: Array  # how many pairs there have been
+
+    def pair(self, age: Array | int) -> tuple[PyTree, PyTree, Array]:
+        """Return a step, its gradient change and its weight, of which the newest have age 0."""
+        slot = (self.pushed - 1 - age) % len(self.weights)
+        found: Any = jax.tree.map(lambda slots: slots[slot], self[:3])
+        return found
 
 
 class LBFGSState(NamedTuple):
@@ -314,7 +322,7 @@ def lbfgs_step(
     first = before.evaluations == 0
     finite = jnp.isfinite(found.value) & is_finite(found.gradient)
     bracket, near_gradient, next_length, accept, failed = _search(state, found, finite, ~first)
-    stalled = failed & (state.history.weights[-1] == 0)
+    stalled = failed & (state.history.pair(0)[2] == 0)
 
     # The accepted point is the near end of the bracket, be it this trial or an earlier one.
     near = Evaluation(
@@ -408,7 +416,7 @@ def _turn(
         quasi_newton_slope < -epsilon * steepness * jnp.sqrt(squared_norm(quasi_newton))
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
-    steepest = history.weights[-1] == 0
+    steepest = history.pair(0)[2] == 0
     proposal = select(steepest, jax.tree.map(jnp.negative, gradient), quasi_newton)
     proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
     # A gradient says nothing about the distance: the first step has at most length one.
@@ -452,7 +460,7 @@ def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
     slots = jax.tree.map(
         lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
     )
-    return _History(slots, slots, jnp.zeros(memory, dtype))
+    return _History(slots, slots, jnp.zeros(memory, dtype), jnp.zeros((), jnp.int32))
 
 
 def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
@@ -460,16 +468,14 @@ def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) 
     product = vdot(step, change)
     lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
     keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
+    slot = history.pushed % len(history.weights)
 
     def push(slots: Array, newest: Array) -> Array:
-        return jnp.where(keep, jnp.concatenate([slots[1:], newest[None]]), slots)
+        return slots.at[slot].set(jnp.where(keep, newest, slots[slot]))
 
     weight = 1 / jnp.where(keep, product, 1)
-    return _History(
-        jax.tree.map(push, history.steps, step),
-        jax.tree.map(push, history.changes, change),
-        push(history.weights, weight),
-    )
+    steps, changes, weights = jax.tree.map(push, history[:3], (step, change, weight))
+    return _History(steps, changes, weights, history.pushed + keep)
 
 
 def _direction(history: _History, gradient: PyTree) -> PyTree:
@@ -477,28 +483,27 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
 
     Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
     """
+    count = jnp.minimum(history.pushed, len(history.weights))
 
-    def backward(vector: PyTree, pair: Any) -> tuple[PyTree, Array]:
-        step, change, weight = pair
+    def backward(age: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        vector, alphas = carry
+        step, change, weight = history.pair(age)
         alpha = weight * vdot(step, vector)
-        return add_scaled(vector, -alpha, change), alpha
+        return add_scaled(vector, -alpha, change), alphas.at[age].set(alpha)
 
-    def forward(vector: PyTree, pair: Any) -> tuple[PyTree, None]:
-        step, change, weight, alpha = pair
+    def forward(turn: Array, vector: PyTree) -> PyTree:
+        age = count - 1 - turn
+        step, change, weight = history.pair(age)
         beta = weight * vdot(change, vector)
-        return add_scaled(vector, alpha - beta, step), None
+        return add_scaled(vector, alphas[age] - beta, step)
 
-    pairs = (history.steps, history.changes, history.weights)
-    vector, alphas = lax.scan(backward, jax.tree.map(jnp.negative, gradient), pairs, reverse=True)
-
-    newest_change = jax.tree.map(lambda slots: slots[-1], history.changes)
-    newest_weight = history.weights[-1]
+    start = jax.tree.map(jnp.negative, gradient), jnp.zeros_like(history.weights)
+    vector, alphas = lax.fori_loop(0, count, backward, start)
+    _, newest_change, newest_weight = history.pair(0)
     curvature = newest_weight * squared_norm(newest_change)
     scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
     vector = jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, vector)
-
-    vector, _ = lax.scan(forward, vector, (*pairs, alphas))
-    return vector
+    return lax.fori_loop(0, count, forward, vector)
 
 
 #: :func:`minimize` by limited-memory BFGS.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
 from sgpmic.model.rows import pad_rows, round_up
+
+_R = TypeVar("_R")
 
 #: A sample is searched in groups of rows that are this many apart.
 _SEARCH_WIDTH = 1024
@@ -179,11 +181,19 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
             return jax.tree.map(np.asarray, function(*part))
 
     found = [compute(0)]  # by itself, as it may have to be compiled
-    if n_rows > block:
-        from joblib import cpu_count  # those that this process may use
-
-        # XLA has one core compute a block.
-        n_threads = cpu_count() if device.platform == "cpu" else _ON_GPU
-        with ThreadPoolExecutor(n_threads) as threads:
-            found += threads.map(compute, range(block, n_rows, block))
+    # XLA has one core compute a block.
+    n_threads = None if device.platform == "cpu" else _ON_GPU
+    found += in_threads(compute, range(block, n_rows, block), n_threads)
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
+
+
+def in_threads(
+    function: Callable[[int], _R], firsts: range, n_threads: int | None = None
+) -> list[_R]:
+    """Return what a function finds for parts of the rows, in as many threads as there are cores."""
+    if len(firsts) < 2:
+        return [function(first) for first in firsts]
+    from joblib import cpu_count  # those that this process may use
+
+    with ThreadPoolExecutor(n_threads or cpu_count()) as threads:
+        return list(threads.map(function, firsts))

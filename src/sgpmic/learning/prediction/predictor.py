@@ -24,7 +24,7 @@ from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
-from sgpmic.learning.neighbors import block_rows, in_blocks, padded_count
+from sgpmic.learning.neighbors import block_rows, in_blocks, in_threads, padded_count
 from sgpmic.learning.prediction import projection
 from sgpmic.learning.prediction.cluster_normals import (
     ClusterNormals,
@@ -69,10 +69,10 @@ _KEYS_PART = 8192
 
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     """Return 64 bits that identify every row's values."""
-    keys = np.empty(len(Y), np.uint64)
-    for first in range(0, len(Y), _KEYS_PART):
+    keys = np.full(len(Y), Y.shape[1], np.uint64)
+
+    def compute(first: int) -> None:
         key = keys[first : first + _KEYS_PART]
-        key[:] = Y.shape[1]
         rows = _canonical(Y[first : first + _KEYS_PART])
         for bits in np.ascontiguousarray(rows.T).view(np.uint64):
             # An odd factor carries bits upwards, the shift carries them down again.
@@ -81,6 +81,8 @@ def fingerprints(Y: Floats) -> NDArray[np.uint64]:
             key ^= key >> np.uint64(29)
         key *= np.uint64(0xBF58476D1CE4E5B9)
         key ^= key >> np.uint64(32)
+
+    in_threads(compute, range(0, len(Y), _KEYS_PART))
     return keys
 
 
@@ -93,8 +95,9 @@ def _digests(Y: Floats) -> NDArray[np.uint64]:
 def _canonical(Y: Floats) -> Floats:
     """Return rows in which equal values have equal bits."""
     # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
-    # All missing cells are one NaN.
-    return np.ascontiguousarray(np.where(np.isnan(Y), np.nan, Y), dtype=np.float64) + 0.0
+    rows = np.add(Y, 0.0, order="C", dtype=np.float64)
+    rows[np.isnan(rows)] = np.nan  # all missing cells are one NaN
+    return rows
 
 
 @dataclass

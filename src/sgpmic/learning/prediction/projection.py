@@ -276,13 +276,6 @@ def project(
         course, votes = _start_block(model, sample, completed, own, Y, fitted)
         return _newton_block(model, np.int32(first), course, votes, Y, fitted), votes
 
-    shapes = jax.tree.map(
-        lambda array: jax.ShapeDtypeStruct((block, *array.shape[1:]), array.dtype),
-        (completed, own, Y, fitted),
-    )
-    if not _start_block.has(model, sample, *shapes):  # both are compiled at the same time
-        begun = jax.eval_shape(_start_block.function, model, sample, *shapes)
-        _newton_block.prepare(model, np.int32(first), *begun, *shapes[2:])
     found, votes = in_blocks(first_steps, block, completed, own, Y, fitted)
     rows = np.flatnonzero(~found[0].settled)
     for n_steps in later:

@@ -249,7 +249,8 @@ _YES_NO = (
     *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
     *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
 )
-_TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
+#: 1 for words for yes, 0 for those for no.
+TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
 
 
 @cache
@@ -263,16 +264,11 @@ def key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def truth_of(text: str) -> float | None:
-    """Return 1 for a word for yes, 0 for one for no, None for others."""
-    return _TRUTH.get(key(text))
-
-
 def is_yes_no(keys: Sequence[str]) -> bool:
     """Return whether all levels are ways of saying yes and no, of one or several spellings."""
     # One whole pair has to be there: "f" beside "m" is not "false".
     found = set(keys)
-    return found <= _TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
+    return found <= TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
 
 
 def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:

@@ -104,12 +104,7 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
 
 
 def _typed_numbers(column: pa.Array) -> Floats:
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.uint8())
-    if not (pa.types.is_float64(kind) or pa.types.is_float16(kind)):
+    if not (pa.types.is_float64(column.type) or pa.types.is_float16(column.type)):
         # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
         column = pc.cast(column, pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
@@ -232,8 +227,8 @@ class Cells:
     #: for text.
     values: Floats
     texts: tuple[str, ...] = ()  # the different ones of a column of text, no white space around
-    codes: Codes = field(default_factory=lambda: np.empty(0, np.int64))  # of the text of every
-    # cell, -1 for an empty cell
+    #: The index of every cell's text, -1 for an empty cell.
+    codes: Codes = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
 
     def read_numbers(self, decimal: str = ".") -> Floats:

@@ -30,7 +30,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -201,18 +201,16 @@ class Plan:
 def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
     """Return levels that differ by more than case and spaces, the most frequent first."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    spellings: dict[str, list[int]] = {}
-    for i, level in enumerate(levels):
+    keys = [key(level) for level in levels]
+    totals, names = Counter[str](), dict[str, str]()
+    for i in np.argsort(-counts, kind="stable").tolist():
         if counts[i]:
-            spellings.setdefault(key(level), []).append(i)
-    totals = {word: int(counts[places].sum()) for word, places in spellings.items()}
-    words = sorted(totals, key=lambda word: (-totals[word], word))
-    table = np.full(len(levels) + 1, -1)
-    names = []
-    for new, word in enumerate(words):
-        table[spellings[word]] = new
-        names.append(levels[max(spellings[word], key=lambda i: counts[i])])
-    return tuple(names), table[codes]
+            totals[keys[i]] += int(counts[i])
+            names.setdefault(keys[i], levels[i])  # the most frequent spelling
+    words = sorted(names, key=lambda word: (-totals[word], word))
+    places = {word: place for place, word in enumerate(words)}
+    table = np.asarray([*(places.get(word, -1) for word in keys), -1])
+    return tuple(names[word] for word in words), table[codes]
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -315,8 +313,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
     if order is None and len(cells.texts) <= _MOST_LEVELS:
         order = find_scale([key(text) for text in cells.texts if key(text)])
         order = order or find_scale([key(text) for text in _texts(cells)])
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    present = [level for level, count in zip(levels, counts, strict=True) if count]
+    present = [levels[i] for i in np.unique(codes[codes >= 0])]
     if order:
         plan.kind, plan.order = "ordered", order
     elif not present:
@@ -324,7 +321,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
     elif len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
         plan.read_as("yes_no", YesNoEncoding())
     elif not (_as_number(plan, codes) or _as_date(plan, codes)):
-        _decide_levels(plan, present, counts[counts > 0], min_frequency)
+        _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
 
 
 def _as_number(plan: Plan, codes: Codes) -> bool:
@@ -338,8 +335,8 @@ def _as_number(plan: Plan, codes: Codes) -> bool:
     try:
         numbers = plan.cells.read_numbers(decimal)
     except BadCells as bad:
-        n_different = sum(parse_number(text, decimal) is not None for text in texts)
-        return _is_mostly(plan, bad, codes, n_different, "holds numbers", "a number")
+        parsed = (parse_number(text, decimal) for text in texts)
+        return _is_mostly(plan, bad, codes, parsed, "number")
     units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
         plan.kind = "number"
@@ -378,8 +375,8 @@ def _as_date(plan: Plan, codes: Codes) -> bool:
             "write them in one way"
         )
         return True
-    n_different = sum(parse_date(text, day_first) is not None for text in texts)
-    return bad is not None and _is_mostly(plan, bad, codes, n_different, "holds dates", "a date")
+    parsed = (parse_date(text, day_first) for text in texts)
+    return bad is not None and _is_mostly(plan, bad, codes, parsed, "date")
 
 
 def _is_any_date(text: str) -> bool:
@@ -393,34 +390,30 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
 
 
 def _is_mostly(
-    plan: Plan, bad: BadCells, codes: Codes, n_different: int, holds: str, word: str
+    plan: Plan, bad: BadCells, codes: Codes, parsed: Iterable[float | None], kind: str
 ) -> bool:
     """Return whether most cells of a column are of a kind, which is then wrong about the others."""
-    n = int((codes >= 0).sum())
+    n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return False
-    plan.kind, plan.wrong = word.split()[-1], not_all(bad, holds, word)
+    plan.kind, plan.wrong = kind, not_all(bad, f"holds {kind}s", f"a {kind}")
     return True
 
 
-def _decide_levels(plan: Plan, present: list[str], counts: Codes, min_frequency: float) -> None:
+def _decide_levels(plan: Plan, present: list[str], codes: Codes, min_frequency: float) -> None:
     """Take a column of text for a category, an id or text."""
+    counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
+    # A level of one cell is none, even if no level is to be joined.
+    common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
+    spaced = np.mean([len(level.split()) > 1 for level in present])
     if all(map(_is_json, present[:100])):
         plan.leave_out("text", "JSON", _NESTED)
-        return
-    merged: Counter[str] = Counter()
-    for level, count in zip(present, counts.tolist(), strict=True):
-        merged[key(level)] += count
-    all_counts = np.asarray(list(merged.values()))
-    # A level of one cell is none, even if no level is to be joined.
-    common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()
-    spaced = np.mean([len(level.split()) > 1 for level in present])
-    if common >= _CATEGORY_SHARE * n:
+    elif common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in plan.cells.texts}
         plan.kind = "category"
         plan.warn("'none' is taken as a missing cell" if lost else "")
-    elif len(merged) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID:
+    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID:
         plan.leave_out("text", "text of too many different values")
     elif spaced < 0.5 or _words(plan.name) & _ID_WORDS:
         plan.leave_out("id", "an id", "almost surely an id")

@@ -80,9 +80,8 @@ _SOME = 500
 # Larger numbers overflow when a model squares them.
 _LARGEST = 1e100
 # The numbers that people write for "missing".
-_CODES = frozenset(
-    float(sign * int(digit * n)) for digit in "9" for n in range(1, 8) for sign in (1, -1)
-) | {-1.0, 777.0, 888.0, 7777.0, 8888.0}
+_CODES = {float(sign * (10**n - 1)) for n in range(1, 8) for sign in (1, -1)}
+_CODES |= {-1.0, 777.0, 888.0, 7777.0, 8888.0}
 _ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
 _TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
 _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
@@ -434,35 +433,31 @@ def _is_json(text: str) -> bool:
 def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
     plan.kind, plan.encoding, plan.values = "number", NumberEncoding(decimal), values
     plan.wrong = _too_large(values)
-    present, words = plan.present, _words(plan.name)
-    different, n = np.unique(present), len(present)
     if plan.wrong:
         return
+    present, words = plan.present, _words(plan.name)
+    different, n = np.unique(present), len(present)
+    is_whole = bool((present == np.round(present)).all())
+    may_be_id = is_whole and _FEWEST_FOR_ID <= n == len(different)
+    counts_rows = may_be_id and _counts_rows(present)
+    unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
+    plan.kind = "whole" if is_whole else "number"
     if set(different[:3].tolist()) == {0.0, 1.0}:
         plan.kind, plan.encoding = "yes_no", YesNoEncoding()
-        return
-    if not (present == np.round(present)).all():
-        _look_for_sentinel(plan, different)
-        return
-    plan.kind = "whole"
-    counts_rows = n >= _FEWEST_FOR_ID and len(different) == n and _counts_rows(present)
-    if n >= _FEWEST_FOR_ID and len(different) == n:
-        unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
-        if unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
-            because = "an index without a name" if unnamed else "an id"
-            because += ": it numbers the rows" if counts_rows else ""
-            plan.leave_out("id", because, "almost surely an id")
-            return
-    if counts_rows:
+    elif may_be_id and (unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS)):
+        because = "an index without a name" if unnamed else "an id"
+        because += ": it numbers the rows" if counts_rows else ""
+        plan.leave_out("id", because, "almost surely an id")
+    elif counts_rows:
         plan.warn("counts the rows like an id; kept because of its name")
-    elif _is_clock(different, words):
+    elif is_whole and _is_clock(different, words):
         plan.read_as("date", _TIMES)
         plan.warn("read as times of the day (1345 is 13:45); declare it as a number if it is one")
-    elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
+    elif is_whole and words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
         plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")
     else:
-        if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
+        if is_whole and words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")
         _look_for_sentinel(plan, different)
 

@@ -233,14 +233,17 @@ def choose_encodings(
 
     ``log`` and ``min_frequency`` are those of :class:`~sgpmic.TableEncoder`.
     """
+    rare = set()
     for plan in plans:
         if plan.is_kept and plan.kind == "category":
             plan.encoding = _join_rare(plan, min_frequency)
-        if plan.has_levels and (plan.encoding is None or _is_rare(plan, min_frequency)):
-            plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
-    dates = [plan for plan in plans if plan.is_kept and plan.kind == "date"]
-    is_seasonal = any(_encode_date(plan).n_features > 1 for plan in dates)
-    mixed = is_seasonal or any(plan.has_levels for plan in plans)
+        if plan.is_kept and (plan.encoding is None or _is_rare(plan, min_frequency)):
+            rare.add(plan)
+    mixed = any(
+        plan.has_levels
+        or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
+        for plan in set(plans) - rare
+    )
     named = () if isinstance(log, str | bool) else log
     wrong = []
     for plan in plans:
@@ -248,15 +251,17 @@ def choose_encodings(
         rule = "yes" if asked or log is True else "no"
         if isinstance(log, str) and not plan.declared:  # a declared number stays as it is
             rule = "auto"
-        if mixed and plan.is_kept and _is_rare(plan, min_frequency):
+        if plan in rare and (mixed or plan.has_levels):
             plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
         elif plan.is_kept and plan.kind != "category":
             plan.encoding = _encode(plan, rule, mixed)
-        if asked and not (plan.is_kept and plan.is_number):
-            wrong.append((plan.name, "is not a number and has no logarithm: take it out of log"))
-        elif asked and isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
-            what = "has values below 0, which have no logarithm: take it out of log"
-            wrong.append((plan.name, what))
+        what = ""
+        if not (plan.is_kept and plan.is_number):
+            what = "is not a number and has no logarithm"
+        elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
+            what = "has values below 0, which have no logarithm"
+        if asked and what:
+            wrong.append((plan.name, f"{what}: take it out of log"))
     raise_wrong(wrong)
     return mixed
 

@@ -359,7 +359,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
             "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
         )
-    named = True
+    named, table = True, None
     if isinstance(X, Mapping):
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
@@ -375,7 +375,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
         table = pa.table(X)
-        names, columns = table.column_names, table.columns
+        names = table.column_names
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
@@ -399,7 +399,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
     _check_characters(names, "the name of column")
-    return pa.table(columns, names=names), named
+    return pa.table(columns, names=names) if table is None else table, named
 
 
 def numbered_names(count: int) -> tuple[str, ...]:

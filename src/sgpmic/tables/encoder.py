@@ -161,7 +161,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if n_rows < 2:
             raise TableError("the table has 1 sample; columns need two rows or more to vary")
         kinds = self._check_parameters(names)
-        plans = [self._plan(name, cells_of(table.column(name)), kinds) for name in names]
+        columns = zip(names, table.columns, strict=True)
+        plans = [self._plan(name, cells_of(column), kinds) for name, column in columns]
         raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
         leave_out_no_measurements(plans)
         leave_out_copies(plans)

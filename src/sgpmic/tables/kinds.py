@@ -433,15 +433,17 @@ def _is_json(text: str) -> bool:
 def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
     plan.kind, plan.encoding, plan.values = "number", NumberEncoding(decimal), values
     plan.wrong = _too_large(values)
+    present = plan.present
+    different, n = np.unique(present), len(present)
     if plan.wrong:
         return
-    present, words = plan.present, _words(plan.name)
-    different, n = np.unique(present), len(present)
-    is_whole = bool((present == np.round(present)).all())
-    may_be_id = is_whole and _FEWEST_FOR_ID <= n == len(different)
+    if not (present == np.round(present)).all():
+        _look_for_sentinel(plan, different)
+        return
+    plan.kind, words = "whole", _words(plan.name)
+    may_be_id = _FEWEST_FOR_ID <= n == len(different)
     counts_rows = may_be_id and _counts_rows(present)
     unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
-    plan.kind = "whole" if is_whole else "number"
     if set(different[:3].tolist()) == {0.0, 1.0}:
         plan.kind, plan.encoding = "yes_no", YesNoEncoding()
     elif may_be_id and (unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS)):
@@ -450,14 +452,14 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
         plan.leave_out("id", because, "almost surely an id")
     elif counts_rows:
         plan.warn("counts the rows like an id; kept because of its name")
-    elif is_whole and _is_clock(different, words):
+    elif _is_clock(different, words):
         plan.read_as("date", _TIMES)
         plan.warn("read as times of the day (1345 is 13:45); declare it as a number if it is one")
-    elif is_whole and words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
+    elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
         plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")
     else:
-        if is_whole and words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
+        if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")
         _look_for_sentinel(plan, different)
 

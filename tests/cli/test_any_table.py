@@ -16,8 +16,8 @@ from tests.cli.helpers import here
 
 from sgpmic import SGPMIC
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
-from sgpmic.tables.columns import describe
 from sgpmic.tables.dataset import Dataset, read_again, without_empty_rows
+from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
 
 N = 24

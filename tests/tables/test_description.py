@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgpmic.tables.columns import describe
 from sgpmic.tables.conversions import with_plain_numbers
-from sgpmic.tables.encoder import TableEncoder
+from sgpmic.tables.encoder import TableEncoder, describe
 
 N = 40
 RNG = np.random.default_rng(0)

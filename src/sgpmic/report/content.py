@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.learning.starts import explain_choice
-from sgpmic.tables.columns import Description, Levels, describe, naming_column
+from sgpmic.tables.columns import Description, Levels, naming_column
+from sgpmic.tables.encoder import describe
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -113,13 +113,10 @@ def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
 # ------------------------------------------------------------------------------- dates and times
 
 _EPOCH = date(1970, 1, 1).toordinal()
-_SHORT_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun",
-                 "jul", "aug", "sep", "oct", "nov", "dec")  # fmt: skip
 _MONTHS = ("january", "february", "march", "april", "may", "june",
            "july", "august", "september", "october", "november", "december")  # fmt: skip
-_MONTH_NUMBERS = {
-    name: i + 1 for names in (_SHORT_MONTHS, _MONTHS) for i, name in enumerate(names)
-} | {"sept": 9}
+_MONTH_NUMBERS = {name[:length]: i for i, name in enumerate(_MONTHS, 1) for length in (3, 9)}
+_MONTH_NUMBERS["sept"] = 9
 _CLOCK = (
     r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}(?:[.,][0-9]+)?))?"
     r"(?:\s?(?P<half>[ap])\.?m\.?)?"
@@ -208,19 +205,12 @@ def find_date_order(texts: Iterable[str]) -> tuple[bool, bool]:
     A first number above 12 is a day, and so is a second one. Where there is neither, points
     between the numbers mean the day first, all else the month first.
     """
-    n_first = n_other = 0
-    ambiguous = points = False
-    for text in texts:
-        found = _DATES[2].fullmatch(text)
-        if found is None:
-            continue
-        n_first += int(found["first"]) > 12
-        n_other += int(found["other"]) > 12
-        ambiguous = ambiguous or found["first"] != found["other"]
-        points = points or found["sep"] == "."
-    if n_first == n_other == 0:
-        return points, ambiguous and not points
-    return n_first >= n_other, False
+    found = [match for match in map(_DATES[2].fullmatch, texts) if match is not None]
+    n_first, n_other = (sum(int(match[i]) > 12 for match in found) for i in ("first", "other"))
+    if n_first or n_other:
+        return n_first >= n_other, False
+    points = any(match["sep"] == "." for match in found)
+    return points, not points and any(match["first"] != match["other"] for match in found)
 
 
 def _ordinal(year: int, month: int, day: int) -> float | None:
@@ -249,7 +239,8 @@ _YES_NO = (
     *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
     *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
 )
-_TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
+#: 1 for words for yes, 0 for those for no.
+TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
 
 
 @cache
@@ -263,16 +254,11 @@ def key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def truth_of(text: str) -> float | None:
-    """Return 1 for a word for yes, 0 for one for no, None for others."""
-    return _TRUTH.get(key(text))
-
-
 def is_yes_no(keys: Sequence[str]) -> bool:
     """Return whether all levels are ways of saying yes and no, of one or several spellings."""
     # One whole pair has to be there: "f" beside "m" is not "false".
     found = set(keys)
-    return found <= _TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
+    return found <= TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
 
 
 def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:

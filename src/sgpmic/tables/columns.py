@@ -7,32 +7,36 @@ Their K - 1 principal axes then have variance 1 each, as a number has, so that n
 outweighs a number. Where K = 2 there is one such axis, and one column says it all:
 (indicator - p) / sqrt(p (1 - p)), which leaves all distances between rows as two columns would have
 them. Cosine and sine of a season have variance 1 together.
-
-Rows in the user's terms (`describe`) follow from the encoded table, which a model file, a process
-with some of the rows and a report all have; the table itself they do not.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._types import Floats
 from sgpmic.storage.model_file import check_kinds
-from sgpmic.tables.cell_text import key, truth_of
-from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.cell_text import (
+    TRUTH,
+    clock_as_fraction,
+    key,
+    number_as_date,
+    parse_date,
+    parse_time,
+)
+from sgpmic.tables.conversions import Cells, Codes, number_of
 from sgpmic.tables.errors import BadCells
-from sgpmic.tables.kinds import FOUND_KINDS
 
-if TYPE_CHECKING:
-    from sgpmic.tables.encoder import TableEncoder
-
+#: What a column may be declared as.
+KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
+#: ... and what it may turn out to be besides.
+FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 #: Days of a year, on average.
 YEAR = 365.2425
 #: What joined levels are called.
@@ -128,8 +132,8 @@ class Encoding(ABC):
         """What becomes of the column, in words."""
 
     @abstractmethod
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        """Return the features of cells, or those cells that cannot be read."""
+    def encode(self, cells: Cells) -> Encoded:
+        """Return the features of cells; raise `BadCells` for those that cannot be read."""
 
     @abstractmethod
     def decode(self, features: Floats) -> NDArray[Any]:
@@ -150,10 +154,10 @@ class NumberEncoding(Encoding):
     """A number, perhaps its logarithm, divided by a number."""
 
     kind: ClassVar[str] = "number"
-    decimal: str  # '.' or ','
-    sentinels: tuple[float, ...]  # numbers that stand for a missing cell
-    shift: float | None  # what is added before the logarithm is taken; None for no logarithm
-    divisor: float
+    decimal: str = "."  # or ','
+    sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
+    shift: float | None = None  # what is added before the logarithm is taken; None for no logarithm
+    divisor: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,13 +168,18 @@ class NumberEncoding(Encoding):
     def becomes(self) -> str:
         return "number, as it is" if self.shift is None else "number, its logarithm"
 
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        values = cells.read_numbers(self.decimal, self.sentinels)
-        if isinstance(values, BadCells):
-            return values
+    def read(self, cells: Cells) -> Floats:
+        """Return numbers, NaN where missing."""
+        values = cells.read_numbers(self.decimal)
+        if self.sentinels:
+            values = np.where(np.isin(values, self.sentinels), np.nan, values)
+        return values
+
+    def encode(self, cells: Cells) -> Encoded:
+        values = self.read(cells)
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
-            return BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
+            raise BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
         n_outside = 0
         if self.shift is not None:
             outside = values + self.shift <= 0
@@ -188,13 +197,13 @@ class DateEncoding(Encoding):
     """Days since 1970 divided by a number, and the place in the year and in the day."""
 
     kind: ClassVar[str] = "date"
-    day_first: bool  # 31/12/2024, not 12/31/2024
-    time_only: bool  # times of the day, without a date
-    divisor: float  # of the days
+    day_first: bool = False  # 31/12/2024, not 12/31/2024
+    time_only: bool = False  # times of the day, without a date
+    divisor: float = 1.0  # of the days
     #: What sine and cosine of the place in the year, and in the day, are divided by; None to leave
     #: them out.
-    year: float | None
-    day: float | None
+    year: float | None = None
+    day: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -216,10 +225,27 @@ class DateEncoding(Encoding):
         parts += ["place in the day"] * (self.day is not None)
         return f"number, {' and '.join(parts)}"
 
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        days = cells.read_times() if self.time_only else cells.read_dates(self.day_first)
-        if isinstance(days, BadCells):
-            return days
+    def read(self, cells: Cells) -> Floats:
+        """Return days since 1970 or times as shares of the day, NaN where missing."""
+        if cells.holds == ("time" if self.time_only else "date"):
+            return cells.values
+        return cells.parse(self._time_of if self.time_only else self._date_of)
+
+    def _date_of(self, cell: str | float) -> float | None:
+        days = parse_date(cell, self.day_first) if isinstance(cell, str) else None
+        if days is None and (number := number_of(cell)) is not None:
+            days = number_as_date(number)
+        return days
+
+    @staticmethod
+    def _time_of(cell: str | float) -> float | None:
+        number = number_of(cell)  # 1345 is 13:45
+        if isinstance(cell, str) and (number is None or not number.is_integer()):
+            return parse_time(cell)  # 628.0 is a number where others are missing
+        return None if number is None else clock_as_fraction(number)
+
+    def encode(self, cells: Cells) -> Encoded:
+        days = self.read(cells)
         parts = [] if self.time_only else [(days / self.divisor)[:, None]]
         for divisor, period in ((self.year, YEAR), (self.day, 1.0)):
             if divisor is not None:
@@ -250,10 +276,30 @@ def circle(days: Floats, period: float) -> Floats:
 class WordEncoding(Encoding):
     """A column whose cells are words out of a fixed list."""
 
+    takes_missing: ClassVar[bool] = False  # whether a level may be a word for a missing cell
+
     @property
     @abstractmethod
     def words(self) -> tuple[str, ...]:
         """The words, in the order of their places."""
+
+    @property
+    def spellings(self) -> Mapping[str, float]:
+        """The places of words, by the keys of their spellings."""
+        return {key(word): i for i, word in enumerate(self.words)}
+
+    def encode(self, cells: Cells) -> Encoded:
+        places = self.spellings
+        levels, codes = cells.read_levels(places if self.takes_missing else ())
+        # None becomes NaN; the last is of empty cells.
+        table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
+        present = np.unique(codes[codes >= 0])
+        unseen = tuple(levels[i] for i in present if np.isnan(table[i]))
+        return Encoded(self.features(table[codes]), unseen)
+
+    def features(self, places: Floats) -> Floats:
+        """Return the features of words at these places."""
+        return (places / getattr(self, "divisor", 1.0))[:, None]
 
     def places(self, features: Floats) -> Floats:
         """Return the places of rows among the words, not rounded; NaN where missing."""
@@ -269,32 +315,28 @@ class WordEncoding(Encoding):
         return np.asarray([*self.words, None], dtype=object)[self.codes(features)]
 
 
-def _look_up(
-    cells: Cells, place_of: Callable[[str], float | None], kept: tuple[str, ...] = ()
-) -> tuple[Floats, tuple[str, ...]]:
-    """Return the places of cells, NaN where missing, and the levels that have none."""
-    levels, codes = cells.read_levels(kept)
-    # None becomes NaN; the last is of empty cells.
-    table = np.asarray([*map(place_of, levels), None], np.float64)
-    present = np.unique(codes[codes >= 0])
-    return table[codes], tuple(levels[i] for i in present if np.isnan(table[i]))
-
-
 @dataclass(frozen=True)
 class YesNoEncoding(WordEncoding):
     """1 for yes and 0 for no, divided by a number."""
 
     kind: ClassVar[str] = "yes_no"
     words = ("no", "yes")
+    spellings = TRUTH
     becomes = "number, 1 for yes and 0 for no"
-    divisor: float
+    divisor: float = 1.0
 
-    def encode(self, cells: Cells) -> Encoded | BadCells:
+    def read(self, cells: Cells) -> Floats:
+        """Return 1 for yes and 0 for no, NaN where missing."""
         if cells.holds == "text":
-            values, unseen = _look_up(cells, truth_of)
-            return Encoded((values / self.divisor)[:, None], unseen)
-        found = cells.read_yes_no()
-        return found if isinstance(found, BadCells) else Encoded((found / self.divisor)[:, None])
+            return cells.parse(lambda text: TRUTH.get(key(text)))
+        if cells.holds != "bool":
+            cells.parse(lambda cell: cell if cell in (0.0, 1.0) else None)
+        return cells.values  # zeros keep their signs
+
+    def encode(self, cells: Cells) -> Encoded:
+        # New words are not seen in fit rather than wrong.
+        is_text = cells.holds == "text"
+        return super().encode(cells) if is_text else Encoded(self.features(self.read(cells)))
 
     def decode(self, features: Floats) -> NDArray[Any]:
         return np.asarray([False, True, None], dtype=object)[self.codes(features)]
@@ -305,23 +347,19 @@ class OrderEncoding(WordEncoding):
     """Levels from low to high as 0, 1, 2, ..., divided by a number."""
 
     kind: ClassVar[str] = "order"
+    takes_missing = True
     becomes = "number, the place in the order"
     levels: tuple[str, ...]
-    divisor: float
+    divisor: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len({key(level) for level in self.levels}) != len(self.levels) or not self.levels:
+        if len(self.spellings) != len(self.levels) or not self.levels:
             raise ValueError("an order must have levels, all different")
 
     @property
     def words(self) -> tuple[str, ...]:
         return self.levels
-
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        places = {key(level): i for i, level in enumerate(self.levels)}
-        values, unseen = _look_up(cells, lambda level: places.get(key(level)), tuple(places))
-        return Encoded((values / self.divisor)[:, None], unseen)
 
 
 @dataclass(frozen=True)
@@ -334,8 +372,7 @@ class CategoryEncoding(WordEncoding):
     shares: tuple[float, ...]  # of the cells, by indicator
 
     def __post_init__(self) -> None:
-        names = [key(level) for level in (*self.levels, *self.joined)]
-        if len(set(names)) != len(names):
+        if len(self.spellings) != len(self.levels) + len(self.joined):
             raise ValueError("the levels of a category must be different")
         if len(self.shares) != len(self.words) or len(self.shares) < 2:
             raise ValueError("a category must have as many shares as indicators, two or more")
@@ -345,6 +382,11 @@ class CategoryEncoding(WordEncoding):
     @property
     def words(self) -> tuple[str, ...]:
         return (*self.levels, OTHER) if self.joined else self.levels
+
+    @property
+    def spellings(self) -> Mapping[str, float]:
+        last = len(self.levels)
+        return {key(level): min(i, last) for i, level in enumerate((*self.levels, *self.joined))}
 
     def feature_names(self, column: str) -> list[str]:
         # Of two the rarer says it all.
@@ -357,10 +399,7 @@ class CategoryEncoding(WordEncoding):
         joined = f", {len(self.joined)} rare levels joined" if self.joined else ""
         return f"{n} indicator column{'s' * (n > 1)}{joined}"
 
-    def encode(self, cells: Cells) -> Encoded | BadCells:
-        places = {key(level): i for i, level in enumerate(self.levels)}
-        places |= {key(level): len(self.levels) for level in self.joined}
-        found, unseen = _look_up(cells, lambda level: places.get(key(level)))
+    def features(self, places: Floats) -> Floats:
         share = np.asarray(self.shares)
         indicators = np.eye(len(share))
         if len(share) > 2:
@@ -368,7 +407,7 @@ class CategoryEncoding(WordEncoding):
         else:
             weighted = (indicators - share)[:, 1:] / np.sqrt(share.prod())
         weighted = np.vstack([weighted, np.full(weighted.shape[1], np.nan)])
-        return Encoded(weighted[np.where(np.isnan(found), -1, found).astype(np.int64)], unseen)
+        return weighted[np.where(np.isnan(places), -1, places).astype(np.int64)]
 
     def places(self, features: Floats) -> Floats:
         share = np.asarray(self.shares)
@@ -459,26 +498,3 @@ class Description(NamedTuple):
 def kind_words(kind: str) -> str:
     """Return a kind of column as it is written: yes/no, whole number."""
     return {"yes_no": "yes/no", "whole": "whole number"}.get(kind, kind)
-
-
-def describe(encoder: TableEncoder, values: Floats) -> Description:
-    """Return rows that a fitted encoder's ``transform`` returned in the user's words.
-
-    Rare levels that were joined stay so, and levels that were not seen in fit are missing.
-    """
-    numbers: dict[str, Floats] = {}
-    dates: list[str] = []
-    categories: list[Levels] = []
-    for j, encoding, features in encoder.features_by_column(values):
-        name = encoder.columns_[j].name
-        if isinstance(encoding, WordEncoding):
-            categories.append(Levels(name, encoding.words, encoding.codes(features)))
-        elif not isinstance(encoding, DateEncoding):
-            numbers[name] = encoding.decode(features)
-        elif encoding.time_only:
-            numbers[name] = 24.0 * encoding.days(features)
-        else:
-            numbers[name] = encoding.days(features)
-            dates.append(name)
-    table = np.column_stack(list(numbers.values())) if numbers else np.empty((len(values), 0))
-    return Description(tuple(numbers), table, tuple(dates), tuple(categories))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,13 +21,8 @@ from sgpmic.tables.cell_text import (
     MISSING,
     MISSING_IN_NUMBERS,
     MISSING_WORDS,
-    clock_as_fraction,
-    number_as_date,
-    parse_date,
     parse_number,
     parse_plain_number,
-    parse_time,
-    truth_of,
 )
 from sgpmic.tables.errors import BadCells, TableError, list_names, quote
 
@@ -109,12 +104,7 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
 
 
 def _typed_numbers(column: pa.Array) -> Floats:
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_boolean(kind):
-        column = pc.cast(column, pa.uint8())
-    if not (pa.types.is_float64(kind) or pa.types.is_float16(kind)):
+    if not (pa.types.is_float64(column.type) or pa.types.is_float16(column.type)):
         # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
         column = pc.cast(column, pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
@@ -233,79 +223,25 @@ class Cells:
     #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other', which
     #: is lists, records and bytes.
     holds: str
-    #: Numbers (also of booleans), days since 1970 or fractions of a day; NaN where missing. All NaN
+    #: Numbers (also of booleans), days since 1970 or fractions of a day; NaN where missing. None
     #: for text.
     values: Floats
-    texts: tuple[str, ...]  # the different ones of a column of text, without white space around
-    codes: Codes  # the index of every cell's text, -1 for an empty cell
+    texts: tuple[str, ...] = ()  # the different ones of a column of text, no white space around
+    #: The index of every cell's text, -1 for an empty cell.
+    codes: Codes = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
-    #: What was read already: reading text takes long, and is asked for several times.
-    memo: dict[Hashable, Floats | BadCells] = field(default_factory=dict, compare=False, repr=False)
 
-    @classmethod
-    def of_values(cls, holds: str, values: Floats) -> Cells:
-        """Return the cells of a column that is not text."""
-        return cls(holds, values, (), np.full(len(values), -1))
+    def read_numbers(self, decimal: str = ".") -> Floats:
+        """Return numbers, NaN where missing; raise `BadCells` for other cells."""
+        if self.holds in ("number", "bool"):
+            return self.values
+        if self.holds == "text" and decimal == ".":
+            cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
+            if cast is not None:
+                return np.append(cast.to_numpy(zero_copy_only=False), np.nan)[self.codes]
+        return self.parse(lambda cell: number_of(cell, decimal))
 
-    def read_numbers(
-        self, decimal: str = ".", sentinels: tuple[float, ...] = ()
-    ) -> Floats | BadCells:
-        """Return numbers, NaN where missing, or the cells that are not numbers.
-
-        ``sentinels`` are numbers that stand for a missing cell.
-        """
-        found: Floats | BadCells = self.values
-        if self.holds not in ("number", "bool"):
-            how = ("number", decimal)
-            if self.holds == "text" and decimal == "." and how not in self.memo:
-                cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
-                if cast is not None:
-                    numbers = cast.to_numpy(zero_copy_only=False)
-                    self.memo[how] = np.append(numbers, np.nan)[self.codes]
-            found = self._read(how, lambda cell: _number_of(cell, decimal))
-        if sentinels and not isinstance(found, BadCells):
-            found = np.where(np.isin(found, sentinels), np.nan, found)
-        return found
-
-    def read_dates(self, day_first: bool) -> Floats | BadCells:
-        """Return days since 1970, NaN where missing, or the cells that are not dates."""
-
-        def parse(cell: str | float) -> float | None:
-            days = parse_date(cell, day_first) if isinstance(cell, str) else None
-            if days is None and (number := _number_of(cell)) is not None:
-                days = number_as_date(number)
-            return days
-
-        return self.values if self.holds == "date" else self._read(("date", day_first), parse)
-
-    def read_times(self, digits: bool = True) -> Floats | BadCells:
-        """Return times as fractions of the day, NaN where missing, or cells that are not times.
-
-        With ``digits``, numbers are times as well: 1345 is 13:45.
-        """
-
-        def parse(cell: str | float) -> float | None:
-            number = _number_of(cell) if digits else None
-            if isinstance(cell, str) and (number is None or not number.is_integer()):
-                return parse_time(cell)  # 628.0 is a number where others are missing
-            return None if number is None else clock_as_fraction(number)
-
-        return self.values if self.holds == "time" else self._read(("time", digits), parse)
-
-    def read_yes_no(self) -> Floats | BadCells:
-        """Return 1 for yes and 0 for no, NaN where missing, or cells that are neither."""
-
-        def parse(cell: str | float) -> float | None:
-            if isinstance(cell, str):
-                return truth_of(cell)
-            return cell if cell in (0.0, 1.0) else None
-
-        found = self.values if self.holds == "bool" else self._read("yes_no", parse)
-        # Typed zeros keep their signs.
-        is_typed = self.holds == "number" and not isinstance(found, BadCells)
-        return self.values if is_typed else found
-
-    def read_levels(self, kept: tuple[str, ...] = ()) -> tuple[tuple[str, ...], Codes]:
+    def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Codes]:
         """Return the different levels as text, and every cell's index there, -1 where missing.
 
         ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere
@@ -313,10 +249,27 @@ class Cells:
         """
         different, codes = self._different()
         if self.holds != "text":
-            return tuple(map(self._value_text, different)), codes
+            return tuple(map(self._words, different)), codes
         words = MISSING.difference(kept)
         missing = np.asarray([text.lower() in words for text in self.texts] + [True])
         return self.texts, np.where(missing[codes], -1, codes)
+
+    def parse(self, parse: Callable[[Any], float | None]) -> Floats:
+        """Return the cells of a column of text or numbers, NaN where missing.
+
+        Raise `BadCells` for those that parse as None, and for all of other columns.
+        """
+        cells, codes = self._different()
+        parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
+        bad = [
+            value is None and str(cell).lower() not in MISSING_IN_NUMBERS
+            for cell, value in zip(cells, parsed, strict=True)
+        ]
+        # The last one is of empty cells; None becomes NaN.
+        rows = np.flatnonzero(np.asarray([*bad, False])[codes])
+        if len(rows):
+            raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows))
+        return np.asarray([*parsed, None], np.float64)[codes]
 
     def _different(self) -> tuple[Sequence[Any], Codes]:
         """Return the different cells, as text or as numbers, and every cell's index there."""
@@ -328,34 +281,18 @@ class Cells:
         codes[present] = inverse
         return found.tolist(), codes
 
-    def _read(self, how: Hashable, parse: Callable[[Any], float | None]) -> Floats | BadCells:
-        """Return the parsed cells of a column of text or numbers; others are bad, if any."""
-        if how not in self.memo:
-            cells, codes = self._different()
-            parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
-            bad = [
-                value is None and str(cell).lower() not in MISSING_IN_NUMBERS
-                for cell, value in zip(cells, parsed, strict=True)
-            ]
-            # The last one is of empty cells; None becomes NaN.
-            rows = np.flatnonzero(np.asarray([*bad, False])[codes])
-            if len(rows):
-                first = cells[codes[rows[0]]]
-                text = first if isinstance(first, str) else self._value_text(first)
-                self.memo[how] = BadCells(int(rows[0]), text, len(rows))
-            else:
-                self.memo[how] = np.asarray([*parsed, None], np.float64)[codes]
-        return self.memo[how]
-
-    def _value_text(self, value: float) -> str:
+    def _words(self, cell: str | float) -> str:
+        if isinstance(cell, str):
+            return cell
         if self.holds == "bool":
-            return "true" if value else "false"
+            return "true" if cell else "false"
         if self.holds == "other":
             return "a list, a record or bytes"
-        return date_words(value) if self.holds == "date" else text_of(value)
+        return date_words(cell) if self.holds == "date" else text_of(cell)
 
 
-def _number_of(cell: str | float, decimal: str = ".") -> float | None:
+def number_of(cell: str | float, decimal: str = ".") -> float | None:
+    """Return the number of a cell of text or numbers, or None."""
     return parse_number(cell, decimal) if isinstance(cell, str) else cell
 
 
@@ -372,11 +309,11 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         encoded = pc.utf8_trim_whitespace(column).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         texts = tuple(encoded.dictionary.to_pylist())
-        return Cells("text", np.full(len(codes), np.nan), texts, codes, order)
+        return Cells("text", np.empty(0), texts, codes, order)
     if pa.types.is_boolean(kind):
-        return Cells.of_values("bool", _typed_numbers(column))
+        return Cells("bool", _typed_numbers(column))
     if _is_number(kind):
-        return Cells.of_values("number", _typed_numbers(column))
+        return Cells("number", _typed_numbers(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         # Times with a time zone are stored in UTC.
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
@@ -384,9 +321,9 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         days = _typed_numbers(pc.cast(column, storage)) / _PER_DAY[unit]
         is_date = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         is_time = pa.types.is_time(kind)
-        return Cells.of_values("date" if is_date else "time" if is_time else "number", days)
+        return Cells("date" if is_date else "time" if is_time else "number", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
-    return Cells.of_values("other" if len(column) > column.null_count else "empty", present)
+    return Cells("other" if len(column) > column.null_count else "empty", present)
 
 
 # ------------------------------------------------------------------------------- tables
@@ -437,8 +374,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
-        table = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
-        table = table if isinstance(table, pa.Table) else pa.table(table)
+        table = pa.table(X)
         names = table.column_names
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe

@@ -148,8 +148,8 @@ class Dataset:
         reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
         # Whether the features are the numbers of the file.
-        as_is = [YesNoEncoding(1.0), *(NumberEncoding(sign, (), None, 1.0) for sign in ".,")]
-        is_plain = all(one is None or one in as_is for one in encoder.encodings_)
+        as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
+        is_plain = all(one in as_is for one in encoder.encodings_)
         notes: list[str] = []
         if self._whole is not None and share == (0, 1):
             (whole, plain), words = self._whole, set(_words(encoder))
@@ -246,27 +246,19 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Yield rows in blocks: as numbers, and columns of any type as text.
 
-    Parameters
-    ----------
-    encoder : TableEncoder or None
-        Fitted; None where the cells are plain numbers.
-    features : sequence of str
-        The columns that become numbers, as they were in fit; those that the table lacks are taken
-        as missing.
-    notes : list of str
-        Gets what was strange about cells.
-    block_rows : int or None
-        The number of rows of a block. None if all are wanted: as one block of plain numbers, or
-        in several of any size.
+    ``encoder`` is fitted, or None where the cells are plain numbers. ``features`` become numbers,
+    as they did in fit; those that the table lacks are taken as missing. ``notes`` gets what was
+    strange about cells. ``block_rows`` is None if all rows are wanted: as one block of plain
+    numbers, or in several of any size.
     """
     known = set(reader.names)
-    places = [place for place, name in enumerate(features) if name in known]
-    present = [features[place] for place in places]
+    is_present = np.asarray([name in known for name in features], bool)
+    present = [name for name in features if name in known]
     if encoder is None:
         for block in reader.blocks(present, texts, block_rows):
             if len(present) < len(features):
-                values = np.full((len(block.values), len(features)), np.nan)
-                values[:, places] = block.values
+                values = np.full((len(block), len(features)), np.nan)
+                values[:, is_present] = block.values
                 block = Block(values, block.texts)
             yield block
         return
@@ -282,11 +274,8 @@ def read_blocks(
 
 def _words(encoder: TableEncoder) -> list[str]:
     """Return the columns that are not read as numbers."""
-    return [
-        column.name
-        for column, encoding in zip(encoder.columns_, encoder.encodings_, strict=True)
-        if not isinstance(encoding, NumberEncoding | YesNoEncoding)
-    ]
+    pairs = zip(encoder.columns_, encoder.encodings_, strict=True)
+    return [c.name for c, one in pairs if not isinstance(one, NumberEncoding | YesNoEncoding)]
 
 
 def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:

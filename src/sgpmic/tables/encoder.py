@@ -17,14 +17,19 @@ from sgpmic._types import Floats
 from sgpmic.exceptions import SGPMICWarning
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.columns import (
+    KINDS,
     Column,
+    DateEncoding,
+    Description,
     Encoding,
+    Levels,
+    WordEncoding,
     column_from_dict,
     feature_names,
     frozen,
     used_names,
 )
-from sgpmic.tables.conversions import as_table, cells_of
+from sgpmic.tables.conversions import Cells, as_table, cells_of
 from sgpmic.tables.errors import (
     MOST_WRONG,
     BadCells,
@@ -34,7 +39,7 @@ from sgpmic.tables.errors import (
     quote,
     raise_wrong,
 )
-from sgpmic.tables.kinds import KINDS, Plan, decide, declared
+from sgpmic.tables.kinds import Plan, decide, declare
 from sgpmic.tables.plans import (
     choose_encodings,
     describe_columns,
@@ -157,12 +162,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise TableError("the table has 1 sample; columns need two rows or more to vary")
         kinds = self._check_parameters(names)
         columns = zip(names, table.columns, strict=True)
-        plans = [self._plan(name, column, kinds) for name, column in columns]
+        plans = [self._plan(name, cells_of(column), kinds) for name, column in columns]
         raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
         leave_out_no_measurements(plans)
         leave_out_copies(plans)
         self.has_categories_ = choose_encodings(plans, self.log, float(self.min_frequency))
-        encodings = [plan.encoding for plan in plans]
+        encodings = [plan.encoding if plan.is_kept else None for plan in plans]
         if not any(encodings):
             reasons = [f"{quote(plan.name)} ({plan.because})" for plan in plans]
             raise TableError(
@@ -197,17 +202,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
         return kinds
 
-    def _plan(self, name: str, column: Any, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
-        cells = cells_of(column)
+    def _plan(self, name: str, cells: Cells, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
         if name in kinds:
-            plan = declared(cells, *kinds[name])
+            plan = declare(name, cells, *kinds[name])
         else:
             plan = decide(name, cells, float(self.min_frequency))
         if name in self.drop:
             # What is wrong with it does not matter any more.
             plan.kind, plan.because = "text" if plan.wrong else plan.kind, "dropped"
             plan.wrong, plan.warnings = "", []
-        return plan.read_cells(name, cells, declared=name in kinds)
+        return plan
 
     def _set_fitted(
         self, columns: list[Column], encodings: Sequence[Encoding | None], named: bool
@@ -254,9 +258,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             encoding, name = self.encodings_[j], self.columns_[j].name
             if encoding is None or column is None:
                 continue
-            result = encoding.encode(cells_of(column))
-            if isinstance(result, BadCells):
-                wrong.append((name, not_as_in_fit(result, encoding.kind)))
+            try:
+                result = encoding.encode(cells_of(column))
+            except BadCells as bad:
+                wrong.append((name, not_as_in_fit(bad, encoding.kind)))
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:
@@ -426,3 +431,26 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             ) from error
         except ValueError as error:
             raise ValueError(f"The stored table encoder is damaged: {error}.") from error
+
+
+def describe(encoder: TableEncoder, values: Floats) -> Description:
+    """Return rows that a fitted encoder's ``transform`` returned in the user's words.
+
+    Rare levels that were joined stay so, and levels that were not seen in fit are missing.
+    """
+    numbers: dict[str, Floats] = {}
+    dates: list[str] = []
+    categories: list[Levels] = []
+    for j, encoding, features in encoder.features_by_column(values):
+        name = encoder.columns_[j].name
+        if isinstance(encoding, WordEncoding):
+            categories.append(Levels(name, encoding.words, encoding.codes(features)))
+        elif not isinstance(encoding, DateEncoding):
+            numbers[name] = encoding.decode(features)
+        elif encoding.time_only:
+            numbers[name] = 24.0 * encoding.days(features)
+        else:
+            numbers[name] = encoding.days(features)
+            dates.append(name)
+    table = np.column_stack(list(numbers.values())) if numbers else np.empty((len(values), 0))
+    return Description(tuple(numbers), table, tuple(dates), tuple(categories))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from sgpmic.storage.model_file import free_memory
 
@@ -120,7 +120,8 @@ def check_memory(where: str, n_bytes: int) -> None:
 # ------------------------------------------------------------------------------- bad cells
 
 
-class BadCells(NamedTuple):
+@dataclass(eq=False)
+class BadCells(Exception):
     """Cells that are not what their column is: the first one, and how many were found."""
 
     row: int

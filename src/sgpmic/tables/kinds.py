@@ -26,18 +26,19 @@ to say that something is an id.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from sgpmic._types import Bools, Floats
 from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
+    TRUTH,
     find_date_order,
     find_decimal,
     find_scale,
@@ -48,18 +49,21 @@ from sgpmic.tables.cell_text import (
     parse_time,
     unit_of,
 )
+from sgpmic.tables.columns import (
+    DateEncoding,
+    Encoding,
+    NumberEncoding,
+    OrderEncoding,
+    YesNoEncoding,
+)
 from sgpmic.tables.conversions import Cells, Codes
 from sgpmic.tables.errors import BadCells, not_all, quote
 
-if TYPE_CHECKING:
-    from sgpmic.tables.columns import Encoding
+Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
-#: What a column may be declared as.
-KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
-#: ... and what it may turn out to be besides.
-FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
-
+_TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
+_NESTED = "spread what it holds over columns of their own"
 
 # Fewer rows say nothing about whether values repeat; so many may have been drawn from more of them.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -76,9 +80,8 @@ _SOME = 500
 # Larger numbers overflow when a model squares them.
 _LARGEST = 1e100
 # The numbers that people write for "missing".
-_CODES = frozenset(
-    float(sign * int(digit * n)) for digit in "9" for n in range(1, 8) for sign in (1, -1)
-) | {-1.0, 777.0, 888.0, 7777.0, 8888.0}
+_CODES = {float(sign * (10**n - 1)) for n in range(1, 8) for sign in (1, -1)}
+_CODES |= {-1.0, 777.0, 888.0, 7777.0, 8888.0}
 _ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
 _TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
 _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
@@ -98,26 +101,23 @@ MOST_CLASSES = 20
 
 @dataclass(eq=False)
 class Plan:
-    """A column on its way from its cells to an encoding: what it is, and how its cells are read."""
+    """A column on its way from its cells to an encoding."""
 
-    kind: str  # one of FOUND_KINDS
+    name: str
+    cells: Cells
+    declared: bool = False  # whether the user has declared its kind
+    kind: str = "empty"  # one of FOUND_KINDS
     because: str = ""  # why it is left out, if it is
-    decimal: str = "."
-    sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
-    day_first: bool = False
-    time_only: bool = False  # times of the day, without a date
     order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
     log: bool = False  # whether its logarithm is asked for
     wrong: str = ""  # what is wrong with it and what to do, if something is
     warnings: list[str] = field(default_factory=list)  # what the user should check
-    # Once its cells are read (`read_cells`):
-    name: str = field(init=False)
-    cells: Cells = field(init=False)
-    declared: bool = field(init=False)  # whether the user has declared its kind
-    values: Floats = field(init=False)  # numbers, days, places in an order; empty for other kinds
-    levels: tuple[str, ...] = field(init=False)  # of a category, the most frequent first
+    #: At first, how the cells of numbers, dates, and yes and no are read; in the end, how they and
+    #: others become features.
+    encoding: Encoding | None = None
+    values: Floats = field(default_factory=lambda: np.empty(0))  # numbers, days, places in an order
+    levels: tuple[str, ...] = ()  # of a category, the most frequent first
     codes: Codes = field(init=False)  # every cell's index among them
-    encoding: Encoding | None = None  # in the end, if it is kept
 
     @property
     def is_kept(self) -> bool:
@@ -128,6 +128,11 @@ class Plan:
     def is_number(self) -> bool:
         """Whether it is a number, whole or not."""
         return self.kind in ("number", "whole")
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it holds times of the day, without a date."""
+        return isinstance(self.encoding, DateEncoding) and self.encoding.time_only
 
     @property
     def missing(self) -> Bools:
@@ -146,62 +151,65 @@ class Plan:
         is_word = self.kind == "yes_no" and self.cells.holds != "number"
         return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
-    def warn(self, warning: str) -> Self:
+    def warn(self, warning: str) -> None:
         """Add a warning, if it is not empty."""
         self.warnings += filter(None, [warning])
-        return self
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> None:
         """Leave this column out."""
         self.kind, self.because = kind, because
         self.warn(warning)
 
-    def values_in(self, cells: Cells) -> Floats | BadCells:
-        """Return cells of a column of numbers, dates, or yes and no, NaN where missing."""
-        if self.kind == "date":
-            return cells.read_times() if self.time_only else cells.read_dates(self.day_first)
-        if self.kind == "yes_no":
-            return cells.read_yes_no()
-        return cells.read_numbers(self.decimal, self.sentinels)
+    def read_as(self, kind: str, encoding: Readable) -> None:
+        """Take it for numbers, dates, or yes and no, and read its cells."""
+        self.kind, self.encoding, self.values = kind, encoding, encoding.read(self.cells)
 
-    def read_cells(self, name: str, cells: Cells, declared: bool) -> Self:
-        """Read the cells of this column."""
-        self.name, self.cells, self.declared = name, cells, declared
-        self.values, self.levels = np.empty(0), ()
-        if self.kind in ("number", "whole", "date", "yes_no") and not self.wrong:
-            found = self.values_in(cells)
-            assert not isinstance(found, BadCells)  # else it would be wrong
-            self.values = found
-        # Many different numbers have no use for levels, which take long to write.
-        if len(np.unique(self.present)) > MOST_RENAMED:
-            self.codes = np.where(np.isnan(self.values), -1, 0)
-            return self
-        order = tuple(map(key, self.order))
-        self.levels, self.codes = cells.read_levels(order)
-        if self.kind not in ("text", "id"):
-            self.levels, self.codes = _merge_spellings(self.levels, self.codes)
+    def read_levels(self) -> None:
+        """Read levels and places in an order; leave it out if all cells are the same."""
+        n_different = 2  # or more
+        if self.wrong or not (self.is_number or self.kind in ("date", "yes_no")):
+            self.values = np.empty(0)
+        else:
+            # As values: "1.0" and "1" are one, and 999 may be none.
+            present = self.present
+            # Places in the day within a millisecond have one cosine.
+            least = 1e-8 if self.is_time else 1e-12 * np.abs(present).max(initial=0.0)
+            n_different = 1 + int(np.ptp(present) > least) if len(present) else 0
+            # Many different numbers have no use for levels, which take long to write.
+            if n_different > 1 and len(np.unique(present)) > MOST_RENAMED:
+                self.codes = np.where(np.isnan(self.values), -1, 0)
+                return
+        self.levels, self.codes = self.cells.read_levels(map(key, self.order))
+        if self.wrong or self.kind == "id" or (self.declared and self.kind == "text"):
+            return
+        merged = _merge_spellings(self.levels, self.codes)
+        if not len(self.values):
+            n_different = len(merged[0])
+        if n_different < 2 and self.kind != "empty" and self.cells.holds != "other":
+            self.leave_out("constant", "constant")
+            if not n_different:
+                self.leave_out("empty", _NO_VALUE)
+            self.values = np.empty(0)
+        if self.kind != "text":
+            self.levels, self.codes = merged
         if self.kind == "ordered":
-            places = {level: float(i) for i, level in enumerate(order)}
-            table = [*(places.get(key(level), np.nan) for level in self.levels), np.nan]
-            self.values = np.asarray(table)[self.codes]
-        return self
+            self.encoding = OrderEncoding(self.order)
+            self.values = self.encoding.encode(self.cells).values[:, 0]
 
 
 def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
     """Return levels that differ by more than case and spaces, the most frequent first."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    spellings: dict[str, list[int]] = {}
-    for i, level in enumerate(levels):
+    keys = [key(level) for level in levels]
+    totals, names = Counter[str](), dict[str, str]()
+    for i in np.argsort(-counts, kind="stable").tolist():
         if counts[i]:
-            spellings.setdefault(key(level), []).append(i)
-    totals = {word: int(counts[places].sum()) for word, places in spellings.items()}
-    words = sorted(totals, key=lambda word: (-totals[word], word))
-    table = np.full(len(levels) + 1, -1)
-    names = []
-    for new, word in enumerate(words):
-        table[spellings[word]] = new
-        names.append(levels[max(spellings[word], key=lambda i: counts[i])])
-    return tuple(names), table[codes]
+            totals[keys[i]] += int(counts[i])
+            names.setdefault(keys[i], levels[i])  # the most frequent spelling
+    words = sorted(names, key=lambda word: (-totals[word], word))
+    places = {word: place for place, word in enumerate(words)}
+    table = np.asarray([*(places.get(word, -1) for word in keys), -1])
+    return tuple(names[word] for word in words), table[codes]
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -217,65 +225,70 @@ def least_count(n: int, min_frequency: float) -> int:
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
+    plan = Plan(name, cells)
     if cells.holds == "text":
-        plan = _decide_text(name, cells, min_frequency)
+        _decide_text(plan, min_frequency)
     elif cells.holds in ("number", "bool"):
-        plan = _decide_number(name, cells)
+        _decide_number(plan, cells.values)
     elif cells.holds in ("date", "time"):
-        plan = Plan("date", time_only=cells.holds == "time")
+        plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
     elif cells.holds == "other":
-        because = "lists, records or bytes"
-        plan = Plan("text", because).warn("spread what it holds over columns of their own")
+        plan.leave_out("text", "lists, records or bytes", _NESTED)
     else:
-        plan = Plan("empty", _NO_VALUE)
-    plan = _if_constant(cells, plan)
+        plan.leave_out("empty", _NO_VALUE)
+    plan.read_levels()
     may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
-    if not plan.because and may_be_target and _words(name) & _TARGET_WORDS:
+    if plan.is_kept and may_be_target and _words(name) & _TARGET_WORDS:
         codes = cells.read_levels()[1]
         if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
-            return plan.warn("named like a target: leave it out if it is one")
+            plan.warn("named like a target: leave it out if it is one")
     return plan
 
 
-def declared(cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
+def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
     """Return how to read a column whose kind the user has declared."""
+    plan = Plan(name, cells, declared=True, kind=kind)
+    texts = _texts(cells)
     if kind in ("text", "id"):
-        return Plan(kind, "declared as an id" if kind == "id" else "declared as text")
-    plan = Plan("number", log=True) if kind == "log" else Plan(kind)
-    if kind == "ordered":
-        plan = _declared_order(cells, order)
-    elif kind == "date":
-        is_time = not isinstance(cells.read_times(digits=False), BadCells)
-        plan.time_only = is_time and cells.holds != "empty"
-        plan.day_first = find_date_order(_texts(cells))[0]
-    elif plan.is_number:
-        plan.decimal = find_decimal(_texts(cells))[0]
-    if kind not in ("ordered", "category"):
-        read = plan.values_in(cells)
-        if isinstance(read, BadCells):
+        plan.because = "declared as an id" if kind == "id" else "declared as text"
+    elif kind == "ordered":
+        _declare_order(plan, order)
+    elif kind != "category":
+        encoding: Readable = YesNoEncoding()
+        if kind == "date":
+            encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
+        elif kind != "yes_no":
+            encoding = NumberEncoding(find_decimal(texts)[0])
+        plan.log = kind == "log"
+        try:
+            plan.read_as("number" if plan.log else kind, encoding)
+            plan.wrong = _too_large(plan.values)
+        except BadCells as bad:
             word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
             named = "whole numbers" if kind == "whole" else word
-            plan.wrong = not_all(read, f"is declared as {named}", word)
-        else:
-            plan.wrong = _too_large(read)
-    return _if_constant(cells, plan)
+            plan.wrong = not_all(bad, f"is declared as {named}", word)
+    plan.read_levels()
+    return plan
 
 
-def _declared_order(cells: Cells, order: tuple[str, ...]) -> Plan:
-    levels, codes = cells.read_levels(tuple(map(key, order)))
+def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
+    levels, codes = plan.cells.read_levels(map(key, order))
     used = [levels[i] for i in np.unique(codes[codes >= 0])]
-    order = order or cells.order or find_scale([key(level) for level in used]) or ()
-    if not order and not isinstance(cells.read_numbers(), BadCells):
-        order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
+    order = order or plan.cells.order or find_scale([key(level) for level in used]) or ()
+    if not order:
+        with contextlib.suppress(BadCells):
+            plan.cells.read_numbers()
+            order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
     strange = [level for level in used if key(level) not in known]
-    wrong = "is declared as ordered: say the order of its levels, from low to high"
+    plan.order = order
     if order and strange:
-        wrong = (
+        plan.wrong = (
             f"is declared as ordered, and the order has no {quote(strange[0])}: name all levels, "
             "from low to high"
         )
-    return Plan("ordered", order=order, wrong=wrong if strange else "")
+    elif strange:
+        plan.wrong = "is declared as ordered: say the order of its levels, from low to high"
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -283,73 +296,86 @@ def _texts(cells: Cells) -> list[str]:
     return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
 
 
+def _are_times(cells: Cells) -> bool:
+    """Return whether all cells are times of the day; written as digits, they are numbers."""
+    is_text = cells.holds == "text"
+    return cells.holds == "time" or (is_text and None not in map(parse_time, _texts(cells)))
+
+
 # ------------------------------------------------------------------------------- text
 
 
-def _decide_text(name: str, cells: Cells, min_frequency: float) -> Plan:
+def _decide_text(plan: Plan, min_frequency: float) -> None:
+    cells = plan.cells
     levels, codes = cells.read_levels()
-    if cells.order is not None:
-        return Plan("ordered", order=cells.order)
-    if len(cells.texts) <= _MOST_LEVELS:
-        scale = find_scale([key(text) for text in cells.texts if key(text)])
-        scale = scale or find_scale([key(text) for text in _texts(cells)])
-        if scale:
-            return Plan("ordered", order=scale)
-    if not (codes >= 0).any():
-        return Plan("empty", _NO_VALUE)
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    present = [level for level, count in zip(levels, counts, strict=True) if count]
-    if len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
-        return Plan("yes_no")
-    found = _as_number(name, cells, codes) or _as_date(cells, codes)
-    return found or _as_levels(name, present, counts[counts > 0], cells, min_frequency)
+    order = cells.order
+    if order is None and len(cells.texts) <= _MOST_LEVELS:
+        order = find_scale([key(text) for text in cells.texts if key(text)])
+        order = order or find_scale([key(text) for text in _texts(cells)])
+    present = [levels[i] for i in np.unique(codes[codes >= 0])]
+    if order:
+        plan.kind, plan.order = "ordered", order
+    elif not present:
+        plan.leave_out("empty", _NO_VALUE)
+    elif len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
+        plan.read_as("yes_no", YesNoEncoding())
+    elif not (_as_number(plan, codes) or _as_date(plan, codes)):
+        _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
 
 
-def _as_number(name: str, cells: Cells, codes: Codes) -> Plan | None:
-    texts = _texts(cells)
+def _as_number(plan: Plan, codes: Codes) -> bool:
+    """Take a column of text for numbers, if most cells are; return whether they are."""
+    texts = _texts(plan.cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
-        return None
+        return False
     if not _may_be(texts, lambda text: any(parse_number(text, d) is not None for d in ".,")):
-        return None
+        return False
     decimal, open_question = find_decimal(texts)
-    numbers = cells.read_numbers(decimal)
-    if isinstance(numbers, BadCells):
-        n_different = sum(parse_number(text, decimal) is not None for text in texts)
-        return _mostly(numbers, codes, n_different, "holds numbers", "a number")
+    try:
+        numbers = plan.cells.read_numbers(decimal)
+    except BadCells as bad:
+        parsed = (parse_number(text, decimal) for text in texts)
+        return _is_mostly(plan, bad, codes, parsed, "number")
     units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
-        wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-        return Plan("number", decimal=decimal, wrong=wrong)
-    typed = Cells.of_values("number", numbers)
-    plan = _decide_number(name, typed)
-    plan.decimal = decimal
-    if plan.kind == "yes_no" and isinstance(cells.read_yes_no(), BadCells):
-        plan.kind = "whole"  # such as 0 % and 1 %
-    return plan.warn("the commas are read as thousands separators" if open_question else "")
+        plan.kind = "number"
+        plan.wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
+        return True
+    _decide_number(plan, numbers, decimal)
+    if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
+        plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
+    plan.warn("the commas are read as thousands separators" if open_question else "")
+    return True
 
 
-def _as_date(cells: Cells, codes: Codes) -> Plan | None:
-    texts = _texts(cells)
+def _as_date(plan: Plan, codes: Codes) -> bool:
+    """Take a column of text for dates, if most cells are; return whether they are."""
+    texts = _texts(plan.cells)
     if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
-        return None
-    if not isinstance(cells.read_times(digits=False), BadCells):
-        return Plan("date", time_only=True)
+        return False
+    if _are_times(plan.cells):
+        plan.read_as("date", _TIMES)
+        return True
     day_first, open_question = find_date_order(texts)
-    days = cells.read_dates(day_first)
+    bad = None
+    try:
+        plan.read_as("date", DateEncoding(day_first))
+    except BadCells as error:
+        bad = error
     # Bare numbers are dates only if declared so.
-    if isinstance(days, BadCells) or any(parse_number(text) is not None for text in texts):
-        if all(map(_is_any_date, texts)):
-            wrong = (
-                "holds dates with the day before the month and others with the month before the "
-                "day: write them in one way"
-            )
-            return Plan("date", wrong=wrong)
-        if not isinstance(days, BadCells):
-            return None
-        n_different = sum(parse_date(text, day_first) is not None for text in texts)
-        return _mostly(days, codes, n_different, "holds dates", "a date")
-    unclear = "no date shows whether the day or the month comes first; read as month first"
-    return Plan("date", day_first=day_first).warn(unclear if open_question else "")
+    if bad is None and all(parse_number(text) is None for text in texts):
+        unclear = "no date shows whether the day or the month comes first; read as month first"
+        plan.warn(unclear if open_question else "")
+        return True
+    if all(map(_is_any_date, texts)):
+        plan.kind = "date"
+        plan.wrong = (
+            "holds dates with the day before the month and others with the month before the day: "
+            "write them in one way"
+        )
+        return True
+    parsed = (parse_date(text, day_first) for text in texts)
+    return bad is not None and _is_mostly(plan, bad, codes, parsed, "date")
 
 
 def _is_any_date(text: str) -> bool:
@@ -362,35 +388,36 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
     return 2 * sum(map(matches, some)) >= len(some)
 
 
-def _mostly(bad: BadCells, codes: Codes, n_different: int, holds: str, word: str) -> Plan | None:
-    """Return a wrong column where most cells are of a kind, None where not even most are."""
-    n = int((codes >= 0).sum())
+def _is_mostly(
+    plan: Plan, bad: BadCells, codes: Codes, parsed: Iterable[float | None], kind: str
+) -> bool:
+    """Return whether most cells of a column are of a kind, which is then wrong about the others."""
+    n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
-        return None
-    return Plan(word.split()[-1], wrong=not_all(bad, holds, word))
+        return False
+    plan.kind, plan.wrong = kind, not_all(bad, f"holds {kind}s", f"a {kind}")
+    return True
 
 
-def _as_levels(
-    name: str, present: list[str], counts: Codes, cells: Cells, min_frequency: float
-) -> Plan:
+def _decide_levels(plan: Plan, present: list[str], codes: Codes, min_frequency: float) -> None:
+    """Take a column of text for a category, an id or text."""
+    counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
-    if all(map(_is_json, present[:100])):
-        return Plan("text", "JSON").warn("spread what it holds over columns of their own")
-    merged: Counter[str] = Counter()
-    for level, count in zip(present, counts.tolist(), strict=True):
-        merged[key(level)] += count
-    all_counts = np.asarray(list(merged.values()))
     # A level of one cell is none, even if no level is to be joined.
-    common = all_counts[all_counts >= max(2, least_count(n, min_frequency))].sum()
-    if common >= _CATEGORY_SHARE * n:
-        lost = "none" in {text.lower() for text in cells.texts}
-        return Plan("category").warn("'none' is taken as a missing cell" if lost else "")
-    if len(merged) >= _ALMOST_ALL * n and n >= _FEWEST_FOR_ID:
-        spaced = np.mean([len(level.split()) > 1 for level in present])
-        if spaced < 0.5 or _words(name) & _ID_WORDS:
-            return Plan("id", "an id").warn("almost surely an id")
-        return Plan("text", "free text")
-    return Plan("text", "text of too many different values")
+    common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
+    spaced = np.mean([len(level.split()) > 1 for level in present])
+    if all(map(_is_json, present[:100])):
+        plan.leave_out("text", "JSON", _NESTED)
+    elif common >= _CATEGORY_SHARE * n:
+        lost = "none" in {text.lower() for text in plan.cells.texts}
+        plan.kind = "category"
+        plan.warn("'none' is taken as a missing cell" if lost else "")
+    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID:
+        plan.leave_out("text", "text of too many different values")
+    elif spaced < 0.5 or _words(plan.name) & _ID_WORDS:
+        plan.leave_out("id", "an id", "almost surely an id")
+    else:
+        plan.leave_out("text", "free text")
 
 
 def _is_json(text: str) -> bool:
@@ -403,36 +430,38 @@ def _is_json(text: str) -> bool:
 # ------------------------------------------------------------------------------- numbers
 
 
-def _decide_number(name: str, cells: Cells) -> Plan:
-    present = cells.values[~np.isnan(cells.values)]
-    if wrong := _too_large(cells.values):
-        return Plan("number", wrong=wrong)
-    different = np.unique(present)
-    if len(different) == 2 and set(different.tolist()) == {0.0, 1.0}:
-        return Plan("yes_no")
+def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
+    plan.kind, plan.encoding, plan.values = "number", NumberEncoding(decimal), values
+    plan.wrong = _too_large(values)
+    present = plan.present
+    different, n = np.unique(present), len(present)
+    if plan.wrong:
+        return
     if not (present == np.round(present)).all():
-        return _look_for_sentinel(different, present, Plan("number"))
-    words = _words(name)
-    n = len(present)
-    if n >= _FEWEST_FOR_ID and len(different) == n:
-        counts_rows = _counts_rows(present)
-        unnamed = _UNNAMED.fullmatch(name.strip()) is not None
-        if unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS):
-            because = "an index without a name" if unnamed else "an id"
-            plan = Plan("id", f"{because}: it numbers the rows" if counts_rows else because)
-            return plan.warn("almost surely an id")
-        if counts_rows:
-            return Plan("whole").warn("counts the rows like an id; kept because of its name")
-    if _is_clock(different, words):
-        reading = "read as times of the day (1345 is 13:45); declare it as a number if it is one"
-        return Plan("date", time_only=True).warn(reading)
-    if words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
+        _look_for_sentinel(plan, different)
+        return
+    plan.kind, words = "whole", _words(plan.name)
+    may_be_id = _FEWEST_FOR_ID <= n == len(different)
+    counts_rows = may_be_id and _counts_rows(present)
+    unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
+    if set(different[:3].tolist()) == {0.0, 1.0}:
+        plan.kind, plan.encoding = "yes_no", YesNoEncoding()
+    elif may_be_id and (unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS)):
+        because = "an index without a name" if unnamed else "an id"
+        because += ": it numbers the rows" if counts_rows else ""
+        plan.leave_out("id", because, "almost surely an id")
+    elif counts_rows:
+        plan.warn("counts the rows like an id; kept because of its name")
+    elif _is_clock(different, words):
+        plan.read_as("date", _TIMES)
+        plan.warn("read as times of the day (1345 is 13:45); declare it as a number if it is one")
+    elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
-        return Plan("id", "an identifier, not a measurement").warn(f"named like one; {kept}")
-    plan = Plan("whole")
-    if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
-        plan.warn("named like an id or a code, and taken as a number")
-    return _look_for_sentinel(different, present, plan)
+        plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")
+    else:
+        if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
+            plan.warn("named like an id or a code, and taken as a number")
+        _look_for_sentinel(plan, different)
 
 
 def _is_clock(different: Floats, words: set[str]) -> bool:
@@ -467,7 +496,7 @@ def _too_large(values: Floats) -> str:
     return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
-def _look_for_sentinel(different: Floats, present: Floats, plan: Plan) -> Plan:
+def _look_for_sentinel(plan: Plan, different: Floats) -> None:
     """Look for a number that stands for "missing".
 
     Of three digits or more (999, -9999), more than once, and further from all other values than
@@ -475,14 +504,15 @@ def _look_for_sentinel(different: Floats, present: Floats, plan: Plan) -> Plan:
     than three times the widest gap between the others), or -1, -9 or 99: named, and kept.
     """
     if len(different) < 5:
-        return plan
+        return
+    sentinels: tuple[float, ...] = ()
     for end, others in ((different[-1], different[:-1]), (different[0], different[1:])):
         if float(end) not in _CODES:
             continue
         distance = abs(end - (others[-1] if end > others[-1] else others[0]))
-        n_cells = int((present == end).sum())
+        n_cells = int((plan.values == end).sum())
         if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
-            plan.sentinels += (float(end),)
+            sentinels += (float(end),)
             plan.warn(
                 f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as a "
                 "number to keep them"
@@ -492,32 +522,9 @@ def _look_for_sentinel(different: Floats, present: Floats, plan: Plan) -> Plan:
                 f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
                 "empty these cells if it does"
             )
-    return plan
-
-
-# ------------------------------------------------------------------------------- any
-
-
-def _if_constant(cells: Cells, plan: Plan) -> Plan:
-    if plan.wrong or plan.kind in ("empty", "id") or cells.holds == "other":
-        return plan
-    if plan.kind in ("number", "whole", "date", "yes_no"):
-        # As values: "1.0" and "1" are one, and 999 may be none.
-        values = plan.values_in(cells)
-        assert not isinstance(values, BadCells)
-        different = values[~np.isnan(values)]
-        # Places in the day within a millisecond have one cosine.
-        least = 1e-8 if plan.time_only else 1e-12 * np.abs(different).max(initial=0.0)
-        same = len(different) < 2 or np.ptp(different) <= least
-    else:
-        levels, codes = cells.read_levels(tuple(map(key, plan.order)))
-        different = np.unique(codes[codes >= 0])
-        same = len({key(levels[i]) for i in different}) < 2
-    if not len(different):
-        plan.leave_out("empty", _NO_VALUE)
-    elif same:
-        plan.leave_out("constant", "constant")
-    return plan
+    if sentinels and isinstance(plan.encoding, NumberEncoding):
+        plan.encoding = replace(plan.encoding, sentinels=sentinels)
+        plan.values = np.where(np.isin(plan.values, sentinels), np.nan, plan.values)
 
 
 def _words(name: str) -> set[str]:

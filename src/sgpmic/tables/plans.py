@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -232,26 +233,25 @@ def choose_encodings(
 
     ``log`` and ``min_frequency`` are those of :class:`~sgpmic.TableEncoder`.
     """
+    rare = set()
     for plan in plans:
-        is_rare = plan.has_levels and _is_rare(plan, min_frequency)
         if plan.is_kept and plan.kind == "category":
             plan.encoding = _join_rare(plan, min_frequency)
-            is_rare = plan.encoding is None
-        if is_rare:
-            plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+        if plan.is_kept and (plan.encoding is None or _is_rare(plan, min_frequency)):
+            rare.add(plan)
     mixed = any(
         plan.has_levels
         or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
-        for plan in plans
+        for plan in set(plans) - rare
     )
+    named = () if isinstance(log, str | bool) else log
     wrong = []
     for plan in plans:
-        if isinstance(log, str):
-            rule = "no" if plan.declared else log  # a declared number stays as it is
-        else:
-            rule = "yes" if (log if isinstance(log, bool) else plan.name in log) else "no"
-        rule = "yes" if plan.log else rule
-        if mixed and plan.is_kept and _is_rare(plan, min_frequency):
+        asked = plan.log or plan.name in named
+        rule = "yes" if asked or log is True else "no"
+        if isinstance(log, str) and not plan.declared:  # a declared number stays as it is
+            rule = "auto"
+        if plan in rare and (mixed or plan.has_levels):
             plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
         elif plan.is_kept and plan.kind != "category":
             plan.encoding = _encode(plan, rule, mixed)
@@ -260,7 +260,7 @@ def choose_encodings(
             what = "is not a number and has no logarithm"
         elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
             what = "has values below 0, which have no logarithm"
-        if what and (plan.log or (not isinstance(log, str | bool) and plan.name in log)):
+        if asked and what:
             wrong.append((plan.name, f"{what}: take it out of log"))
     raise_wrong(wrong)
     return mixed
@@ -317,13 +317,14 @@ def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     The place in the year is encoded where the dates span two years or more, that in the day where
     there are times and they span two days or more. Both only where dates are spread over them.
     """
-    days, times = plan.present, plan.time_only
+    days, times = plan.present, plan.is_time
     span = float(np.ptp(days))
     year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None
     day = None
     if times or (span >= 2 and (days != np.round(days)).any()):
         day = _circle_size(days, 1.0) or (1.0 if times else None)
-    return DateEncoding(plan.day_first, times, _unit(days, mixed), year, day)
+    assert isinstance(plan.encoding, DateEncoding)
+    return replace(plan.encoding, divisor=_unit(days, mixed), year=year, day=day)
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
@@ -373,17 +374,16 @@ def _unit(values: Floats, mixed: bool) -> float:
 
 def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
     """Return the encoding of a column that is not a category."""
-    present = plan.present
-    if plan.kind == "date":
+    present, encoding = plan.present, plan.encoding
+    if isinstance(encoding, DateEncoding):
         return _encode_date(plan, mixed)
-    if plan.kind == "yes_no":
-        return YesNoEncoding(_unit(present, mixed))
-    if plan.kind == "ordered":
-        return OrderEncoding(plan.order, _unit(present, mixed))
+    if isinstance(encoding, YesNoEncoding | OrderEncoding):
+        return replace(encoding, divisor=_unit(present, mixed))
+    assert isinstance(encoding, NumberEncoding)
     shift, in_doubt = _log_shift(present, log_rule)
     plan.warn("has a long tail, and zeros; its logarithm may serve better" if in_doubt else "")
     unit = _unit(present if shift is None else np.log(present + shift), mixed)
-    return NumberEncoding(plan.decimal, plan.sentinels, shift, unit)
+    return replace(encoding, shift=shift, divisor=unit)
 
 
 # ------------------------------------------------------------------------------- words
@@ -391,7 +391,7 @@ def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
 
 def describe_columns(plans: Sequence[Plan]) -> list[Column]:
     """Return what is said about every column."""
-    encodings = [plan.encoding for plan in plans]
+    encodings = [plan.encoding if plan.is_kept else None for plan in plans]
     names = iter(feature_names([plan.name for plan in plans], encodings))
     return [
         Column(
@@ -433,7 +433,7 @@ def _summary(plan: Plan) -> str:
     low, high = float(plan.present.min()), float(plan.present.max())
     if plan.kind != "date":
         return f"{low:.6g} to {high:.6g}"
-    if plan.time_only:
+    if plan.is_time:
         clocks = (divmod(round(fraction * 1440), 60) for fraction in (low, high))
         return " to ".join(f"{hour:02d}:{minute:02d}" for hour, minute in clocks)
     return f"{date_words(low)} to {date_words(high)}"

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from sgpmic._types import Floats
 from sgpmic.tables import typed_files
 from sgpmic.tables.cell_text import MISSING_WORDS, parse_plain_number
-from sgpmic.tables.conversions import Piece, Source, column_words, to_numbers, unsupported
+from sgpmic.tables.conversions import Source, column_words, to_numbers, unsupported
 from sgpmic.tables.errors import (
     TableError,
     check_memory,
@@ -64,15 +64,14 @@ class Block:
         if len(parts) == 1:
             return parts[0]
         values = np.empty((sum(map(len, parts)), parts[0].values.shape[1]))
-        columns: list[list[list[str]]] = [[] for _ in parts[0].texts]
+        columns = zip(*(part.texts for part in parts), strict=True)
+        texts = [[text for words in column for text in words] for column in columns]
         end = len(values)
         while parts:
             part = parts.pop()
             values[end - len(part) : end] = part.values
             end -= len(part)
-            for column, more in zip(columns, part.texts, strict=True):
-                column.append(more)
-        return cls(values, [[text for part in column[::-1] for text in part] for column in columns])
+        return cls(values, texts)
 
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, Block)
@@ -91,18 +90,15 @@ class TableReader(Source):
 
     def share(self, part: int, n_parts: int) -> Self:
         """Return a reader of one of several equal parts of the rows."""
-        n_rows = self.n_rows or 0
-        first, end = (i * n_rows // n_parts for i in (part, part + 1))
-        return self if n_parts == 1 else self._part(first, end)
-
-    def _part(self, first: int, end: int) -> Self:
-        """Return a reader of the rows from ``first`` up to ``end``, which reads no others."""
+        if n_parts == 1:
+            return self
         if self.rows is None:
             # In a text file, rows cannot be found without reading all those before.
             raise TableError(
                 f"{self.path}: several processes can share a Parquet file or an .npy file, of "
                 "which each reads its own rows; convert the table"
             )
+        first, end = (i * len(self.rows) // n_parts for i in (part, part + 1))
         return replace(self, rows=self.rows[first:end])
 
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
@@ -112,7 +108,7 @@ class TableReader(Source):
         `TableError` says that there is no row, or that the file is damaged.
         """
         self.require(names)
-        batches = (piece.batch for piece in self._pieces(names))
+        batches = (piece.batch for piece in self.pieces(names, self.rows or range(0)))
         yield from map(pa.Table.from_batches, self._in_blocks(batches, len(names), block_rows))
 
     def blocks(
@@ -128,9 +124,6 @@ class TableReader(Source):
         self.require([*features, *texts])
         parts = self._converted(features, texts)
         yield from map(Block.join, self._in_blocks(parts, len(features), block_rows))
-
-    def _pieces(self, names: Sequence[str]) -> Iterator[Piece]:
-        return self.pieces(names, self.rows or range(0))
 
     def _in_blocks(
         self, pieces: Iterable[_Rows], n_columns: int, block_rows: int | None
@@ -165,7 +158,8 @@ class TableReader(Source):
         """Yield every piece as numbers and text."""
         # The first number that is not whole decides between two decimal signs.
         decimal = self.decimals if len(self.decimals) == 1 else ""
-        for batch, place in self._pieces(list(dict.fromkeys([*features, *texts]))):
+        names = list(dict.fromkeys([*features, *texts]))
+        for batch, place in self.pieces(names, self.rows or range(0)):
             with decoding(self.path, self.kind):
                 columns = {name: batch.column(name) for name in features}
                 decimal = decimal or _find_decimal(columns.values())
@@ -214,12 +208,11 @@ class TableReader(Source):
 
         Columns are as the file has them.
         """
-        n_rows = self.n_rows
-        if n_rows is not None and n_rows > most:
+        if self.rows is not None and len(self.rows) > most:
             size = most // _PLACES
-            starts = [place * (n_rows - size) // (_PLACES - 1) for place in range(_PLACES)]
-            parts = [next(self._part(start, start + size).raw_blocks(names)) for start in starts]
-            return pa.concat_tables(parts), False
+            starts = [i * (len(self.rows) - size) // (_PLACES - 1) for i in range(_PLACES)]
+            parts = [replace(self, rows=self.rows[start : start + size]) for start in starts]
+            return pa.concat_tables(next(part.raw_blocks(names)) for part in parts), False
         kept: list[pa.Table] = []
         stride, n_seen = 1, 0
         for block in self.raw_blocks(names, most):
@@ -240,11 +233,9 @@ class TableReader(Source):
             return
         by_lower = {name.casefold(): name for name in self.names}
         close = difflib.get_close_matches(missing[0].casefold(), by_lower, n=3, cutoff=0.7)
-        if len(missing) > 1 or not close:
-            advice = f"its columns are {list_names(self.names)}"
-        else:
+        advice, plural = f"its columns are {list_names(self.names)}", "s" * (len(missing) > 1)
+        if len(missing) == 1 and close:
             advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
-        plural = "s" if len(missing) > 1 else ""
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
     def choose_features(
@@ -258,24 +249,21 @@ class TableReader(Source):
 
         They are ``columns``, or all but the others named here if there are none.
         """
-        roles = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
-        unused = {name for _, name in roles if name is not None}
-        self.require([*columns, *drop, *(name for _, name in roles[:2] if name is not None)])
+        pairs = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
+        roles = [(role, name) for role, name in pairs if name is not None]
+        unused = {name for _, name in roles}
+        self.require([*columns, *drop, *(name for role, name in roles if role != "dropped")])
+        wrong = [
+            f"{quote(name)} is asked for as feature and as {role}; choose one"
+            for role, name in roles
+            if name in columns
+        ]
         if id_column is not None and id_column == label_column:
-            raise TableError(
-                f"{self.path}: column {quote(id_column)} is asked for as id and as label; choose "
-                "one"
-            )
-        for role, name in roles:
-            if name is not None and name in columns:
-                raise TableError(
-                    f"{self.path}: column {quote(name)} is asked for as feature and as {role}; "
-                    "choose one"
-                )
-        if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
-            raise TableError(
-                f"{self.path}: column {quote(twice[0])} is asked for twice; name it once"
-            )
+            wrong.insert(0, f"{quote(id_column)} is asked for as id and as label; choose one")
+        twice = (name for i, name in enumerate(columns) if name in columns[:i])
+        wrong += [f"{quote(name)} is asked for twice; name it once" for name in twice]
+        if wrong:
+            raise TableError(f"{self.path}: column {wrong[0]}")
         features = list(columns) or [name for name in self.names if name not in unused]
         if not features:
             raise TableError(
@@ -454,22 +442,12 @@ def read_table(
 ) -> Table:
     """Read a table into memory.
 
-    Parameters
-    ----------
-    path : path-like
-        The file; see `open_table`.
-    columns : sequence of str
-        The feature columns, in the order wanted; all but the others named here if empty.
-    id_column, label_column : str, optional
-        Columns of any type to read as text; they are not features.
-    share : tuple of two ints
-        Which part of the rows to read, from 0, and into how many equal parts they are divided.
+    ``columns`` are the features, in the order wanted; all but the others named here if empty. Those
+    for ids and labels may be of any type and are read as text. ``share`` is which part of the rows
+    to read, from 0, and into how many equal parts they are divided.
 
-    Raises
-    ------
-    TableError
-        If the file is not a table, a column does not exist or has two parts to play, or a
-        feature value is infinite or not a number.
+    A `TableError` says that the file is not a table, that a column does not exist or has two parts
+    to play, or that a value of a feature is infinite or not a number.
     """
     reader = open_table(path)
     features = reader.choose_features(columns, id_column, label_column)

@@ -5,6 +5,7 @@ Files are read in chunks of whole records: unpacked, checked UTF-8, every line e
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import re
@@ -12,7 +13,7 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -45,9 +46,7 @@ _SAMPLE_RECORDS, _LONG_RECORDS = 100, 3
 _DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
 # How much a delimiter gains where all lines are equally long, and loses where it is white space.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
-_QUOTED = re.compile(r'"((?:[^"]|"")*+)"(.*)', re.DOTALL)
-_BLANK_LINE = re.compile(rb"(?<=\n)[ \t]+(?=\n)|\A[ \t]+(?=\n)")
-_SPACE_LINE = re.compile(rb"(?<=\n) +(?=\n)|\A +(?=\n)")
+_QUOTED = re.compile(r'\A"((?:[^"]|"")*+)"(.*)', re.DOTALL)
 
 
 class Chunk(NamedTuple):
@@ -58,15 +57,6 @@ class Chunk(NamedTuple):
 
 
 # ------------------------------------------------------------------------------ quotes
-
-
-@cache
-def _quoted(delimiters: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of a quoted field, which may lack its end."""
-    # It starts with the quote, which the regular expression engine finds quickly, and looks back
-    # from there.  Possessive, so that a field of megabytes needs neither stack nor second thoughts.
-    before = rb"(?<![^\n" + re.escape(delimiters) + rb']")'
-    return re.compile(rb'"' + before + rb'[^"]*+(?:""[^"]*+)*+("?)')
 
 
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
@@ -84,7 +74,11 @@ def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
             unfinished = match.start()
         return b"x" * len(match[0])
 
-    return _quoted(delimiters).sub(overwrite, data), unfinished
+    # A quoted field, which may lack its end. It starts with the quote, which the engine of regular
+    # expressions finds quickly, and looks back from there. Possessive, so that a field of megabytes
+    # needs neither stack nor second thoughts.
+    before = rb"(?<![^\n" + re.escape(delimiters) + rb']")'
+    return re.sub(rb'"' + before + rb'[^"]*+(?:""[^"]*+)*+("?)', overwrite, data), unfinished
 
 
 def cut(data: bytes, delimiters: bytes, at: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -277,12 +271,11 @@ class _TextFile:
 
     def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
         """Return the columns as text, and the chunk that they were read from."""
-        try:
+        with contextlib.suppress(pa.ArrowInvalid):
             return chunk, self._columns(chunk.data, names)
-        except pa.ArrowInvalid:
-            # Lines that only look blank may be all that is wrong; of tabs, they may be rows.
-            blank = _SPACE_LINE if self._parsed == b"\t" else _BLANK_LINE
-            chunk = Chunk(blank.sub(b"", chunk.data), chunk.first_line)
+        # Lines that only look blank may be all that is wrong; of tabs, they may be rows.
+        blank = rb"^ +$" if self._parsed == b"\t" else rb"^[ \t]+$"
+        chunk = chunk._replace(data=re.sub(blank, b"", chunk.data, flags=re.MULTILINE))
         try:
             return chunk, self._columns(chunk.data, names)
         except pa.ArrowInvalid as error:
@@ -394,12 +387,8 @@ def _first_rows(start: bytes, delimiter: bytes, most: int) -> list[list[str]]:
 def _split_record(record: bytes, delimiter: bytes) -> list[str]:
     if delimiter == WHITE:
         record, delimiter = squeeze_white(record), b"\t"
-    fields = [field.decode("utf-8", "replace") for field, _ in cut(record, delimiter, delimiter)]
-    matches = map(_QUOTED.fullmatch, fields)
-    return [
-        match[1].replace('""', '"') + match[2] if match else field
-        for field, match in zip(fields, matches, strict=True)
-    ]
+    fields = (field.decode("utf-8", "replace") for field, _ in cut(record, delimiter, delimiter))
+    return [_QUOTED.sub(lambda m: m[1].replace('""', '"') + m[2], field) for field in fields]
 
 
 def _separators(delimiter: bytes) -> bytes:

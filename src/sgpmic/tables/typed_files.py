@@ -53,8 +53,7 @@ def _source(
         before, found = rows.start, batches(names, rows)
         while True:
             with decoding(path, kind):
-                batch = next(found, None)
-                if batch is None:
+                if (batch := next(found, None)) is None:
                     return
                 batch = batch.select(list(names))
                 # Arrow trusts offsets in a file; without this a damaged one could end the process.

@@ -76,6 +76,9 @@ def _is_text(kind: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- to numbers
 
 
+_ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
+
+
 def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
     """Return columns of supported types side by side, NaN where missing.
 
@@ -85,7 +88,7 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
     cast: dict[str, Floats] = {}
     for names, _, numbers in _cast_together(texts, decimal):
-        rows = numbers.to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        rows = _floats(numbers).reshape(len(names), -1)
         cast |= zip(names, rows, strict=True)
     found, bad = [], {}
     for name, column in columns.items():
@@ -107,7 +110,18 @@ def _typed_numbers(column: pa.Array) -> Floats:
     if not (pa.types.is_float64(column.type) or pa.types.is_float16(column.type)):
         # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
         column = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+    return _floats(column)
+
+
+def _floats(column: pa.Array) -> Floats:
+    """Return an array of Arrow as one of NumPy, NaN where missing."""
+    if pa.types.is_float16(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    # Not by the same method, which imports pandas where there is one: a third of a second.
+    if column.null_count:
+        column = pc.coalesce(column, pa.Array.from_buffers(pa.float64(), 1, _ONE_NAN)[0])
+    buffer = column.buffers()[1] if len(column) else b""
+    return np.frombuffer(buffer, np.float64, len(column), 8 * column.offset)
 
 
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:

@@ -238,7 +238,7 @@ def _read_document(table: dict[str, Any]) -> dict[str, Any]:
         raise _foreign("a safetensors file of another program")
     text = metadata[_ENTRY].encode("utf-8", "surrogatepass")
     document = _json_object(text, "the model description in it")
-    version = document.get("format")
+    version: Any = document.get("format")
     if not _is(version, int) or version < 1:
         raise _damaged("it does not say which format it has")
     if version > FORMAT:

@@ -129,7 +129,9 @@ def _read(
     job.do(check)
     data, empty = job.do(lambda: without_empty_rows(everything))
     rows = Rows(everything.ids, everything.id_name, everything.first_row, empty)
-    job.do(lambda: job.meet(data.values))
+    from sgpmic.process_group import ProcessGroup  # not before, to say that a table is not there
+
+    job.group = job.do(lambda: ProcessGroup(len(data.values)))
     if n_empty := int(job.group.total(np.float64(empty.sum()))):
         # The names keep the numbers that rows have in the file.
         notes = (*data.notes, rows.note(n_empty))

@@ -174,8 +174,7 @@ Latent = Annotated[
 ]
 Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
-    bool,
-    Option("--committee/--no-committee", help="Let different methods vote on each row first."),
+    bool, Option("--committee/--no-committee", help="Let different methods vote on each row first.")
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
 Rounds = Annotated[int | None, _number(help="Maximum number of rounds; 20, or the paper's 2.")]

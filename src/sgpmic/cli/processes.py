@@ -50,7 +50,7 @@ def join_job(processes: int, device: str) -> CommandJob:
 class CommandJob:
     """The processes that run a command together, of which this is one; or the only one."""
 
-    group: ProcessGroup  # who has which rows; known after `meet`
+    group: ProcessGroup  # who has which rows; known once they are read
 
     def __init__(self, job: Job) -> None:
         self.process, self.n_processes, _ = job
@@ -94,9 +94,3 @@ class CommandJob:
         padded = np.zeros(length, np.int64)
         padded[: min(len(own), length)] = own[:length]
         return self._gather(padded)[0].astype(np.uint8).tobytes().decode()
-
-    def meet(self, values: np.ndarray) -> None:
-        """Find out which process has which rows; ``values`` are those of this one."""
-        from sgpmic.process_group import ProcessGroup
-
-        self.group = ProcessGroup(len(values))

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def report(
     run: opt.RunPath,
     table: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="The table that was fitted, if it has moved."),
+        Path | None, Option(metavar="FILE", help="The table that was fitted, if it has moved.")
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.table import Table as ScreenTable
 
@@ -394,12 +394,9 @@ class FitDisplay(Progress):
     def __init__(self, max_rounds: int, n_starts: int) -> None:
         line = Column(no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}", markup=False, table_column=line)
-        columns: list[ProgressColumn] = [words, TimeElapsedColumn()]
-        self._room = console.width - _TIME
-        if console.width >= _ROOM_FOR_BAR:
-            columns.insert(0, BarColumn(bar_width=_BAR))
-            self._room -= _BAR + 1
-        super().__init__(*columns, console=console)
+        bar = [BarColumn(bar_width=_BAR)] if console.width >= _ROOM_FOR_BAR else []
+        self._room = console.width - _TIME - len(bar) * (_BAR + 1)
+        super().__init__(*bar, words, TimeElapsedColumn(), console=console)
         self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
         self._say(["starting"])
 
@@ -418,11 +415,10 @@ class FitDisplay(Progress):
         left = (total - done) * progress.seconds / progress.round
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
-        several = progress.n_starts > 1
-        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
+        start = f"start {progress.start + 1}/{progress.n_starts}, "
         self._bound = f"bound {progress.bound:.6g}"
         parts = [
-            f"{start}round {progress.round}/{progress.max_rounds}",
+            f"{start if progress.n_starts > 1 else ''}round {progress.round}/{progress.max_rounds}",
             self._bound,
             f"at most {_duration(left)} left" if left > 0 else "",
             "" if progress.change == float("inf") else f"change {progress.change:.0e}",

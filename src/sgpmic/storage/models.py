@@ -318,14 +318,10 @@ def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
         raise ValueError("empty_rows are not numbers of rows in their order")
 
 
+_ATTRIBUTES = {"lower_bound_": NUMBER, "n_iter_": int, "converged_": bool, "n_features_in_": int}
 #: What a header holds of an estimator as it is.
 _HEADER: dict[str, Any] = {
-    "attributes": {
-        "lower_bound_": NUMBER,
-        "n_iter_": int,
-        "converged_": bool,
-        "n_features_in_": int,
-    },
+    "attributes": _ATTRIBUTES,
     "feature_names": (None, [str]),
     "history": {Any: [(*NUMBER, bool)]},
     "committee": [dict],

@@ -44,11 +44,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / ".lock"
         self._lock = FileLock(
-            self._path,
-            timeout=0,
-            thread_local=False,
-            fallback_to_soft=False,
-            on_acquired=_write_owner,
+            self._path, timeout=0, thread_local=False, fallback_to_soft=False, on_acquired=_sign
         )
 
     def acquire(self) -> None:
@@ -71,7 +67,7 @@ class FolderLock:
             self._lock.release()
 
 
-def _write_owner(descriptor: int) -> None:
+def _sign(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode())
 

@@ -176,7 +176,7 @@ def test_a_process_killed_before_it_has_joined(launched: Launched) -> None:
 
 def test_processes_that_cannot_be_started(tmp_path: Path) -> None:
     error = OSError(errno.EAGAIN, "Resource temporarily unavailable")
-    with mock.patch("sgpmic.cli.fit.launch", side_effect=error):
+    with mock.patch("sgpmic.cli.processes.launch", side_effect=error):
         done = here("fit", tmp_path / "t.npy", "-k", 3, "--processes", 2, "--out", tmp_path / "run")
     assert done.exit_code == 2, done.output
     assert "cannot be started: Resource temporarily unavailable." in done.output

@@ -44,13 +44,11 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
+_version = Option(
+    "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+)
+
+
 @app.callback()
-def options(
-    version: Annotated[
-        bool,
-        Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
+def options(version: Annotated[bool, _version] = False) -> None:
     """Clustering and non-linear dimensionality reduction, learned together."""

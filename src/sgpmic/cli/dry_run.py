@@ -61,8 +61,9 @@ def expected_seconds(
     return parts | {"rounds": product * n_starts * (n_rounds + _FIRST_ROUND - 1) * a_round}
 
 
-def _slowness() -> dict[str, float]:
-    """Return how slow this machine is."""
+def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
+    """Print what a fit of so many rows and features in this process will take."""
+    parts = {"imports, reading the table": time.process_time()}
     data = {"Y": np.random.default_rng(0).standard_normal((500, 500))}
 
     def relative(statement: str, usual: float) -> float:
@@ -70,13 +71,7 @@ def _slowness() -> dict[str, float]:
         return median(timed) / usual
 
     with threadpool_limits(1):  # of several BLAS threads, all would be counted
-        return {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
-
-
-def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
-    """Print what a fit of so many rows and features in this process will take."""
-    parts = {"imports, reading the table": time.process_time()}
-    slowness = _slowness()
+        slowness = {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
     compiling = slowness["calls"] * _COMPILING
     parts |= expected_seconds(model, n_rows, n_features, **slowness)
     screen = ScreenTable("part", "seconds", title="Expected time", title_justify="left")

@@ -48,10 +48,10 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
+def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
     """End the command with one sentence where a file or folder is not as it should be.
 
-    The disk's errors are about ``path``, which is written or read here.
+    The system's errors are about ``what`` is written or read here.
     """
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError
@@ -62,7 +62,7 @@ def one_sentence(path: Path, doing: str = "written") -> Iterator[None]:
     except (RunFolderError, TableError, ModelFileError) as error:
         raise fail(str(error)) from None
     except OSError as error:
-        raise fail(f"{path} cannot be {doing}: {error.strerror or error}.") from None
+        raise fail(f"{what} cannot be {doing}: {error.strerror or error}.") from None
 
 
 def prepare_process() -> None:
@@ -140,25 +140,23 @@ Dimensions = Annotated[
         help="Latent dimensions, at most as many as columns; a share of variance (0.95); or auto.",
     ),
 ]
-Columns = Annotated[
-    _Names, _columns("--columns", help="Features to use, separated by commas; all by default.")
-]
-Drop = Annotated[_Names, _columns("--drop", help="Columns to leave out.")]
+Columns = Annotated[_Names, _columns(help="Features to use, separated by commas; all by default.")]
+Drop = Annotated[_Names, _columns(help="Columns to leave out.")]
 IdColumns = Annotated[
     _Names, _column("--id", help="Column that names the rows; the first of several. Not a feature.")
 ]
 LabelColumn = Annotated[
     str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
 ]
-Number = Annotated[_Names, _columns("--number", help="Columns to use as numbers, unchanged.")]
+Number = Annotated[_Names, _columns(help="Columns to use as numbers, unchanged.")]
 Category = Annotated[
-    _Names, _columns("--category", help="Columns that are categories, even if they hold numbers.")
+    _Names, _columns(help="Columns that are categories, even if they hold numbers.")
 ]
 Ordered = Annotated[
-    _Names, _columns("--ordered", help="Columns with ordered levels: size, or 'size=small<large'.")
+    _Names, _columns(help="Columns with ordered levels: size, or 'size=small<large'.")
 ]
-Date = Annotated[_Names, _columns("--date", help="Columns that are dates or times.")]
-Log = Annotated[_Names, _columns("--log", help="Columns to take the logarithm of.")]
+Date = Annotated[_Names, _columns(help="Columns that are dates or times.")]
+Log = Annotated[_Names, _columns(help="Columns to take the logarithm of.")]
 Scale = Annotated[
     str | None,
     _word(
@@ -176,8 +174,7 @@ Latent = Annotated[
 ]
 Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
-    bool,
-    Option("--committee/--no-committee", help="Let different methods vote on each row first."),
+    bool, Option("--committee/--no-committee", help="Let different methods vote on each row first.")
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
 Rounds = Annotated[int | None, _number(help="Maximum number of rounds; 20, or the paper's 2.")]

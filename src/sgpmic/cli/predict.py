@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +51,6 @@ def predict(
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
     folder = RunFolder(run)
-    notes: set[str] = set()
     try:
         with terminated_as_interrupted(), one_sentence(target):
             record = folder.read_record()
@@ -64,8 +63,9 @@ def predict(
                 reader.require([id_column])
             elif record["data"]["id"] in reader.names:
                 id_column = record["data"]["id"]
-            answers = _answers(model, encoder, reader, record, id_column, notes)
-            total, flagged, n_empty = _write(target, answers, reader.n_rows)
+            total, flagged, n_empty, notes = _write_answers(
+                target, model, encoder, reader, record, id_column
+            )
     except KeyboardInterrupt:
         raise fail(f"Stopped; {target} was not written.", 130) from None
     for sentence in sorted(notes):
@@ -149,42 +149,6 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
         )
 
 
-def _answers(
-    model: StoredModel,
-    encoder: TableEncoder | None,
-    reader: TableReader,
-    record: dict[str, Any],
-    id_name: str | None,
-    notes: set[str],
-) -> Iterator[dict[str, Any]]:
-    """Yield what is written about every block; what was noticed is added to ``notes``."""
-    from sgpmic.exceptions import collected_warnings
-    from sgpmic.learning.preprocessing import dense_rows
-    from sgpmic.tables.dataset import read_blocks
-
-    wanted = [] if id_name is None else [id_name]
-    strange: list[str] = []
-    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
-    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
-    n_done = 0
-    for block in blocks:
-        with collected_warnings() as said:
-            # In this order, since sums in another one would round differently.
-            rows = np.ascontiguousarray(block.values, np.float64)
-            found = model.predictor.assess(dense_rows(rows, model.reduction))
-        notes |= {str(w.message) for w in said}
-        names_of_rows = next(iter(block.texts), None)
-        yield Rows(names_of_rows, id_name, n_done, found.labels < 0).columns(
-            {
-                **model_columns(found.labels, found.memberships, found.embedding, names),
-                "log_density": found.log_density,
-                "unusual": found.unusual.astype(int),
-            }
-        )
-        n_done += len(block)
-    notes |= set(strange)
-
-
 class _TimeLeft(progress.TimeRemainingColumn):
     """How long it will take, where the number of rows is known."""
 
@@ -194,11 +158,22 @@ class _TimeLeft(progress.TimeRemainingColumn):
         return Text.assemble(super().render(task), " left")
 
 
-def _write(
-    target: Path, answers: Iterable[dict[str, Any]], n_rows: int | None
-) -> tuple[int, int, int]:
-    """Write the answers block by block; return how many rows there are, unusual and empty."""
-    total = flagged = n_empty = 0
+def _write_answers(
+    target: Path,
+    model: StoredModel,
+    encoder: TableEncoder | None,
+    reader: TableReader,
+    record: dict[str, Any],
+    id_name: str | None,
+) -> tuple[int, int, int, set[str]]:
+    """Write the answers; return how many rows there are, unusual and empty, and what was noticed.
+
+    Block by block: a table may be larger than the memory.
+    """
+    from sgpmic.exceptions import collected_warnings
+    from sgpmic.learning.preprocessing import dense_rows
+    from sgpmic.tables.dataset import read_blocks
+
     bar = progress.Progress(
         progress.TextColumn("predicting"),
         progress.BarColumn(bar_width=24),
@@ -207,13 +182,27 @@ def _write(
         _TimeLeft(),
         console=console,
     )
+    wanted = [] if id_name is None else [id_name]
+    strange: list[str] = []
+    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
+    notes: set[str] = set()
+    total = flagged = n_empty = 0
     with replacing(target) as file, bar:
-        task = bar.add_task("", total=n_rows)
-        for block in answers:
-            file.write(table_bytes(block, header=total == 0))
-            unusual = list(block["unusual"])
-            flagged += unusual.count(1)
-            n_empty += unusual.count("")
-            total += len(unusual)
+        task = bar.add_task("", total=reader.n_rows)
+        for block in blocks:
+            with collected_warnings() as said:
+                # In this order, since sums in another one would round differently.
+                rows = np.ascontiguousarray(block.values, np.float64)
+                found = model.predictor.assess(dense_rows(rows, model.reduction))
+            notes |= {str(w.message) for w in said}
+            answers = model_columns(found.labels, found.memberships, found.embedding, names)
+            answers |= {"log_density": found.log_density, "unusual": found.unusual.astype(int)}
+            empty = found.labels < 0
+            columns = Rows(next(iter(block.texts), None), id_name, total, empty).columns(answers)
+            file.write(table_bytes(columns, header=total == 0))
+            total += len(block)
+            flagged += int(found.unusual.sum())
+            n_empty += int(empty.sum())
             bar.update(task, completed=total)
-    return total, flagged, n_empty
+    return total, flagged, n_empty, notes | set(strange)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
+from rich.table import Column
 from rich.table import Table as ScreenTable
 from typer import Argument, Option
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 def report(
     run: opt.RunPath,
     table: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="The table that was fitted, if it has moved."),
+        Path | None, Option(metavar="FILE", help="The table that was fitted, if it has moved.")
     ] = None,
 ) -> None:
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
@@ -79,9 +79,8 @@ def info(
     for name, words in _facts(found).items():
         screen.add_row(name, escape(words))
     console.print(screen)
-    clusters = ScreenTable(show_edge=False)
-    for name in ("cluster", "rows"):
-        clusters.add_column(name, justify="right")
+    headers = (Column(name, justify="right") for name in ("cluster", "rows"))
+    clusters = ScreenTable(*headers, show_edge=False)
     for m in range(found.n_clusters_):
         clusters.add_row(str(m), str(int((found.labels_ == m).sum())))
     console.print(clusters)

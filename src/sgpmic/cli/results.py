@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import platform
 import time
@@ -14,21 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.cli.options import console, note
-from sgpmic.storage.model_file import write_bytes
+from sgpmic.cli.processes import CommandJob
+from sgpmic.storage.model_file import replacing, write_bytes
 from sgpmic.storage.run_folder import RunFolder
 from sgpmic.tables.errors import list_names, shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sgpmic.cli.fit import CommandJob
     from sgpmic.estimator import SGPMIC
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
@@ -120,13 +121,13 @@ def write_results(fit: Fit) -> None:
     own.encoder_ = fit.data.encoder
     if own.encoder_ is None:
         own.feature_names_in_ = np.array(fit.data.names, dtype=object)
-    model, data = job.sample(own, fit.data)
+    model, data = _sample(fit)
     if job.is_first:
         content = content_from_model(model, data.values, title="")
         fit.explanations = explain(content)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
-    job.write_labels(folder, fit.rows.columns(answers))
+    _write_labels(fit, answers)
     if len(data.values) < n_rows:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
@@ -142,9 +143,50 @@ def write_results(fit: Fit) -> None:
     folder.finish(record)
 
 
+def _write_labels(fit: Fit, answers: dict[str, Any]) -> None:
+    """Write every process's part of ``labels.csv``, and join them."""
+    job, target = fit.job, fit.folder.new.labels
+    parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
+    write_bytes(parts[job.process], table_bytes(fit.rows.columns(answers), header=job.is_first))
+    job.group.wait("labels are written")
+    if job.is_first:
+        with replacing(target) as whole:
+            for part in parts:
+                whole.write(part.read_bytes())
+                part.unlink()
+
+
+def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
+    """Return what the report shows: a sample of all processes' rows, or all of this one's."""
+    group, model, data = fit.job.group, fit.model, fit.data
+    if fit.job.is_alone:
+        return model, data
+    from sgpmic.learning.preprocessing import sample_numbers
+
+    def texts_at(own: list[str] | None) -> list[str] | None:
+        """Return texts of some rows. Only numbers travel between processes, so as code points."""
+        if own is None:
+            return None
+        width = int(group.largest(float(max(map(len, own)))))
+        letters = np.array(own, dtype=f"U{max(width, 1)}").view(np.uint32).reshape(len(own), -1)
+        found = np.ascontiguousarray(group.rows_at(letters, numbers).astype(np.uint32))
+        return found.view(f"U{found.shape[1]}")[:, 0].tolist()
+
+    numbers = sample_numbers(group.n_rows, np.random.RandomState(0))
+    shown = copy.copy(model)
+    arrays = (model.embedding_, model.memberships_, data.values)
+    shown.embedding_, shown.memberships_, values = (group.rows_at(a, numbers) for a in arrays)
+    shown.labels_ = shown.memberships_.argmax(axis=1)
+    labels = texts_at(data.labels)
+    return shown, replace(data, values=values, ids=texts_at(data.ids), labels=labels)
+
+
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
     """Return the clusters compared with the label: as classes, or as a number."""
     from sgpmic.report.statistics import Confusion, compare_labels
+
+    def plain(value: float) -> float | None:
+        return float(value) if np.isfinite(value) else None  # JSON has no NaN
 
     found = compare_labels(labels, data.labels, n_clusters)
     if found is None:
@@ -155,17 +197,12 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
         return label | {"kind": "classes"} | agreement
     return label | {
         "kind": "continuous",
-        "eta_squared": _or_none(found.eta_squared),
+        "eta_squared": plain(found.eta_squared),
         "clusters": [
-            {"rows": int(count), "mean": _or_none(mean), "standard_deviation": _or_none(deviation)}
+            {"rows": int(count), "mean": plain(mean), "standard_deviation": plain(deviation)}
             for count, mean, deviation in zip(*found[:3], strict=True)
         ],
     }
-
-
-def _or_none(value: float) -> float | None:
-    """Return a number for JSON, which has no NaN."""
-    return float(value) if np.isfinite(value) else None
 
 
 def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
@@ -290,9 +327,9 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     """Print what becomes of every column, or of so many, and what the user should check."""
     from sgpmic.tables.columns import kind_words
 
-    screen = ScreenTable(title="Columns", title_justify="left")
-    for name in ("column", "kind", "range or levels", "missing", "what becomes of it"):
-        screen.add_column(name, overflow="fold")
+    names = ("column", "kind", "range or levels", "missing", "what becomes of it")
+    headers = (Column(name, overflow="fold") for name in names)
+    screen = ScreenTable(*headers, title="Columns", title_justify="left")
     for column in data.columns[:most]:
         n_missing = column["n_missing"] or 0
         share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
@@ -343,9 +380,8 @@ def _show_comparison(comparison: dict[str, Any]) -> None:
         f"{label} is a continuous number, so it is not compared as classes; the clusters explain "
         f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
     )
-    screen = ScreenTable()
-    for name in ("cluster", f"mean {label}", "standard deviation"):
-        screen.add_column(name, justify="right")
+    names = ("cluster", f"mean {label}", "standard deviation")
+    screen = ScreenTable(*(Column(name, justify="right") for name in names))
     for m, summary in enumerate(comparison["clusters"]):
         numbers = (summary["mean"], summary["standard_deviation"])
         screen.add_row(str(m), *("–" if number is None else f"{number:.4g}" for number in numbers))
@@ -358,12 +394,9 @@ class FitDisplay(Progress):
     def __init__(self, max_rounds: int, n_starts: int) -> None:
         line = Column(no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}", markup=False, table_column=line)
-        columns: list[ProgressColumn] = [words, TimeElapsedColumn()]
-        self._room = console.width - _TIME
-        if console.width >= _ROOM_FOR_BAR:
-            columns.insert(0, BarColumn(bar_width=_BAR))
-            self._room -= _BAR + 1
-        super().__init__(*columns, console=console)
+        bar = [BarColumn(bar_width=_BAR)] if console.width >= _ROOM_FOR_BAR else []
+        self._room = console.width - _TIME - len(bar) * (_BAR + 1)
+        super().__init__(*bar, words, TimeElapsedColumn(), console=console)
         self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
         self._say(["starting"])
 
@@ -382,11 +415,10 @@ class FitDisplay(Progress):
         left = (total - done) * progress.seconds / progress.round
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
-        several = progress.n_starts > 1
-        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
+        start = f"start {progress.start + 1}/{progress.n_starts}, "
         self._bound = f"bound {progress.bound:.6g}"
         parts = [
-            f"{start}round {progress.round}/{progress.max_rounds}",
+            f"{start if progress.n_starts > 1 else ''}round {progress.round}/{progress.max_rounds}",
             self._bound,
             f"at most {_duration(left)} left" if left > 0 else "",
             "" if progress.change == float("inf") else f"change {progress.change:.0e}",

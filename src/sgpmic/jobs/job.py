@@ -53,16 +53,14 @@ FACTOR, SHORTEST = 20.0, 120.0
 
 
 class JobError(RuntimeError):
-    """A job that cannot be joined, or that has lost a process."""
+    """A job that cannot be joined, or that has lost a process.
 
-    #: The exit code of a program that ends because of it.
-    code = REFUSED
+    ``code`` is the exit code of a program that ends because of it.
+    """
 
-
-class NotMetError(JobError):
-    """Processes that could not connect, but may the next time."""
-
-    code = TRY_AGAIN
+    def __init__(self, message: str, code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Job(NamedTuple):
@@ -93,24 +91,20 @@ def find_job(environ: Mapping[str, str]) -> Job | None:
     if PROCESSES in environ:
         if COORDINATOR not in environ or PROCESS not in environ:
             raise JobError(f"{PROCESSES} is set: set {COORDINATOR} (host:port) and {PROCESS} too.")
-        return _job(environ[PROCESS], environ[PROCESSES], environ[COORDINATOR])
+        process, n_processes, coordinator = (environ[k] for k in (PROCESS, PROCESSES, COORDINATOR))
+        try:
+            job = Job(int(process), int(n_processes), coordinator)
+        except ValueError:
+            wrong = f"Process {process!r} of {n_processes!r}"
+            raise JobError(f"{wrong}: both must be whole numbers.") from None
+        if not 0 <= job.process < job.n_processes:
+            raise JobError(f"Process {process} of {n_processes}: processes are counted from 0.")
+        if not re.fullmatch(r".+:\d+", coordinator):
+            raise JobError(f"The coordinator must be HOST:PORT, got {coordinator!r}.")
+        return job
     counts = {environ.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
     is_indexed_pod = "JOB_COMPLETION_INDEX" in environ and find_spec("kubernetes") is not None
     return None if is_indexed_pod or counts != {"1"} else Job()
-
-
-def _job(process: object, n_processes: object, coordinator: str) -> Job:
-    try:
-        job = Job(int(str(process)), int(str(n_processes)), coordinator)
-    except ValueError:
-        raise JobError(
-            f"Process {process!r} of {n_processes!r}: both must be whole numbers."
-        ) from None
-    if not 0 <= job.process < job.n_processes:
-        raise JobError(f"Process {process} of {n_processes}: processes are counted from 0.")
-    if not re.fullmatch(r".+:\d+", coordinator):
-        raise JobError(f"The coordinator must be HOST:PORT, got {coordinator!r}.")
-    return job
 
 
 def initialize(
@@ -137,11 +131,11 @@ def initialize(
     Job
         Of one process where nothing says that there are others.
     """
-    if coordinator is None:
-        job = find_job(os.environ)
-        coordinator = os.environ.get(COORDINATOR)
-    else:
-        job = _job(process, n_processes, coordinator)
+    environ: Mapping[str, str] = os.environ
+    if coordinator is not None:
+        said = {PROCESSES: n_processes, PROCESS: process, COORDINATOR: coordinator}
+        environ = {name: str(value) for name, value in said.items()}
+    job, coordinator = find_job(environ), environ.get(COORDINATOR)
     end_with_launcher()
     if CORES in os.environ and hasattr(os, "sched_setaffinity"):
         # Threads of two processes on one core would wait for each other.
@@ -172,10 +166,9 @@ def initialize(
                 f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 if this one is by itself."
             ) from error
         except RuntimeError as error:
-            raise NotMetError(
-                f"This process cannot join the others at {coordinator or 'the address JAX found'}: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
+            place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
+            message = f"This process cannot join the others at {place}: {why}"
+            raise JobError(message, TRY_AGAIN) from error
         joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
     if handler is not None and threading.current_thread() is threading.main_thread():
         # JAX's preemption service takes SIGTERM for itself: a job that was told to end went on.

@@ -96,8 +96,7 @@ def wait_for_exits(
     deadline = time.monotonic() + patience
     while len(found) < len(polls) and time.monotonic() < deadline:
         for process, poll in enumerate(polls):
-            ended = None if process in found else poll()
-            if ended is not None:
+            if process not in found and (ended := poll()) is not None:
                 found[process] = ended
                 if ended.code != 0:
                     # The others find out by themselves, and one of them may know more.

@@ -122,17 +122,13 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
 _jobs: defaultdict[str, workers.LocalWorkers] = defaultdict(workers.LocalWorkers)
 
 
-class _FailedError(RuntimeError):
-    """The process beside a Dask worker has failed; its arguments are those of a ProcessExit."""
-
-
 def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> workers.Result:
     """Run a process beside this Dask worker for the rows it has (a Dask task)."""
     with tempfile.TemporaryDirectory(prefix="sgpmic-") as folder:
         workers.write_task(Path(folder), parameters, rows=pieces)
         ended = _jobs[name].run(Path(folder), variables)
         if ended.code:
-            raise _FailedError(*ended)
+            raise JobError(ended.message, ended.code)
         return workers.read_result(Path(folder))
 
 
@@ -167,8 +163,8 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
         if future.status == "pending" and address in present:
             return None
         error = future.exception() if future.status == "error" else None
-        if isinstance(error, _FailedError):
-            return ProcessExit(*error.args)
+        if isinstance(error, JobError):
+            return ProcessExit(error.code, str(error))
         return ProcessExit(1, str(error or f"the Dask worker {address} was lost"))
 
     slots = [client.run(local_slot, get_address_host(a), workers=[a])[a] for a in addresses]

@@ -27,7 +27,6 @@ from sgpmic.jobs.launch import ProcessExit, Slot, environments, root_cause, wait
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.process_group import SharedTable
 
 # The files in the folder of a process: what it reads, and what it leaves.
 TASK, ROWS = "task.sgpmic", "rows.npy"
@@ -113,17 +112,17 @@ class Result(NamedTuple):
     labels: np.ndarray
     memberships: np.ndarray
     embedding: np.ndarray
-    model: bytes
-    warnings: list[tuple[str, str]]  # category and message
+    model: bytes = b""
+    warnings: Sequence[tuple[str, str]] = ()  # category and message
 
 
 def read_result(folder: Path) -> Result:
     """Return the result that a process has left in its folder."""
-    labels, memberships, embedding = (np.load(folder / f"{name}.npy") for name in BY_ROW)
-    is_first = (folder / MODEL).exists()
-    model = (folder / MODEL).read_bytes() if is_first else b""
-    said = json.loads((folder / WARNINGS).read_text()) if is_first else []
-    return Result(labels, memberships, embedding, model, said)
+    result = Result(*(np.load(folder / f"{name}.npy") for name in BY_ROW))
+    if not (folder / MODEL).exists():
+        return result
+    said = json.loads((folder / WARNINGS).read_text())
+    return result._replace(model=(folder / MODEL).read_bytes(), warnings=said)
 
 
 def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> SGPMIC:
@@ -216,15 +215,14 @@ def main(folder: Path) -> None:
         end_process(str(error), error.code)
     with jobs.supervised(job.n_processes) as callbacks:
         try:
-            table = _fit(folder, job, callbacks)
+            _fit(folder, job, callbacks)
         except (ValueError, TypeError) as error:
             if is_loss(error):
                 raise
             end_process(str(error), REFUSED)
-        table.group.wait("results are written")
 
 
-def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]]) -> SharedTable:
+def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]]) -> None:
     from sgpmic import SGPMIC
     from sgpmic.exceptions import collected_warnings
     from sgpmic.storage.model_file import read_model
@@ -255,7 +253,7 @@ def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]])
         if names:
             model.feature_names_in_ = np.array(names, dtype=object)
         model.save(folder / MODEL)
-    return table
+    table.group.wait("results are written")
 
 
 if __name__ == "__main__":

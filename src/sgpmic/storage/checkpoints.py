@@ -33,13 +33,19 @@ from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
+_Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and those that were begun
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
+#: What the history of a fit has of every round.
+_RECORD = (
+    *("start", "round", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
+    *("evaluations", "largest_change", "jitter", "seconds"),
+)
 #: What a header says of a start, beside the number of its arrays.
 _START = {
     "bound": (*NUMBER, None),
     "converged": bool,
-    "history": [dict],
+    "history": [dict.fromkeys(_RECORD, NUMBER)],
     "notes": [str],
     "broke_off": bool,
     "ended": bool,
@@ -75,9 +81,7 @@ class Checkpoint:
                 f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
             )
         # It is made after the first round, which would be late to find out that it cannot be.
-        there = next(
-            place for place in (self.path, *self.path.absolute().parents) if place.exists()
-        )
+        there = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
             raise ModelFileError(
                 f"The checkpoint {self.path} cannot be written: {there} is not a folder "
@@ -126,24 +130,19 @@ class Checkpoint:
             nothing = {name: np.zeros(0) for name in by_row(fit.state)}
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
-            says = {name: getattr(fit, name) for name in _START}
+            says = {name: getattr(fit, name) for name in _START} | {"leaves": len(leaves)}
             if not fit.history:  # the bound is not a number yet, which no header holds
                 says["bound"] = None
-            described.append({**says, "leaves": len(leaves)})
-        header = {
-            "kind": _KIND,
-            "belongs_to": self._belongs_to,
-            "seeds": seeds,
-            "outcomes": described,
-        }
-        write_model(folder / _REST, header, arrays)
+            described.append(says)
+        header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
+        write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
     def _rounds(self) -> list[Path]:
         if not self.path.is_dir():
             return []
         return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
 
-    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
+    def load(self, template: State, n_starts: int) -> _Snapshot | None:
         """Return the newest snapshot, X and S of this process's rows; None where there is none.
 
         A `ModelFileError` says that it is damaged, or belongs to another fit.
@@ -165,9 +164,7 @@ class Checkpoint:
                 "anew."
             ) from error
 
-    def _read(
-        self, folder: Path, template: State, n_starts: int
-    ) -> tuple[list[int], list[StartFit]]:
+    def _read(self, folder: Path, template: State, n_starts: int) -> _Snapshot:
         header, arrays = read_model(folder / _REST)
         if header.get("kind") != _KIND:
             raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
@@ -192,37 +189,27 @@ class Checkpoint:
             state = with_rows(rest, {name: own[f"{i}.{name}"] for name in by_row(template)})
             _check_state(state, template)
             says = {name: described[name] for name in _START}
-            for record in says["history"]:
-                check_kinds(record, dict.fromkeys(_RECORD, NUMBER))
-            if says["bound"] is None:
-                says["bound"] = float("nan")
-            fits.append(StartFit(state=state, **{**says, "notes": tuple(says["notes"])}))
+            says["bound"] = np.nan if says["bound"] is None else says["bound"]
+            fits.append(StartFit(state=state, **says | {"notes": tuple(says["notes"])}))
         return seeds, fits
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
         """Read this process's rows from all files that have some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
-        parts: list[tuple[int, dict[str, np.ndarray]]] = []
+        parts: dict[int, dict[str, np.ndarray]] = {}
         for path in folder.iterdir():
             places = re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name)
             start, stop = map(int, places.groups()) if places else (end, end)
             if start < end and stop > first:
                 wanted = slice(max(first - start, 0), end - start)
                 arrays = read_model(path)[1].items()
-                parts.append((start, {name: array[wanted] for name, array in arrays}))
-        parts.sort(key=lambda part: part[0])
-        names = parts[0][1] if parts else ()
-        own = {name: np.concatenate([arrays[name] for _, arrays in parts]) for name in names}
+                parts[start] = {name: array[wanted] for name, array in arrays}
+        pieces = [parts[start] for start in sorted(parts)]
+        names = pieces[0] if pieces else ()
+        own = {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
         if not own or any(len(array) != end - first for array in own.values()):
             raise ValueError("it lacks rows")
         return own
-
-
-#: What the history of a fit has of every round.
-_RECORD = (
-    *("start", "round", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
-    *("evaluations", "largest_change", "jitter", "seconds"),
-)
 
 
 def _check_state(state: State, template: State) -> None:

@@ -34,10 +34,9 @@ import numpy as np
 FORMAT = 1
 
 _ENTRY = "sgpmic"
-_TYPES = frozenset(
-    ["bool", "float16", "float32", "float64"]
-    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-)
+_TYPES = {"bool", "float16", "float32", "float64"} | {
+    f"{k}{b}" for k in ("int", "uint") for b in (8, 16, 32, 64)
+}
 # The safetensors library's own limit; a longer declared header means a file of another kind.
 _LONGEST_HEADER = 100_000_000
 # Reading a header takes a second for some megabytes. A long one names many features, of which the
@@ -79,9 +78,11 @@ def write_model(
         raise IsADirectoryError(
             errno.EISDIR, "cannot write a model over a folder: name a file in it", target
         )
-    advice = "cannot write the model file: check the folder, its permissions and space"
-    with _explained(target, advice):
+    try:
         write_bytes(target, content)
+    except OSError as error:
+        advice = "cannot write the model file: check the folder, its permissions and space"
+        raise _explained(error, target, advice) from error
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -92,14 +93,21 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     """
     name = os.fspath(path)
     try:
-        with _explained(name, "cannot read the model file: check the path and its permissions"):
-            if not stat.S_ISREG(mode := os.stat(name).st_mode) and not stat.S_ISDIR(mode):
-                # Opening a pipe would wait for someone to write into it.
-                raise ModelFileError("is not a regular file: name a model file instead")
-            with open(name, "rb") as file:
-                return _read(file)
+        if not stat.S_ISREG(mode := os.stat(name).st_mode) and not stat.S_ISDIR(mode):
+            # Opening a pipe would wait for someone to write into it.
+            raise ModelFileError("is not a regular file: name a model file instead")
+        with open(name, "rb") as file:
+            return _read(file)
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from error.__cause__
+    except OSError as error:
+        advice = "cannot read the model file: check the path and its permissions"
+        raise _explained(error, name, advice) from error
+
+
+def _explained(error: OSError, name: str, advice: str) -> OSError:
+    """Return an error of the same kind about the caller's file, and what to do about it."""
+    return type(error)(error.errno, f"{error.strerror or error}; {advice}", name)
 
 
 NUMBER = (int, float)
@@ -161,7 +169,6 @@ def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> b
 
 
 def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
-    """Return `array` contiguous and little-endian, or refuse it."""
     if not isinstance(name, str) or name == "__metadata__" or not name.isprintable():
         raise ModelFileError(
             f"{name!r} cannot name an array: use printable text other than '__metadata__'"
@@ -192,7 +199,15 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise _damaged(f"its header of {length >> 20} MB is too long for the arrays that follow")
     table = _json_object(start[_LENGTH_BYTES:] + file.read(length - 1), "its header")
     document = _read_document(table)
-    _check_length(table, n_bytes)
+    arrays = [entry for key, entry in table.items() if key != "__metadata__"]
+    try:
+        end = max((int(entry["data_offsets"][1]) for entry in arrays), default=0)
+    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
+        raise _damaged("its table of arrays is malformed") from None
+    if n_bytes < end:
+        raise ModelFileError(_TRUNCATED)
+    if n_bytes > end:
+        raise _damaged(f"{n_bytes - end} bytes follow its end")
     if 2 * size > (free := free_memory()):
         raise ModelFileError(
             f"needs {2 * size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are free: use "
@@ -223,8 +238,8 @@ def _read_document(table: dict[str, Any]) -> dict[str, Any]:
         raise _foreign("a safetensors file of another program")
     text = metadata[_ENTRY].encode("utf-8", "surrogatepass")
     document = _json_object(text, "the model description in it")
-    version = document.get("format")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    version: Any = document.get("format")
+    if not _is(version, int) or version < 1:
         raise _damaged("it does not say which format it has")
     if version > FORMAT:
         raise ModelFileError(
@@ -238,22 +253,9 @@ def _read_document(table: dict[str, Any]) -> dict[str, Any]:
         raise _damaged("the model description in it is malformed") from error
     if claimed != actual:
         raise _damaged("the checksum of the model description does not match")
-    if not all(isinstance(document.get(key), dict) for key in ("header", "checksums")):
+    if not _is(document, {"header": dict, "checksums": dict}):
         raise _damaged("the model description in it is incomplete")
     return document
-
-
-def _check_length(table: dict[str, Any], found: int) -> None:
-    """Tell a file that was cut short from one that was changed."""
-    entries = [entry for key, entry in table.items() if key != "__metadata__"]
-    try:
-        end = max((int(entry["data_offsets"][1]) for entry in entries), default=0)
-    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
-        raise _damaged("its table of arrays is malformed") from None
-    if found < end:
-        raise ModelFileError(_TRUNCATED)
-    if found > end:
-        raise _damaged(f"{found - end} bytes follow its end")
 
 
 def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -264,12 +266,12 @@ def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
         views = safetensors.numpy.load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise _damaged("its table of arrays does not fit their data") from error
-    for key in sorted({*checksums} ^ {*views}):
-        if key in checksums:
+    for key in sorted({*checksums, *views}):
+        if key not in views:
             raise _damaged(f"the array {key!r} is missing")
-        raise _damaged(f"it has an array {key!r} that the model does not know")
-    for key, view in views.items():
-        if _array_checksum(view) != checksums[key]:
+        if key not in checksums:
+            raise _damaged(f"it has an array {key!r} that the model does not know")
+        if _array_checksum(views[key]) != checksums[key]:
             raise _damaged(f"the checksum of the array {key!r} does not match")
     return {
         key: np.array(view, dtype=view.dtype.newbyteorder("="), order="C")
@@ -306,19 +308,6 @@ def _foreign(what: str) -> ModelFileError:
 
 def _damaged(what: str) -> ModelFileError:
     return ModelFileError(f"is damaged, {what}: copy it again or restore a backup")
-
-
-@contextmanager
-def _explained(name: str, advice: str) -> Iterator[None]:
-    """Add to an operating-system error what to do about it, keeping its kind.
-
-    The file named is the caller's, not the temporary one that it may have happened to.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise type(error)(error.errno, f"{reason}; {advice}", name) from error
 
 
 def free_memory() -> float:
@@ -359,10 +348,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(temporary, flags, 0o666)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(temporary, "xb") as file:
             with suppress(FileNotFoundError):
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             yield file

@@ -8,6 +8,7 @@ passes the checks here can be predicted with.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -29,72 +30,87 @@ from sgpmic.model.prediction import Posterior
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
 Arrays = Mapping[str, np.ndarray]
+_Table = dict[str, tuple[str, ...]]
 
 _KIND = "SGPMIC"
-#: The arrays of a predictor: where it has them, and their dimensions. There are N rows in the
-#: embedding and R in the reference, P features, Q latent dimensions, M clusters, U inducing points,
-#: G mappings and C groups of features.
-_ARRAYS = {
+#: The arrays of a predictor: where it has them, their dimensions, and what holds for their values
+#: (_RULES). There are N rows in the embedding and R in the reference, P features, Q latent
+#: dimensions, M clusters, U inducing points, G mappings and C groups of features.
+_ARRAYS: _Table = {
     "offset": ("scaler.offset", "P"),
-    "scale": ("scaler.scale", "P"),
-    "mean_variance": ("scaler.mean_variance", ""),
+    "scale": ("scaler.scale", "P", "positive"),
+    "mean_variance": ("scaler.mean_variance", "", "positive"),
     "embedding": ("X", "NQ"),
-    "memberships": ("S", "NM"),
+    "memberships": ("S", "NM", "shares of one"),
     "inducing": ("posterior.mappings.Z", "UQ"),
-    "beta": ("posterior.mappings.beta", ""),
+    "beta": ("posterior.mappings.beta", "", "positive"),
     "mean_weights": ("posterior.mean_weights", "GUP"),
     "precision_loss": ("posterior.precision_loss", "GUU"),
     "A_inverse": ("A_inverse", "GUU"),
-    "jitter": ("jitter", ""),
-    "weights": ("posterior.mixture.weights", "M"),
+    "jitter": ("jitter", "", "at least 0"),
+    "weights": ("posterior.mixture.weights", "M", "shares of one"),
     "means": ("posterior.mixture.means", "MQ"),
     "covariances": ("posterior.mixture.covariances", "MQQ"),
-    "reference.rows": ("reference.rows", "RP"),
+    "reference.rows": ("reference.rows", "RP", "rows with values"),
     "reference.points": ("reference.points", "RQ"),
-    "reference.votes": ("reference.votes", "RM"),
-    "strength": ("prior_weight", ""),
-    "reference.keys": ("reference.keys", "N"),
-    "reference.order": ("reference.order", "N"),
+    "reference.votes": ("reference.votes", "RM", "votes"),
+    "strength": ("prior_weight", "", "at least 0"),
+    "reference.keys": ("reference.keys", "N", "in order"),
+    "reference.order": ("reference.order", "N", "a permutation"),
     "features_seen": ("seen", "P"),
 }
-_OPTIONAL = {"embedding_std": ("x_std", "NQ"), "groups": ("posterior.groups", "CP")}
-#: What densities are made of, where they are known: they take longer than a prediction. There are
-#: r axes of the normal distributions and L rows that were left out.
-_DENSITIES = {
-    "normals.weights": ("_densities.normals.weights", "M"),
-    "normals.means": ("_densities.normals.means", "MP"),
-    "normals.axes": ("_densities.normals.axes", "Pr"),
-    "normals.roots": ("_densities.normals.roots", "Mrr"),
-    "normals.noise": ("_densities.normals.noise", "P"),
-    "mapping_share": ("_densities.mapping_share", ""),
-    "left_out_log_density": ("_densities.left_out", "L"),
+#: Those that not every predictor has, by one of them. Densities take longer than a prediction;
+#: there are r axes of the normal distributions and L rows that were left out.
+_OPTIONAL: dict[str, _Table] = {
+    "embedding_std": {"embedding_std": ("x_std", "NQ", "positive")},
+    "groups": {
+        "groups": ("posterior.groups", "CP", "parts of the features"),
+        "precision_loss": ("posterior.precision_loss", "GCUU"),
+        "A_inverse": ("A_inverse", "GCUU"),
+    },
+    "left_out_log_density": {
+        "normals.weights": ("_densities.normals.weights", "M", "shares of one"),
+        "normals.means": ("_densities.normals.means", "MP"),
+        "normals.axes": ("_densities.normals.axes", "Pr"),
+        "normals.roots": ("_densities.normals.roots", "Mrr"),
+        "normals.noise": ("_densities.normals.noise", "P", "positive"),
+        "mapping_share": ("_densities.mapping_share", "", "between 0 and 1"),
+        "left_out_log_density": ("_densities.left_out", "L"),
+    },
 }
 #: Places that have a number instead of an array without dimensions.
 _NUMBERS = ("scaler.mean_variance", "jitter", "prior_weight", "_densities.mapping_share")
-_Table = dict[str, tuple[str, str]]
+#: What a predictor is made of, the innermost first.
+_PARTS: dict[str, Callable[..., Any]] = {
+    "scaler": Scaler,
+    "posterior.mappings": Mappings,
+    "posterior.mixture": Mixture,
+    "posterior": Posterior,
+    "reference": Reference,
+    "_densities.normals": ClusterNormals,
+    "_densities": _Densities,
+}
 
 
 def _table(kernel: Kernel, known: Collection[str]) -> _Table:
-    """Return places and dimensions of all arrays of a predictor with this kind of kernel.
+    """Return what is known of all arrays of a predictor with this kind of kernel.
 
     Of those that not every predictor has, it has the ones in ``known``.
     """
-    table = _ARRAYS | {name: entry for name, entry in _OPTIONAL.items() if name in known}
-    if "groups" in known:
-        for name in ("precision_loss", "A_inverse"):
-            table[name] = (table[name][0], "GCUU")
+    table = dict(_ARRAYS)
+    for name, optional in _OPTIONAL.items():
+        table |= optional if name in known else {}
     for name in kernel.parameters():
         dimensions = "GQ" if kernel.ard and name == kernel.dimension_field else "G"
         table[f"kernel.{name}"] = (f"posterior.mappings.kernels.{name}", dimensions)
-    return table | (_DENSITIES if "left_out_log_density" in known else {})
+    return table
 
 
 class StoredModel(NamedTuple):
     """What a model file holds of an estimator."""
 
     predictor: Predictor
-    #: By name: parameters, attributes (numbers and truth values), feature_names, the state of the
-    #: encoder that makes rows of a user's table, and records of the fit (those of _HEADER).
+    #: By name: parameters, starts, and all of _HEADER.
     header: dict[str, Any]
     reduction: Reduction | None  # of sparse matrices
     empty_rows: Ints  # the numbers of rows without any value, which were not learned from
@@ -108,28 +124,29 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "groups": predictor.posterior.groups is not None,
         "left_out_log_density": predictor.knows_densities,
     }
-    table = _table(predictor.kernels[0], [name for name, known in optional.items() if known])
-    arrays = {name: np.asarray(attrgetter(place)(predictor)) for name, (place, _) in table.items()}
+    kernel = predictor.kernels[0]
+    table = _table(kernel, [name for name, known in optional.items() if known])
+    arrays = {name: np.asarray(attrgetter(place)(predictor)) for name, (place, *_) in table.items()}
     parameters, parameter_arrays = encode_parameters(said["parameters"])
     arrays |= parameter_arrays
     if reduction is not None:
         arrays["reduction"] = reduction.components
     if len(empty_rows):
         arrays["empty_rows"] = empty_rows
-    starts = []
-    for i, start in enumerate(said["starts"]):
-        arrays[f"start.{i}.labels"] = np.asarray(start["labels"])
-        starts.append({name: value for name, value in start.items() if name != "labels"})
+    starts = [dict(start) for start in said["starts"]]
+    arrays |= {f"start.{i}.labels": np.asarray(s.pop("labels")) for i, s in enumerate(starts)}
     header = {
         "package": sgpmic.__version__,
         "estimator": _KIND,
         "parameters": parameters,
-        "kernel": kernel_to_json(predictor.kernels[0]),
+        "kernel": _kernel_to_json(kernel),
         "scaling": predictor.scaler.kind,
         "starts": starts,
-        **{name: said[name] for name in _AS_IT_IS},
+        **{name: said[name] for name in _HEADER},
     }
-    write_model(path, _plain(header), arrays)
+    # With Python's numbers in the place of NumPy's.
+    plain = json.loads(json.dumps(header, default=lambda number: number.item()))
+    write_model(path, plain, arrays)
 
 
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
@@ -140,9 +157,9 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             raise ValueError(f"it holds a {header['estimator']}")
         kernel = KERNELS[header["kernel"]["name"]](ard=bool(header["kernel"]["ard"]))
         table = _table(kernel, arrays)
-        check_arrays(arrays, table, kernel)
-        check_header(header, arrays)
-        said = {name: header[name] for name in _AS_IT_IS}
+        _check_arrays(arrays, table, kernel)
+        _check_header(header, arrays)
+        said = {name: header[name] for name in _HEADER}
         said["parameters"] = decode_parameters(header["parameters"], arrays)
         said["starts"] = [
             start | {"labels": arrays[f"start.{i}.labels"]}
@@ -167,24 +184,15 @@ def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
 
 
 def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str) -> Predictor:
-    fields: dict[str, Any] = {place: arrays[name] for name, (place, _) in table.items()}
+    fields: dict[str, Any] = {place: arrays[name] for name, (place, *_) in table.items()}
     fields |= {place: float(fields[place]) for place in _NUMBERS if place in fields}
     fields |= {
         "scaler.kind": scaling,
         "posterior.n_features": np.array(float(arrays["offset"].size)),
         "reference.scale": arrays["scale"],
     }
-    parts: dict[str, Callable[..., Any]] = {  # the innermost first
-        "scaler": Scaler,
-        "posterior.mappings.kernels": partial(like, kernel),
-        "posterior.mappings": Mappings,
-        "posterior.mixture": Mixture,
-        "posterior": Posterior,
-        "reference": Reference,
-        "_densities.normals": ClusterNormals,
-        "_densities": _Densities,
-    }
-    for place, kind in parts.items():
+    kernels: Any = partial(like, kernel)
+    for place, kind in {"posterior.mappings.kernels": kernels, **_PARTS}.items():
         own = [name for name in fields if name.startswith(f"{place}.")]
         if own:
             fields[place] = kind(**{name.rpartition(".")[2]: fields.pop(name) for name in own})
@@ -195,15 +203,6 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
     return predictor
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of a header with Python's numbers in the place of NumPy's."""
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 #: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
 #: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
@@ -211,69 +210,56 @@ _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 
 def encode_parameters(
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Any], place: str = "parameter"
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return parameters as what JSON can hold, and the arrays that go beside it.
 
     A RandomState is left out: it holds no seed that could be written down.
     """
+    encoded: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
-    encoded = {
-        name: _encode(value, f"parameter.{name}", arrays)
-        for name, value in parameters.items()
-        if not isinstance(value, np.random.RandomState)
-    }
+    for name, value in parameters.items():
+        if name in _NOT_STORED or isinstance(value, np.random.RandomState):
+            continue
+        if isinstance(value, Settings):
+            values, own = encode_parameters(value.get_params(), f"{place}.{name}")
+            encoded[name] = {"settings": type(value).__name__, "values": values}
+            arrays |= own
+        elif isinstance(value, Kernel):
+            encoded[name] = {"kernel": _kernel_to_json(value)}
+        elif value is None or isinstance(value, (str, bool, int, float, np.generic)):
+            encoded[name] = value.item() if isinstance(value, np.generic) else value
+        else:
+            encoded[name] = {"array": f"{place}.{name}"}
+            arrays[f"{place}.{name}"] = np.asarray(value)
     return encoded, arrays
 
 
-def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a parameter as JSON; an array goes beside it under ``name``."""
-    if isinstance(value, Settings):
-        fields = value.get_params().items()
-        kept = {k: _encode(v, f"{name}.{k}", arrays) for k, v in fields if k not in _NOT_STORED}
-        return {"settings": type(value).__name__, "values": kept}
-    if isinstance(value, Kernel):
-        return {"kernel": kernel_to_json(value)}
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    arrays[name] = np.asarray(value)
-    return {"array": name}
-
-
-def decode_parameters(
-    encoded: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     """Return the parameters that :func:`encode_parameters` encoded."""
-    return {name: _decode(value, arrays) for name, value in encoded.items()}
 
-
-def _decode(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "settings" in value:
-        values = value["values"].items()
-        kept = {k: _decode(v, arrays) for k, v in values if k not in _NOT_STORED}
-        return _SETTINGS[value["settings"]](**kept)
-    if "kernel" in value:
+    def decode(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if "settings" in value:
+            return _SETTINGS[value["settings"]](**decode_parameters(value["values"], arrays))
+        if "array" in value:
+            return arrays[value["array"]]
         kernel = value["kernel"]
         numbers = kernel["parameters"].items()
         fields = {k: np.asarray(v) if isinstance(v, list) else v for k, v in numbers}
         return KERNELS[kernel["name"]](ard=bool(kernel["ard"]), **fields)
-    return arrays[value["array"]]
+
+    return {name: decode(value) for name, value in encoded.items() if name not in _NOT_STORED}
 
 
-def kernel_to_json(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel's name and numbers."""
+def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
     parameters = {k: np.asarray(v).tolist() for k, v in kernel.parameters().items()}
     return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
 
 
-#: How far shares may be from adding up to one.
-_ROUNDING = 1e-6
 #: The types of arrays that are not float64.
-_KINDS: dict[str, type[np.generic]] = {
+_TYPES: dict[str, type[np.generic]] = {
     "reference.keys": np.uint64,
     "reference.order": np.int64,
     "features_seen": np.bool_,
@@ -281,105 +267,74 @@ _KINDS: dict[str, type[np.generic]] = {
 }
 
 
-def check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
+#: What may have to hold for the values of an array.
+_RULES: dict[str, Callable[[Any], Any]] = {
+    "positive": lambda array: (array > 0).all(),
+    "at least 0": lambda number: number >= 0,
+    "between 0 and 1": lambda number: 0 < number < 1,
+    "shares of one": lambda S: (S >= 0).all() and (np.abs(S.sum(axis=-1) - 1.0) <= 1e-6).all(),
+    "votes": lambda votes: (votes >= 0).all() and (votes.sum(axis=1) > 0).all(),
+    "rows with values": lambda rows: not np.isnan(rows).all(axis=1).any(),
+    "parts of the features": lambda C: np.isin(C, (0, 1)).all() and (C.sum(axis=0) <= 1).all(),
+    "in order": lambda keys: (keys[1:] >= keys[:-1]).all(),
+    "a permutation": lambda order: np.array_equal(np.sort(order), np.arange(len(order))),
+}
+
+
+def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
     """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
-    sizes = _check_each(arrays, table)
-    if min(sizes[d] for d in "NQMPUR") < 1 or sizes["G"] not in (1, sizes["M"]):
-        raise ValueError(f"sizes {sizes} do not go together")
-    for g in range(sizes["G"]):
-        parameters = {name: arrays[f"kernel.{name}"][g] for name in kernel.parameters()}
-        type(kernel)(ard=kernel.ard, **parameters)
-    for name in ("scale", "mean_variance", "beta", "embedding_std", "normals.noise"):
-        if name in arrays and not (arrays[name] > 0).all():
-            raise ValueError(f"{name} has values that are not positive")
-    groups = arrays.get("groups", np.zeros((1, 1)))
-    if not np.isin(groups, (0.0, 1.0)).all() or (groups.sum(axis=0) > 1).any():
-        raise ValueError("groups do not divide the features")
-    for name in ("jitter", "strength"):
-        if arrays[name] < 0:
-            raise ValueError(f"{name} is negative")
-    if np.isnan(arrays["reference.rows"]).all(axis=1).any():
-        raise ValueError("reference.rows have a row without values")
-    votes = arrays["reference.votes"]  # in any proportion
-    if (votes < 0).any() or not (votes.sum(axis=1) > 0).all():
-        raise ValueError("reference.votes are not shares")
-    shares = ["weights", "memberships"]
-    if "left_out_log_density" in arrays:
-        shares.append("normals.weights")
-        if not 0.0 < arrays["mapping_share"] < 1.0 or not arrays["left_out_log_density"].size:
-            raise ValueError("mapping_share or left_out_log_density are not those of densities")
-    for name in shares:
-        total = arrays[name].sum(axis=-1)
-        if (arrays[name] < 0).any() or (np.abs(total - 1.0) > _ROUNDING).any():
-            raise ValueError(f"{name} are not shares of one")
-    _check_covariances(arrays["covariances"], arrays["weights"])
-    empty = arrays.get("empty_rows", np.zeros(0, np.int64))
-    n_all = len(arrays["embedding"]) + len(empty)
-    if (np.diff(empty) <= 0).any() or ((empty < 0) | (empty >= n_all)).any():
-        raise ValueError("empty_rows are not numbers of rows in their order")
-    keys, order = arrays["reference.keys"], arrays["reference.order"]
-    if (keys[1:] < keys[:-1]).any() or not np.array_equal(np.sort(order), np.arange(len(order))):
-        raise ValueError("reference.keys or reference.order are not in order")
-
-
-def _check_each(arrays: Arrays, table: _Table) -> dict[str, int]:
-    """Check every array's type and values, and that their shapes agree; return the sizes."""
     sizes: dict[str, int] = {}
-    dimensions = {name: letters for name, (_, letters) in table.items()}
-    if "empty_rows" in arrays:
-        dimensions["empty_rows"] = "E"
-    for name, letters in dimensions.items():
+    empty_rows = {"empty_rows": ("", "E")} if "empty_rows" in arrays else {}
+    for name, (_, letters, *rules) in (table | empty_rows).items():
         array = arrays[name]
         if array.ndim == len(letters):
             sizes = dict(zip(letters, array.shape, strict=True)) | sizes
         shape = tuple(sizes.get(letter) for letter in letters)
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, not {shape}")
-        if array.dtype != _KINDS.get(name, np.float64):
+        if array.dtype != _TYPES.get(name, np.float64):
             raise ValueError(f"{name} has the type {array.dtype}")
         # Training rows may have gaps.
         sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
         if not sound.all():
             raise ValueError(f"{name} has values that are not finite numbers")
-    return sizes
-
-
-def _check_covariances(covariances: np.ndarray, weights: np.ndarray) -> None:
-    # Of a cluster without weight nothing is asked.
-    for covariance in covariances[weights > 0]:
+        for rule in rules:
+            if not _RULES[rule](array):
+                raise ValueError(f"{name} has values that are not {rule}")
+    if min(sizes.get(d, 1) for d in "NQMPURL") < 1 or sizes["G"] not in (1, sizes["M"]):
+        raise ValueError(f"sizes {sizes} do not go together")
+    for g in range(sizes["G"]):
+        parameters = {name: arrays[f"kernel.{name}"][g] for name in kernel.parameters()}
+        type(kernel)(ard=kernel.ard, **parameters)
+    for covariance in arrays["covariances"][arrays["weights"] > 0]:
         largest = np.abs(covariance).max()
         if (np.abs(covariance - covariance.T) > 1e-9 * largest).any():
             raise ValueError("covariances are not symmetric")
         if not (np.linalg.eigvalsh(covariance) > 0).all():
             raise ValueError("covariances are not positive definite")
+    empty = arrays.get("empty_rows", np.zeros(0, np.int64))
+    n_all = sizes["N"] + len(empty)
+    if (np.diff(empty) <= 0).any() or ((empty < 0) | (empty >= n_all)).any():
+        raise ValueError("empty_rows are not numbers of rows in their order")
 
 
-_HEADER = {
-    "scaling": str,
+_ATTRIBUTES = {"lower_bound_": NUMBER, "n_iter_": int, "converged_": bool, "n_features_in_": int}
+#: What a header holds of an estimator as it is.
+_HEADER: dict[str, Any] = {
+    "attributes": _ATTRIBUTES,
     "feature_names": (None, [str]),
-    "attributes": {
-        "lower_bound_": NUMBER,
-        "n_iter_": int,
-        "converged_": bool,
-        "n_features_in_": int,
-    },
     "history": {Any: [(*NUMBER, bool)]},
-    "starts": [dict],
     "committee": [dict],
     "support": (None, {"statistic": NUMBER, "p_value": NUMBER, "part": str, "noise": str}),
     "number_of_clusters": (None, dict),
     "number_of_dimensions": (None, dict),
+    "encoder": (None, dict),
 }
-#: What a header holds of an estimator as it is.
-_AS_IT_IS = (
-    *("attributes", "feature_names", "history", "committee", "support", "number_of_clusters"),
-    *("number_of_dimensions", "encoder"),
-)
 
 
-def check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
+def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
-    check_kinds(header, _HEADER)
+    check_kinds(header, _HEADER | {"starts": [dict]})
     P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
     if "reduction" in arrays and arrays["reduction"].shape != (P, n_features):
         raise ValueError(f"reduction has shape {arrays['reduction'].shape}, not {(P, n_features)}")

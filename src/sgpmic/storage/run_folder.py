@@ -44,11 +44,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / ".lock"
         self._lock = FileLock(
-            self._path,
-            timeout=0,
-            thread_local=False,
-            fallback_to_soft=False,
-            on_acquired=_write_owner,
+            self._path, timeout=0, thread_local=False, fallback_to_soft=False, on_acquired=_sign
         )
 
     def acquire(self) -> None:
@@ -71,7 +67,7 @@ class FolderLock:
             self._lock.release()
 
 
-def _write_owner(descriptor: int) -> None:
+def _sign(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode())
 
@@ -99,8 +95,7 @@ class Results(NamedTuple):
     @classmethod
     def within(cls, folder: Path) -> Results:
         """Return the files of a run in a folder."""
-        names = ("labels.csv", "model.sgpmic", "report.html", "run.json")
-        return cls(*(folder / name for name in names))
+        return cls(*map(folder.joinpath, ("labels.csv", "model.sgpmic", "report.html", "run.json")))
 
 
 class RunFolder:
@@ -154,19 +149,22 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
-        with self._explained("created"):
+        doing = "created"
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
-        try:
-            with self._explained("written to"):
-                self._settle()
-                self._check(force=force, resume=resume)
-                if not resume and self.checkpoint.exists():
-                    os.replace(self.checkpoint, self._set_aside)
-                self._unfinished.mkdir()
-        except BaseException:
+            doing = "written to"
+            self._settle()
+            self._check(force=force, resume=resume)
+            if not resume and self.checkpoint.exists():
+                os.replace(self.checkpoint, self._set_aside)
+            self._unfinished.mkdir()
+        except BaseException as error:
             self._lock.release()
-            raise
+            if not isinstance(error, OSError):
+                raise
+            why = f"The folder {self.path} cannot be {doing}: {error.strerror}."
+            raise RunFolderError(why) from None
 
     def leave(self) -> None:
         """End what :meth:`make_ready` began, whether the fit was completed or not."""
@@ -195,15 +193,6 @@ class RunFolder:
             raise RunFolderError(
                 f"Another sgpmic is writing to {self.path} ({owner}); wait for it to end, or name "
                 "another folder with --out."
-            ) from None
-
-    @contextmanager
-    def _explained(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RunFolderError(
-                f"The folder {self.path} cannot be {doing}: {error.strerror}."
             ) from None
 
     def _settle(self) -> None:

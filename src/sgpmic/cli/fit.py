@@ -399,7 +399,7 @@ class CommandJob:
             return model, data
         from sgpmic.learning.preprocessing import sample_numbers
 
-        numbers = sample_numbers(self.group.n_rows, np.random.RandomState(0))
+        numbers = sample_numbers(self.group.n_rows)
         shown = copy.copy(model)
         shown.embedding_, shown.memberships_, values = (
             self.group.rows_at(own, numbers)

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import softmax
+from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry, sample_rows
+from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import (
     INDICES,
     judge,
@@ -25,8 +26,8 @@ from sgpmic.committee.judge import (
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
-from sgpmic.committee.voting import consensus, contingency
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.committee.voting import consensus
+from sgpmic.learning.preprocessing import Scaler, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
 #: At most this many rows are looked at, and of these are voted on for a number of clusters.
@@ -109,7 +110,7 @@ def examine(
     """
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     # All processes see the same numbers, to the last bit.
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     found = number = None
@@ -160,7 +161,8 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The number that
     is chosen is the one of which most agreement with the true clusters is expected.
     """
-    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_VOTED_ON)], MOST_TRIED), tendency)
+    some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
+    found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
     probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
     if tendency.supported and len(probability) > 1:
         probability[0] = 0.0  # the test has found more than one cluster
@@ -253,9 +255,9 @@ def _shares(labels: Ints) -> list[float]:
 
 def _split(before: Ints, after: Ints) -> list[float]:
     """Return the share of the largest cluster that splits, and the shares of its parts."""
-    counts = contingency(before, after)
+    counts = contingency_matrix(before, after)
     sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
-    families = [np.flatnonzero((parents == m) & (sizes > 0)) for m in range(len(counts))]
+    families = [np.flatnonzero(parents == m) for m in range(len(counts))]
     split = [m for m, parts in enumerate(families) if len(parts) > 1]
     if not split:
         return []

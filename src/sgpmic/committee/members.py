@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import cpu_count  # those that this process may use
-from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csgraph, eye_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from scipy.spatial import KDTree
@@ -79,19 +78,33 @@ def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
     )
 
 
-def _fitted_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
-    return fit_mixture(geometry.components, geometry.once(_k_means, k), covariance_type)
+def fit_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
+    """Fit a Gaussian mixture to the leading components that starts from the clusters of k-means."""
+    Z, labels = geometry.components, geometry.once(_k_means, k)
+    k = int(labels.max()) + 1  # of equal rows there may be fewer
+    means = _centers(Z, labels, k)
+    off_center = Z - means[labels]
+    tied = covariance_type == "tied"
+    parts = [off_center] if tied else [off_center[labels == each] for each in range(k)]
+    covariances = np.stack([part.T @ part / len(part) for part in parts])
+    covariances += _VARIANCE_FLOOR * np.eye(Z.shape[1])
+    precisions: Any = np.linalg.inv(covariances[0] if tied else covariances)
+    if covariance_type == "diag":
+        precisions = 1.0 / np.einsum("mpp->mp", covariances)
+    start = {"means_init": means, "precisions_init": precisions}
+    weights = np.bincount(labels) / len(labels)
+    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
 
 
 def _mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
-    mixture = geometry.once(_fitted_mixture, k, covariance_type)
+    mixture = geometry.once(fit_mixture, k, covariance_type)
     return np.asarray(mixture.predict(geometry.components))
 
 
 def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
     """Return the BIC per row of the mixture that votes; infinite where it cannot be fitted."""
     try:
-        mixture = geometry.once(_fitted_mixture, k, covariance_type)
+        mixture = geometry.once(fit_mixture, k, covariance_type)
     except _FAILURES:
         return float("inf")
     return float(mixture.bic(geometry.components)) / len(geometry)
@@ -248,29 +261,6 @@ def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
     return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
 
 
-def fit_mixture(Z: Floats, labels: Ints, covariance_type: str) -> GaussianMixture:
-    """Fit a Gaussian mixture to rows (n, q) that starts from clusters, none of them empty."""
-    k = int(labels.max()) + 1
-    means, indicators = _centers(Z, labels, k), np.eye(k)[labels]
-    off_center = Z - means[labels]
-    floor = _VARIANCE_FLOOR * np.eye(Z.shape[1])
-    precisions: NDArray[np.floating[Any]]
-    if covariance_type == "tied":
-        precisions = np.linalg.inv(off_center.T @ off_center / len(Z) + floor)
-    else:
-        sizes = indicators.sum(axis=0)[:, None, None]
-        covariances = np.stack(
-            [off_center[labels == each].T @ off_center[labels == each] for each in range(k)]
-        )
-        covariances = covariances / sizes + floor
-        precisions = np.linalg.inv(covariances)
-        if covariance_type == "diag":
-            precisions = 1.0 / np.einsum("mpp->mp", covariances)
-    start = {"means_init": means, "precisions_init": precisions}
-    weights = indicators.mean(axis=0)
-    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
-
-
 def merge_order(tree: Tree, gini_limit: float) -> Ints:
     """Return the edges of a spanning tree in the order in which Genie merges along them.
 
@@ -325,6 +315,13 @@ def cut(tree: Tree, order: Ints, n_clusters: int) -> Ints:
     return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
 
 
+def _ends(links: Ints) -> Ints:
+    """Return where links (n,) from one to the next lead in the end."""
+    while not np.array_equal(links[links], links):
+        links = links[links]
+    return links
+
+
 class Modes(NamedTuple):
     """The modes of a density on a neighbor graph.
 
@@ -347,47 +344,30 @@ def find_modes(distances: Floats, neighbors: Ints) -> Modes:
     # leave the order of prominences as it is.
     squares = np.mean(distances**2, axis=1)
     height = -np.log(np.maximum(squares, 1e-12 * squares.mean() + np.finfo(float).tiny))
-    rank = np.empty(n, np.int64)
-    rank[np.lexsort((np.arange(n), -height))] = np.arange(n)
+    by_rank = np.argsort(-height, kind="stable")
+    rank = np.argsort(by_rank)
     # Links both ways; each is as high as its lower end.
     one = np.repeat(np.arange(n), neighbors.shape[1])
     other = neighbors.ravel()
     start, end = np.concatenate([one, other]), np.concatenate([other, one])
     best = rank.copy()
     np.minimum.at(best, start, rank[end])
-    by_rank = np.argsort(rank)
-    uphill = by_rank[best]
-    peak = uphill.copy()
-    for row in by_rank:  # from the top, so that a row's way up is known
-        peak[row] = peak[uphill[row]] if uphill[row] != row else row
-    peaks, mode = np.unique(peak, return_inverse=True)
-    prominence, parent = _meet(mode, height, height[peaks], start, end)
-    return Modes(mode, prominence, parent)
+    peaks, mode = np.unique(_ends(by_rank[best]), return_inverse=True)
 
-
-def _meet(mode: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> tuple[Floats, Ints]:
-    """Return every mode's prominence and parent, from the saddles between modes."""
-    n_modes = len(tops)
+    # Modes meet at saddles, the highest first; a mode that has met a higher one is merged into it.
+    tops, n_modes = height[peaks], len(peaks)
     across = mode[start] < mode[end]
     saddles = np.minimum(height[start[across]], height[end[across]])
-    pairs = mode[start[across]], mode[end[across]]
-    prominence, parent = np.full(n_modes, np.inf), np.arange(n_modes)
-    root = np.arange(n_modes)
-
-    def top_of(number: int) -> int:
-        while root[number] != number:
-            root[number] = root[root[number]]
-            number = int(root[number])
-        return number
-
+    pairs = np.stack([mode[start[across]], mode[end[across]]], axis=1)
+    prominence, parent, root = np.full(n_modes, np.inf), np.arange(n_modes), np.arange(n_modes)
     for link in np.argsort(-saddles, kind="stable"):
-        a, b = top_of(int(pairs[0][link])), top_of(int(pairs[1][link]))
+        a, b = root[pairs[link]]
         if a == b:
             continue
         lower, higher = (a, b) if tops[a] < tops[b] else (b, a)
         prominence[lower] = tops[lower] - saddles[link]
-        parent[lower] = root[lower] = higher
-    return prominence, parent
+        parent[lower] = root[root == lower] = higher
+    return Modes(mode, prominence, parent)
 
 
 def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: int) -> Ints:
@@ -398,13 +378,7 @@ def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: 
     order = np.lexsort((-sizes, -modes.prominence))
     kept = np.zeros(len(sizes), dtype=bool)
     kept[order[:n_clusters]] = True
-    target = np.arange(len(sizes))
-    for number in range(len(sizes)):
-        place = number
-        while not kept[place] and modes.parent[place] != place:
-            place = int(modes.parent[place])
-        target[number] = place
-    found = target[modes.mode]
+    found = _ends(np.where(kept, np.arange(len(sizes)), modes.parent))[modes.mode]
     lost = ~kept[found]  # on small pieces of the graph, which have no parent
     if lost.any():
         _, nearest = KDTree(Y[~lost]).query(Y[lost])

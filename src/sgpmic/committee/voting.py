@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
+from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry, sample_rows
+from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import (
     INDICES,
     Opinion,
@@ -34,7 +36,7 @@ from sgpmic.committee.judge import (
 )
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.preprocessing import Scaler, find_categories
+from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
 
@@ -85,7 +87,7 @@ def vote_on(
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
-    numbers = sample_rows(group.n_rows, committee.max_rows)
+    numbers = sample_numbers(group.n_rows, committee.max_rows)
     sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
@@ -105,31 +107,24 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     most rows, do not vote.
     """
     labels, failures = cluster_all(geometry, n_clusters)
-    new = {
-        name: each
-        for name, each in labels.items()
-        if not any(contingency(k, each).max(axis=1).sum() >= _REPEATED * len(each) for k in known)
-    }
-    if new and len(new) < len(labels):
-        repeated = [name for name in labels if name not in new]
+    repeated = dict.fromkeys(
+        name
+        for (name, each), levels in product(labels.items(), known)
+        if contingency_matrix(levels, each).max(axis=1).sum() >= _REPEATED * len(each)
+    )
+    if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
-        labels = new
+        labels = {name: each for name, each in labels.items() if name not in repeated}
     if not labels:
         return None
     opinion = judge(geometry, labels, n_clusters)
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)
-    figures = zip(
-        opinion.weights.tolist(),
-        opinion.expected.tolist(),
-        pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:].tolist(),
-        opinion.indices[:, INDICES.index("raw cut")].tolist(),
-        strict=True,
-    )
-    members = tuple(
-        Member(name, each, *values)
-        for (name, each), values in zip(labels.items(), figures, strict=True)
-    )
+    agreement = pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
+    cuts = opinion.indices[:, INDICES.index("raw cut")]
+    figures = np.column_stack([opinion.weights, opinion.expected, agreement, cuts]).tolist()
+    by_member = zip(labels.items(), figures, strict=True)
+    members = tuple(Member(*named, *values) for named, values in by_member)
     return Vote(calibrated(geometry, shares, opinion), members, failures)
 
 
@@ -159,13 +154,6 @@ def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
     if weights[names, found] < _MOST_WEIGHT:
         return "No kind of clustering stands out here: the votes of different ones were averaged."
     return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
-
-
-def contingency(one: Ints, other: Ints) -> Floats:
-    """Return how many rows every two clusters of two partitions have in common."""
-    table = np.zeros((one.max() + 1, other.max() + 1))
-    np.add.at(table, (one, other), 1.0)
-    return table
 
 
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:

@@ -264,7 +264,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
     rows and their cells, some of them hidden.
     """
     rng = np.random.RandomState(0)
-    chosen = sample_numbers(len(rows), rng, _MOST_HIDDEN_ROWS)
+    chosen = sample_numbers(len(rows), _MOST_HIDDEN_ROWS, rng)
     known = ~np.isnan(rows[chosen])
     hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
     # Every row keeps a cell.

@@ -25,10 +25,15 @@ from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.examination import MOST_EXAMINED, choose_dimensions
-from sgpmic.committee.geometry import sample_rows
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
-from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
+from sgpmic.learning.preprocessing import (
+    Scaler,
+    distinct_rows,
+    find_categories,
+    rotated,
+    sample_numbers,
+)
 from sgpmic.process_group import ProcessGroup
 
 #: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
@@ -77,7 +82,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
     cells.
     """
-    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     others = Y.shape[1] - sum(category.n_features for category in categories)
     if not categories:

@@ -340,12 +340,16 @@ def _without_gaps(X: Any) -> csr_array:
 
 
 def sample_numbers(
-    n_rows: int, random_state: np.random.RandomState, most: int = MOST_REFERENCE_ROWS
+    n_rows: int, most: int = MOST_REFERENCE_ROWS, rng: np.random.RandomState | None = None
 ) -> Ints:
-    """Return the numbers of all rows, or of so many, drawn at random."""
+    """Return the numbers of all rows, or of so many, drawn at random.
+
+    By default the same ones for every seed: which rows a committee looks at would make more of a
+    difference than any other draw of a fit.
+    """
     if n_rows <= most:
         return np.arange(n_rows)
-    return np.sort(random_state.choice(n_rows, most, replace=False))
+    return np.sort((rng or np.random.RandomState(0)).choice(n_rows, most, replace=False))
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:

@@ -199,14 +199,14 @@ def finish(
     X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
-    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
+    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, rng=random_state)
 
     def known(array: Any) -> Any:
         return array if array is None or numbers is None else group.rows_at(array, numbers)
 
     known_Y = known(Y)
     known_keys = keys if numbers is None else sorted_fingerprints(known_Y)
-    some = sample_numbers(len(known_Y), random_state)
+    some = sample_numbers(len(known_Y), rng=random_state)
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]

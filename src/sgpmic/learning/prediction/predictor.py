@@ -386,7 +386,7 @@ class Predictor:
         rows, S = self.reference.rows, self._reference_S
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
-        chosen = sample_numbers(len(rows), np.random.RandomState(0), _MOST_ASSESSED)
+        chosen = sample_numbers(len(rows), _MOST_ASSESSED)
         # For the same parameters: only what a row itself has told the mapping is taken out.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)

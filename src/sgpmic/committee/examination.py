@@ -203,26 +203,22 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
     _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
     drawn = np.random.default_rng(0).standard_normal((len(Y), len(singular)))
     noise = Geometry(drawn * singular @ axes / np.sqrt(len(Y)), most)
-    figures: dict[int, Floats] = {}
-    labels = [np.zeros(len(geometry), np.int64)]
+    figures, labels = [], [np.zeros(len(geometry), np.int64)]
     for k in range(2, most + 1):
         announce(f"trying {k} of {most} clusters")
         with listening(None):
-            found = _figures(geometry, noise, k, modes)
-        if found is not None:
-            figures[k], outcome = found
-            labels.append(outcome)
-    by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
+            found, outcome = _figures(geometry, noise, k, modes)
+        figures.append(found)
+        labels.append(outcome)
+    by_number = np.array(figures).reshape(-1, N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
     trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
-    return Evidence([1, *figures], _inputs(by_number, about), trust, modes, labels)
+    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), trust, modes, labels)
 
 
-def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:
-    """Return figures of one number of clusters, and the vote's labels; None where nobody voted."""
-    labels, _ = cluster_all(geometry, k, VOTERS)
-    if not labels:
-        return None
+def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
+    """Return figures of one number of clusters, and the vote's labels."""
+    labels, _ = cluster_all(geometry, k, VOTERS)  # at least those of Ward, which cannot fail
     opinion = judge(geometry, labels, k)
     w = opinion.weights
     shares = consensus(list(labels.values()), w, k)
@@ -319,8 +315,7 @@ def choose_dimensions(
         for _ in range(_SHUFFLED)
     ]
     variance, noise = _variances(Y), np.quantile(shuffled, _QUANTILE, axis=0)
-    above = variance > noise
-    first_below = len(above) if above.all() else int(np.argmin(above))
+    first_below = int(np.argmin(np.append(variance > noise, False)))
     chosen = min(max(first_below, 1), MOST_DIMENSIONS)
     return NumberOfDimensions(chosen, variance.tolist(), noise.tolist())
 

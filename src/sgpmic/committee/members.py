@@ -29,7 +29,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import N_NEIGHBORS, Geometry, Tree
+from sgpmic.committee.geometry import N_NEIGHBORS, Geometry
 
 #: Covariances of the mixtures.
 COVARIANCE_TYPES = ("full", "tied", "diag")
@@ -110,7 +110,7 @@ def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
     return float(mixture.bic(geometry.components)) / len(geometry)
 
 
-def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str) -> Ints:
+def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     # The best of several short runs of EM goes on.
     Y = geometry.Y
     if geometry.features.shape[1] > _MOST_FEATURES:
@@ -187,82 +187,12 @@ def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _genie(geometry: Geometry, k: int, gini_limit: float, tree_name: str = "tree") -> Ints:
-    order = geometry.once(_genie_order, gini_limit, tree_name)
-    return cut(getattr(geometry, tree_name), order, k)
-
-
-def _genie_order(geometry: Geometry, gini_limit: float, tree_name: str) -> Ints:
-    return merge_order(getattr(geometry, tree_name), gini_limit)
-
-
-#: The members by the names that users see: functions of the rows and the number of clusters.
-MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
-    "k-means": lambda geometry, k: geometry.once(_k_means, k),
-    "Ward": lambda geometry, k: geometry.once(_ward, k),
-    "Gaussian mixture, full": partial(_mixture, covariance_type="full"),
-    "Gaussian mixture, tied": partial(_mixture, covariance_type="tied"),
-    "Gaussian mixture, diagonal": partial(_mixture, covariance_type="diag"),
-    "Gaussian mixture, full, random starts": partial(
-        _mixture_from_random_starts, covariance_type="full"
-    ),
-    "Gaussian mixture, diagonal, random starts": partial(
-        _mixture_from_random_starts, covariance_type="diag"
-    ),
-    "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
-    "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
-    "subspaces": lambda geometry, k: _spectral(geometry, k, _subspace_embedding),
-    "modes of the density": lambda geometry, k: cluster_by_modes(
-        geometry.Y, geometry.neighbor_distances, geometry.neighbors, k
-    ),
-    "Genie, 0.3": partial(_genie, gini_limit=0.3),
-    "Genie, 0.5": partial(_genie, gini_limit=0.5),
-    "Genie, 0.3, mutual reachability": lambda geometry, k: _genie(
-        geometry, k, 0.3, "reachability_tree"
-    ),
-}
-
-
-class Partitions(NamedTuple):
-    """What the members made of the rows."""
-
-    labels: dict[str, Ints]  # by the member's name
-    failures: dict[str, str]  # why a member has none
-
-
-def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Let members cluster the rows, side by side where there are many."""
-    names = list(names)
-
-    def cluster(name: str) -> Ints | str:
-        try:
-            return np.asarray(MEMBERS[name](geometry, n_clusters), np.int64)
-        except _FAILURES as error:
-            return str(error)
-
-    # Of few rows, members wait for Python more than they compute.
-    n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
-    with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
-        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
-        if n_threads > 1:
-            cluster("k-means")  # and Ward: what several of the others start from
-            _ = geometry.components, geometry.tree, geometry.reachability_tree
-        found = Partitions({}, {})
-        for name, labels in zip(names, threads.map(cluster, names), strict=True):
-            announce(f"committee: {name}")
-            if isinstance(labels, str):
-                found.failures[name] = labels
-            else:
-                found.labels[name] = labels
-    return found
-
-
 def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
     return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
 
 
-def merge_order(tree: Tree, gini_limit: float) -> Ints:
-    """Return the edges of a spanning tree in the order in which Genie merges along them.
+def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> Ints:
+    """Return labels of rows by Genie, along one of the spanning trees.
 
     Clusters merge along the edges of the tree, shortest first, as in single linkage; but while the
     Gini index of the cluster sizes exceeds a limit (1 is single linkage), only edges of a smallest
@@ -270,8 +200,15 @@ def merge_order(tree: Tree, gini_limit: float) -> Ints:
     Cena, *Genie: A new, fast, and outlier-resistant hierarchical clustering algorithm*, Information
     Sciences 363 (2016).
     """
-    n = len(tree.length) + 1
-    one, other = tree.start.copy(), tree.end.copy()  # the clusters that every edge joins
+    n, (start, end, _) = len(geometry), getattr(geometry, tree)
+    merged = geometry.once(_merge_order, gini_limit, tree)[: n - k]
+    edges = np.ones(len(merged)), (start[merged], end[merged])
+    return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
+
+
+def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
+    n, (start, end, _) = len(geometry), getattr(geometry, tree)
+    one, other = start.copy(), end.copy()  # the clusters that every edge joins
     size = np.ones(n, np.int64)
     n_of_size = {1: n}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
@@ -305,14 +242,6 @@ def merge_order(tree: Tree, gini_limit: float) -> Ints:
         while not waiting[shortest]:
             shortest += 1
     return order
-
-
-def cut(tree: Tree, order: Ints, n_clusters: int) -> Ints:
-    """Return labels of the rows when ``n_clusters`` are left."""
-    n = len(order) + 1
-    merged = order[: n - n_clusters]
-    edges = np.ones(len(merged)), (tree.start[merged], tree.end[merged])
-    return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
 
 
 def _ends(links: Ints) -> Ints:
@@ -370,9 +299,9 @@ def find_modes(distances: Floats, neighbors: Ints) -> Modes:
     return Modes(mode, prominence, parent)
 
 
-def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: int) -> Ints:
+def cluster_by_modes(geometry: Geometry, n_clusters: int) -> Ints:
     """Return labels of rows by the ``n_clusters`` most prominent modes, or as many as there are."""
-    modes = find_modes(distances, neighbors)
+    Y, modes = geometry.Y, find_modes(geometry.neighbor_distances, geometry.neighbors)
     sizes = np.bincount(modes.mode)
     # Of pieces of the graph that fall apart, the larger ones come first.
     order = np.lexsort((-sizes, -modes.prominence))
@@ -384,3 +313,56 @@ def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: 
         _, nearest = KDTree(Y[~lost]).query(Y[lost])
         found[lost] = found[~lost][nearest]
     return np.unique(found, return_inverse=True)[1]
+
+
+#: The members by the names that users see: functions of the rows and the number of clusters.
+MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
+    "k-means": lambda geometry, k: geometry.once(_k_means, k),
+    "Ward": lambda geometry, k: geometry.once(_ward, k),
+    "Gaussian mixture, full": partial(_mixture, covariance_type="full"),
+    "Gaussian mixture, tied": partial(_mixture, covariance_type="tied"),
+    "Gaussian mixture, diagonal": partial(_mixture, covariance_type="diag"),
+    "Gaussian mixture, full, random starts": partial(_best_mixture, covariance_type="full"),
+    "Gaussian mixture, diagonal, random starts": partial(_best_mixture, covariance_type="diag"),
+    "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
+    "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
+    "subspaces": partial(_spectral, embed=_subspace_embedding),
+    "modes of the density": cluster_by_modes,
+    "Genie, 0.3": partial(genie, gini_limit=0.3),
+    "Genie, 0.5": partial(genie, gini_limit=0.5),
+    "Genie, 0.3, mutual reachability": partial(genie, gini_limit=0.3, tree="reachability_tree"),
+}
+
+
+class Partitions(NamedTuple):
+    """What the members made of the rows."""
+
+    labels: dict[str, Ints]  # by the member's name
+    failures: dict[str, str]  # why a member has none
+
+
+def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
+    """Let members cluster the rows, side by side where there are many."""
+    names = list(names)
+
+    def cluster(name: str) -> Ints | str:
+        try:
+            return np.asarray(MEMBERS[name](geometry, n_clusters), np.int64)
+        except _FAILURES as error:
+            return str(error)
+
+    # Of few rows, members wait for Python more than they compute.
+    n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
+    with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
+        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
+        if n_threads > 1:
+            cluster("k-means")  # and Ward: what several of the others start from
+            _ = geometry.components, geometry.tree, geometry.reachability_tree
+        found = Partitions({}, {})
+        for name, labels in zip(names, threads.map(cluster, names), strict=True):
+            announce(f"committee: {name}")
+            if isinstance(labels, str):
+                found.failures[name] = labels
+            else:
+                found.labels[name] = labels
+    return found

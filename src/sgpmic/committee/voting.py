@@ -91,8 +91,6 @@ def vote_on(
     sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
     known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
-    if vote is None:
-        return None
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
@@ -100,8 +98,8 @@ def vote_on(
     return replace(vote, shares=own)
 
 
-def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote | None:
-    """Let all members cluster the rows and count their votes; None where no member could.
+def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
+    """Let all members cluster the rows and count their votes.
 
     Partitions that are ``known`` say nothing new: members whose labels follow from one of them, for
     most rows, do not vote.
@@ -115,8 +113,6 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
         labels = {name: each for name, each in labels.items() if name not in repeated}
-    if not labels:
-        return None
     opinion = judge(geometry, labels, n_clusters)
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)

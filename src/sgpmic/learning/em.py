@@ -113,29 +113,19 @@ class State(NamedTuple):
 
 def state_template(settings: FitSettings, *, cells: bool) -> State:
     """Return a state of empty arrays, for its tree structure; with ``cells`` of missing cells."""
-    nothing: Any = np.zeros(0)
+    it: Any = np.zeros(0)
     kernel = settings.kernel.for_dimensions(settings.n_components)
     kernels = stack([kernel] * settings.n_mappings)
-    log_x_std = nothing if settings.options.variational else None
-    return State(
-        Parameters(nothing, nothing, kernels, nothing, log_x_std),
-        nothing,
-        Mixture(nothing, nothing, nothing),
-        Conjugate(nothing, nothing),
-        nothing,
-        kernels,
-        nothing if cells else None,
-    )
+    parameters = Parameters(it, it, kernels, it, it if settings.options.variational else None)
+    mixture, conjugate = Mixture(it, it, it), Conjugate(it, it)
+    return State(parameters, it, mixture, conjugate, it, kernels, it if cells else None)
 
 
 def by_row(state: State) -> dict[str, Any]:
     """Return the arrays of a state that have an entry for each row."""
-    arrays = {"X": state.parameters.X, "S": state.S}
-    if state.parameters.log_x_std is not None:
-        arrays["log_x_std"] = state.parameters.log_x_std
-    if state.cells is not None:
-        arrays["cells"] = state.cells
-    return arrays
+    X, *_, log_x_std = state.parameters
+    arrays = {"X": X, "S": state.S, "log_x_std": log_x_std, "cells": state.cells}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def with_rows(state: State, arrays: Mapping[str, Any]) -> State:

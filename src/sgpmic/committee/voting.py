@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -24,21 +24,16 @@ from scipy.special import expit
 from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._types import Floats, Ints
+from sgpmic.committee import judge
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import (
-    INDICES,
-    Opinion,
-    cluster_overlaps,
-    judge,
-    load_networks,
-    pairwise_agreement,
-    validity_indices,
-)
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
+from sgpmic.learning.preprocessing import find_categories, sample_numbers
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from sgpmic.committee.examination import View
 
 _MOST_MATCHINGS = 50
 #: The share of rows whose label has to follow from a known partition for a member not to vote.
@@ -73,28 +68,23 @@ class Vote:
 
 
 def vote_on(
-    Y: Floats,
-    group: ProcessGroup,
-    scaler: Scaler,
-    committee: Committee,
-    n_clusters: int,
-    mixed: Floats | None = None,
+    view: View, Y: Floats, group: ProcessGroup, committee: Committee, n_clusters: int
 ) -> Vote | None:
-    """Return the committee's votes on this process's rows ``Y``, in their own units.
+    """Return the committee's votes on this process's rows ``Y``, of which it has a view.
 
-    All processes let the same rows be voted on, and agree on the outcome. Where ``Y`` are the
-    factors of a table with categories, ``mixed`` are its rows.
+    All processes let the same rows be voted on, and agree on the outcome.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
     numbers = sample_numbers(group.n_rows, committee.max_rows)
-    sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
-    known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
+    seen, scaler = view.rows, view.scaler
+    sample = scaler.transform(group.rows_at(seen, numbers)).round(_DECIMALS)
+    known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    own = interpolate(sample, shares, Y, _NEAREST, offset=scaler.offset, scale=scaler.scale)
+    own = interpolate(sample, shares, seen, _NEAREST, offset=scaler.offset, scale=scaler.scale)
     return replace(vote, shares=own)
 
 
@@ -113,11 +103,11 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
         labels = {name: each for name, each in labels.items() if name not in repeated}
-    opinion = judge(geometry, labels, n_clusters)
+    opinion = judge.judge(geometry, labels, n_clusters)
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)
-    agreement = pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
-    cuts = opinion.indices[:, INDICES.index("raw cut")]
+    agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
+    cuts = opinion.indices[:, judge.INDICES.index("raw cut")]
     figures = np.column_stack([opinion.weights, opinion.expected, agreement, cuts]).tolist()
     by_member = zip(labels.items(), figures, strict=True)
     members = tuple(Member(*named, *values) for named, values in by_member)
@@ -166,11 +156,11 @@ def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> F
     return shares
 
 
-def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
+def calibrated(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
     """Return shares of votes as probabilities: the largest is how often such a row is right."""
     n, k = shares.shape
     inputs = calibration_inputs(geometry, shares, opinion)
-    right = expit(load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
+    right = expit(judge.load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
     # Nothing is quite certain, and no cluster becomes less probable than by chance.
     right = np.clip(right, 1.0 / k + 1e-6, 1.0 - 1.0 / (n + 1.0))
     top = shares.argmax(axis=1)
@@ -184,7 +174,7 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
     return found / found.sum(axis=1, keepdims=True)
 
 
-def calibration_inputs(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
+def calibration_inputs(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
     """Return what the calibration sees of every row (n, d)."""
     n, k = shares.shape
     order = np.argsort(shares, axis=1)
@@ -195,8 +185,8 @@ def calibration_inputs(geometry: Geometry, shares: Floats, opinion: Opinion) -> 
     near = geometry.neighbors
     same = np.mean(top[near] == top[:, None], axis=1)
     sizes = np.bincount(top, minlength=k)
-    overlap = cluster_overlaps(geometry, top, k)
-    indices = dict(zip(INDICES, validity_indices(geometry, [top], k)[0], strict=True))
+    overlap = judge.cluster_overlaps(geometry, top, k)
+    indices = dict(zip(judge.INDICES, judge.validity_indices(geometry, [top], k)[0], strict=True))
     w = opinion.weights
     vote = [
         float(w @ opinion.expected),

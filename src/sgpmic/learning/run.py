@@ -18,11 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import Structure, count_components, examine
+from sgpmic.committee.examination import Structure, View, committee_view, count_components, examine
 from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
 from sgpmic.learning.gaps import impute_rows, with_gaps
-from sgpmic.learning.initialization import View, committee_view
 from sgpmic.learning.prediction.predictor import (
     Predictor,
     Reference,
@@ -66,8 +65,7 @@ class Result(NamedTuple):
         if self.vote is None:
             return []
         members = sorted(self.vote.members, key=lambda member: -member.weight)
-        shown = ("name", "weight", "expected", "agreement", "cut")
-        voted = [{field: getattr(member, field) for field in shown} for member in members]
+        voted = [{k: v for k, v in m._asdict().items() if k != "labels"} for m in members]
         failures = self.vote.failures.items()
         return voted + [{"name": k, "weight": 0.0, "reason": why} for k, why in failures]
 
@@ -103,8 +101,7 @@ def run(
     settings, structure = _examine(settings, view, table)
     vote, committee = None, settings.committee
     if committee is not None and isinstance(settings.start.memberships, str):
-        mixed = Y if view.has_categories else None
-        vote = vote_on(view.rows, group, view.scaler, committee, settings.n_clusters, mixed)
+        vote = vote_on(view, Y, group, committee, settings.n_clusters)
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
@@ -152,13 +149,11 @@ def run(
 def _examine(settings: FitSettings, view: View, table: Table) -> tuple[FitSettings, Structure]:
     """Return the settings with the numbers that were chosen, and what the table supports."""
     found = examine(
-        view.rows,
+        view,
         table.group,
-        view.scaler,
         tendency=settings.committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
         dimensions=settings.n_components == "auto",
-        mixed=view.mixed,
     )
     n_clusters = settings.n_clusters if found.clusters is None else found.clusters.chosen
     n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
@@ -242,31 +237,29 @@ def finish(
 
 def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
     """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
-    shared = len(last.A_inverse) == 1
+    of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
 
-    def of_clusters(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
-
-    def of_mappings(tree: Any) -> Any:
-        return jax.tree.map(np.asarray, tree) if shared else of_clusters(tree)
+    def sort(tree: Any, order: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)
 
     parameters, conjugate = state.parameters, state.conjugate
     state = state._replace(
-        parameters=parameters._replace(log_kernels=of_mappings(parameters.log_kernels)),
+        parameters=parameters._replace(log_kernels=sort(parameters.log_kernels, of_mappings)),
         S=state.S[:, by_size],
-        mixture=of_clusters(state.mixture),
-        conjugate=conjugate._replace(pseudo_counts=of_clusters(conjugate.pseudo_counts)),
-        jitter=of_mappings(state.jitter),
-        present=of_mappings(state.present),
+        mixture=sort(state.mixture, by_size),
+        conjugate=conjugate._replace(pseudo_counts=sort(conjugate.pseudo_counts, by_size)),
+        jitter=sort(state.jitter, of_mappings),
+        present=sort(state.present, of_mappings),
     )
     posterior = jax.tree.map(np.asarray, last.posterior)
+    mappings = posterior.mappings
     posterior = posterior._replace(
-        mappings=posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels)),
-        mean_weights=of_mappings(posterior.mean_weights),
-        precision_loss=of_mappings(posterior.precision_loss),
-        mixture=of_clusters(posterior.mixture),
+        mappings=mappings._replace(kernels=sort(mappings.kernels, of_mappings)),
+        mean_weights=sort(posterior.mean_weights, of_mappings),
+        precision_loss=sort(posterior.precision_loss, of_mappings),
+        mixture=sort(posterior.mixture, by_size),
     )
-    return state, posterior, of_mappings(last.A_inverse)
+    return state, posterior, sort(last.A_inverse, of_mappings)
 
 
 def _softened(

@@ -19,21 +19,12 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic import exceptions
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
-from sgpmic.learning.em import (
-    Problem,
-    StartFit,
-    State,
-    by_row,
-    first_state,
-    state_template,
-    with_rows,
-)
+from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN, Table
@@ -42,8 +33,8 @@ from sgpmic.model.mixture import Conjugate
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
+    from sgpmic.committee.examination import View
     from sgpmic.committee.voting import Vote
-    from sgpmic.learning.initialization import View
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
@@ -67,13 +58,6 @@ class PlannedStart(NamedTuple):
 
     def __str__(self) -> str:
         return "{embedding} and {memberships}".format(**self.describe())
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to say of a fit from this start."""
-        if not self.is_retry:
-            return ()
-        return (f"A cluster ended without rows, so another start was made ({self}).",)
 
 
 def plan_starts(
@@ -109,7 +93,7 @@ def plan_starts(
 
 
 def can_continue(
-    state: State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
+    state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
 ) -> bool:
     """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
 
@@ -135,14 +119,14 @@ class Selection:
     """The fits from all starts, and which one is kept."""
 
     starts: list[PlannedStart]
-    fits: list[StartFit]
+    fits: list[em.StartFit]
     kept: int
     partitions: list[Ints]  # most probable clusters of this process's rows
     agreement: Floats
     sizes: list[Floats]  # of every partition's clusters, over all processes
 
     @property
-    def fit(self) -> StartFit:
+    def fit(self) -> em.StartFit:
         """The fit that is kept."""
         return self.fits[self.kept]
 
@@ -177,10 +161,10 @@ class CheckpointWriter(Protocol):
     starts: a fit without a fixed seed can resume too.
     """
 
-    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
+    def save(self, seeds: list[int], fits: list[em.StartFit]) -> None:
         """Keep these in place of the ones before."""
 
-    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
+    def load(self, template: em.State, n_starts: int) -> tuple[list[int], list[em.StartFit]] | None:
         """Return what was kept of so many starts, None if nothing was."""
 
 
@@ -188,18 +172,18 @@ class CheckpointWriter(Protocol):
 class Starts:
     """The starts of a fit, and the fits from them so far; with a checkpoint that keeps them."""
 
-    problem: Problem
+    problem: em.Problem
     table: Table
     planned: list[PlannedStart]
     checkpoint: CheckpointWriter | None
-    fits: list[StartFit] = field(default_factory=list)
+    fits: list[em.StartFit] = field(default_factory=list)
 
     def resume(self) -> None:
         """Take over seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
         (settings, group, rows, *_), order = self.problem, self.table.order
-        template = state_template(settings, cells=rows.missing is not None)
+        template = em.state_template(settings, cells=rows.missing is not None)
         kept = self.checkpoint.load(template, len(self.planned))
         if kept is None:
             return
@@ -238,7 +222,7 @@ class Starts:
         kernel = settings.kernel.for_dimensions(settings.n_components)
         sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
         # As NumPy arrays, small ones may go to any device.
-        state = first_state(
+        state = em.first_state(
             rows,
             settings.options,
             X=group.lay_out(X, rows),
@@ -251,7 +235,10 @@ class Starts:
             jitter=np.asarray(settings.em.jitter),
             cells=cells,
         )
-        self.fits.append(StartFit(state, notes=(*start.notes, *notes)))
+        if start.is_retry:
+            why = f"A cluster ended without rows, so another start was made ({start})."
+            notes = (why, *notes)
+        self.fits.append(em.StartFit(state, notes=notes))
 
     def _values(
         self, start: PlannedStart, view: View, vote: Vote | None
@@ -293,8 +280,7 @@ class Starts:
         )
         deviations = np.ones(X.shape[1])
         if settings.start.unit_variance:
-            deviations = X.std(axis=0)
-            deviations = np.where(deviations > 0, deviations, 1.0)
+            deviations = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
         X = X / deviations
         S = make.initial_memberships(X, n_clusters, of_sample(memberships), rng)
         n_inducing = min(settings.n_inducing, group.n_rows)
@@ -319,7 +305,7 @@ class Starts:
             S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
         return X_own, Z, S_own, (note, *notes)
 
-    def continue_from(self, previous: State) -> None:
+    def continue_from(self, previous: em.State) -> None:
         """Begin the only fit, from the state of an earlier result."""
         settings, group, rows, cells, _ = self.problem
         laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
@@ -331,14 +317,14 @@ class Starts:
             jitter=jitter,
             cells=cells,
         )
-        self.fits = [StartFit(state)]
+        self.fits = [em.StartFit(state)]
 
     def have_all_clusters(self, number: int) -> bool:
         """Return whether one of the first fits gives every cluster a row."""
         fits = (fit for fit in self.fits[:number] if fit.history)  # others broke off at once
         return any(self._partition(fit)[1].min() > 0 for fit in fits)
 
-    def _partition(self, fit: StartFit) -> tuple[Ints, Floats]:
+    def _partition(self, fit: em.StartFit) -> tuple[Ints, Floats]:
         """Return the most probable clusters of this process's rows, and the sizes of all."""
         labels = self.problem.group.own_rows(fit.state.S).argmax(axis=1)
         return labels, count_labels(labels, self.problem.settings.n_clusters, self.problem.group)
@@ -362,7 +348,7 @@ class Starts:
         if not eligible.any():  # retries have not helped: as if they had not been made
             eligible = np.array([not start.is_retry for start in starts])
         if not eligible.any():  # but they are all there is where the others broke off at once
-            eligible = np.ones(len(fits), dtype=bool)
+            eligible[:] = True
         bounds = np.array([fit.bound for fit in fits])
         kept = choose(settings.start.selection, bounds, agreement, eligible)
         return Selection(starts, fits, kept, partitions, agreement, sizes)
@@ -375,9 +361,9 @@ def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
     return moved
 
 
-def _map_rows(function: Callable[[str, Any], Any], state: State) -> State:
+def _map_rows(function: Callable[[str, Any], Any], state: em.State) -> em.State:
     """Return a state with a function of what has an entry for each row, and of its name."""
-    return with_rows(state, {name: function(name, a) for name, a in by_row(state).items()})
+    return em.with_rows(state, {name: function(name, a) for name, a in em.by_row(state).items()})
 
 
 def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
@@ -385,18 +371,14 @@ def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
     return group.total(np.bincount(labels, minlength=n_clusters).astype(np.float64))
 
 
-def agreements(
-    partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, group: ProcessGroup
-) -> Floats:
+def agreements(partitions: Sequence[Ints], k: int, group: ProcessGroup) -> Floats:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
-    n, k = len(partitions), n_clusters
+    n = len(partitions)
     if n == 1:
         return np.ones(1)
     # By counts, which add up over processes; scikit-learn's function wants the labels.
-    common = np.zeros((n, k, n, k))
-    for (i, one), (j, other) in product(enumerate(partitions), repeat=2):
-        pairs = np.bincount(one.astype(np.int64) * k + other, minlength=k**2)
-        common[i, :, j] = pairs.reshape(k, k)
+    pairs = [np.bincount(i * k + j, minlength=k**2) for i, j in product(partitions, repeat=2)]
+    common = np.reshape(pairs, (n, n, k, k)).swapaxes(1, 2).astype(np.float64)
     table = adjusted_rand(group.total(common), group.n_rows)
     np.fill_diagonal(table, 0.0)
     return table.sum(axis=1) / (n - 1)
@@ -406,8 +388,7 @@ def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -
     """Return the index of the fit to keep, one of the eligible."""
     scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
     # Rounding must not decide a tie: the earlier start wins.
-    close = np.flatnonzero(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max())))
-    return int(close[0])
+    return int(np.argmax(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max()))))
 
 
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:

@@ -323,9 +323,7 @@ def _compactness(geometry: Geometry, k: int) -> float:
 
 def _stability(labels: dict[str, Ints], k: int) -> float:
     """Return the mean agreement of the members that are compared with noise."""
-    found = [labels[name] for name in _STABLE if name in labels]
-    if len(found) < 2:
-        return 0.0
+    found = [labels[name] for name in _STABLE if name in labels]  # two of them always are
     agreement = judge.pairwise_agreement(np.stack(found), k)
     return float(agreement[np.triu_indices(len(found), 1)].mean())
 

@@ -84,7 +84,7 @@ def vote_on(
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    own = interpolate(sample, shares, seen, _NEAREST, offset=scaler.offset, scale=scaler.scale)
+    own = interpolate(sample, shares, seen, _NEAREST, scaler.offset, scaler.scale)
     return replace(vote, shares=own)
 
 

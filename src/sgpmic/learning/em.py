@@ -40,6 +40,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
+from sgpmic.learning.preprocessing import Order, Scaler
 from sgpmic.learning.scg import scg
 from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model import mixture as latent
@@ -128,6 +129,8 @@ class Problem(NamedTuple):
     rows: Rows
     cells: Any  # first values of missing cells, laid out as the rows are; None where none has any
     log_volume: float  # what the bound of the scaled data lacks to be in the units of the data
+    scaler: Scaler
+    order: Order  # in which the rows of this process and the features are taken
 
     def lay_out_memberships(self, S: Any) -> Any:
         """Return an array of this process's rows and clusters laid out, with clusters padded."""
@@ -224,7 +227,7 @@ def run_em(
 
     It is ``start`` (from 0) of ``n_starts``. ``save`` is called after every iteration.
     """
-    settings, group, rows, _, log_volume = problem
+    settings, group, rows, _, log_volume, *_ = problem
     max_iter, tol = int(settings.max_iter), float(settings.tol)
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)

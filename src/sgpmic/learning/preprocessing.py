@@ -108,16 +108,6 @@ def _sums(values: Floats, axis: int) -> Floats:
     return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
 
 
-class Table(NamedTuple):
-    """A table as learning takes it: in an order of its own, and scaled when need be."""
-
-    Y: Floats  # (n_own, P) this process's rows, in their units, NaN for missing cells
-    imputed: Floats  # the same with imputed cells; where none is missing, Y itself
-    scaler: Scaler
-    order: Order
-    group: ProcessGroup
-
-
 class Category(NamedTuple):
     """A category: where its indicators begin, how many there are, and every row's level."""
 
@@ -263,11 +253,6 @@ def _divisor(deviation: Floats, size: Floats | float) -> Floats:
 def _parts(Y: Floats) -> Iterator[Floats]:
     for first in range(0, len(Y), _PART):
         yield Y[first : first + _PART]
-
-
-def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
-    """Return whether a cell of the table of all processes is missing."""
-    return bool(group.largest(np.array(np.isnan(Y).any())))
 
 
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:

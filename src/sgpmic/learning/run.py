@@ -30,12 +30,10 @@ from sgpmic.learning.prediction.predictor import (
 )
 from sgpmic.learning.preprocessing import (
     AS_GIVEN,
-    Table,
     all_rows_equal,
     canonical_order,
     features_seen,
     fit_scaler,
-    has_gaps,
     sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
@@ -90,36 +88,47 @@ def run(
     by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
     reorder = settings.committee is not None and previous is None and by_name
     order = canonical_order(Y, group) if reorder else AS_GIVEN
-    Y, gaps = order.apply(Y), has_gaps(Y, group)
+    Y, gaps = order.apply(Y), bool(group.largest(np.array(np.isnan(Y).any())))
     scaler = fit_scaler(Y, group, settings.scale)
-    table = Table(Y, impute_rows(Y, group, scaler) if gaps else Y, scaler, order, group)
+    imputed = impute_rows(Y, group, scaler) if gaps else Y
 
     # Examine it, and let the committee vote.
-    view = View(table.imputed, scaler)
-    if settings.committee is not None:
-        view = committee_view(Y, table.imputed, scaler, group)
-    settings, structure = _examine(settings, view, table)
-    vote, committee = None, settings.committee
+    vote, committee, view = None, settings.committee, View(imputed, scaler)
+    if committee is not None:
+        view = committee_view(Y, imputed, scaler, group)
+    structure = examine(
+        view,
+        group,
+        tendency=committee is not None and settings.n_clusters != 1,
+        clusters=settings.n_clusters == "auto",
+        dimensions=settings.n_components == "auto",
+    )
+    clusters, dimensions = structure.clusters, structure.dimensions
+    n_clusters = settings.n_clusters if clusters is None else clusters.chosen
+    n_components = settings.n_components if dimensions is None else dimensions.chosen
+    n_components = count_components(n_components, scaler, imputed, group)
+    settings = replace(settings, n_clusters=n_clusters, n_components=n_components)
     if committee is not None and isinstance(settings.start.memberships, str):
-        vote = vote_on(view, Y, group, committee, settings.n_clusters)
+        vote = vote_on(view, Y, group, committee, n_clusters)
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
 
     # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
     rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    problem = Problem(settings, group, rows, None, group.n_rows * scaler.log_volume)
+    volume = group.n_rows * scaler.log_volume
+    problem = Problem(settings, group, rows, None, volume, scaler, order)
     if committee is not None and vote is not None:
         prior, weight = problem.lay_out_memberships(vote.shares), np.float64(committee.strength)
         problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
     if gaps:
-        rows, cells = with_gaps(problem.rows, table)
+        rows, cells = with_gaps(problem.rows, Y, imputed, scaler, group)
         volume = float(group.total(scaler.log_volumes(Y).sum()))
         problem = problem._replace(rows=rows, cells=cells, log_volume=volume)
 
     # Make starts, and iterate EM from each of them.
     planned = plan_starts(settings, random_state, continues=previous is not None)
-    starts = Starts(problem, table, planned, checkpoint)
+    starts = Starts(problem, planned, checkpoint)
     starts.resume()
     if previous is not None:
         starts.continue_from(previous)
@@ -143,28 +152,13 @@ def run(
             fit.interrupted = True
 
     # Choose one of the fits, and finish it.
-    return finish(starts.select(), problem, table, vote, structure, random_state)
-
-
-def _examine(settings: FitSettings, view: View, table: Table) -> tuple[FitSettings, Structure]:
-    """Return the settings with the numbers that were chosen, and what the table supports."""
-    found = examine(
-        view,
-        table.group,
-        tendency=settings.committee is not None and settings.n_clusters != 1,
-        clusters=settings.n_clusters == "auto",
-        dimensions=settings.n_components == "auto",
-    )
-    n_clusters = settings.n_clusters if found.clusters is None else found.clusters.chosen
-    n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
-    n_components = count_components(n_components, table.scaler, table.imputed, table.group)
-    return replace(settings, n_clusters=n_clusters, n_components=n_components), found
+    return finish(starts.select(), problem, Y, vote, structure, random_state)
 
 
 def finish(
     selection: Selection,
     problem: Problem,
-    table: Table,
+    Y: Floats,
     vote: Vote | None,
     structure: Structure,
     random_state: np.random.RandomState,
@@ -176,11 +170,10 @@ def finish(
     all remember the same sample of everybody's.
     """
     announce("last E-step")
-    settings, group, rows, *_ = problem
-    order, M = table.order, settings.n_clusters
-    Y, places, features = order.undo(table.Y), order.row_places, order.feature_places
-    scale, offset = table.scaler.scale[features], table.scaler.offset[features]
-    scaler = table.scaler._replace(offset=offset, scale=scale)
+    settings, group, rows, *_, scaler, order = problem
+    M, places, features = settings.n_clusters, order.row_places, order.feature_places
+    Y = order.undo(Y)
+    scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
     last = last_e_step(selection.fit.state, rows, settings.options)
 
     # NumPy arrays, which outlive any device and any precision context, without padding.

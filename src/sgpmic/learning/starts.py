@@ -27,7 +27,7 @@ from sgpmic.kernels import stack
 from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
-from sgpmic.learning.preprocessing import AS_GIVEN, Table
+from sgpmic.learning.preprocessing import AS_GIVEN
 from sgpmic.learning.settings import FitSettings
 from sgpmic.model.mixture import Conjugate
 from sgpmic.process_group import ProcessGroup
@@ -173,7 +173,6 @@ class Starts:
     """The starts of a fit, and the fits from them so far; with a checkpoint that keeps them."""
 
     problem: em.Problem
-    table: Table
     planned: list[PlannedStart]
     checkpoint: CheckpointWriter | None
     fits: list[em.StartFit] = field(default_factory=list)
@@ -182,7 +181,7 @@ class Starts:
         """Take over seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
-        (settings, group, rows, *_), order = self.problem, self.table.order
+        settings, group, rows, *_, order = self.problem
         template = em.state_template(settings, cells=rows.missing is not None)
         kept = self.checkpoint.load(template, len(self.planned))
         if kept is None:
@@ -198,7 +197,7 @@ class Starts:
 
     def save(self) -> None:
         """Keep the fits, rows in the order they came in, for any number of processes to resume."""
-        group, order, fits = self.problem.group, self.table.order, self.fits
+        group, order, fits = self.problem.group, self.problem.order, self.fits
         if self.checkpoint is None:
             return
 
@@ -214,7 +213,7 @@ class Starts:
 
     def begin(self, start: PlannedStart, view: View, vote: Vote | None) -> None:
         """Begin a fit, from a table as the committee sees it and what it has voted."""
-        (settings, group, rows, cells, _), scaler = self.problem, self.table.scaler
+        settings, group, rows, cells, _, scaler, _ = self.problem
         X, Z, S, notes = self._values(start, view, vote)
         factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
         if not isinstance(settings.start.kernel_scale, str):
@@ -295,9 +294,8 @@ class Starts:
             "the others were placed between their nearest rows among them."
         )
         sample = view.scaler.transform(group.rows_at(Y, numbers))
-        scaling = {"offset": view.scaler.offset, "scale": view.scaler.scale}
-        known = np.hstack([X, S])
-        found = interpolate(sample, known, Y, make.PLACED_BETWEEN, **scaling)
+        offset, scale, *_ = view.scaler
+        found = interpolate(sample, np.hstack([X, S]), Y, make.PLACED_BETWEEN, offset, scale)
         X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
         if not isinstance(start.embedding, str):
             X_own = np.asarray(start.embedding, np.float64) / deviations
@@ -307,7 +305,7 @@ class Starts:
 
     def continue_from(self, previous: em.State) -> None:
         """Begin the only fit, from the state of an earlier result."""
-        settings, group, rows, cells, _ = self.problem
+        settings, group, rows, cells, *_ = self.problem
         laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
         jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
         state = laid_out._replace(
@@ -399,18 +397,17 @@ def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
     mine = starts[kept]
     name = f"start {kept + 1} of {len(starts)} ({mine['embedding']} and {mine['memberships']})"
     bounds, agreement = ([float(start[key]) for start in starts] for key in ("bound", "agreement"))
-    judged, what = (agreement, "agreement") if selection == "consensus" else (bounds, "bound")
+    judged = agreement if selection == "consensus" else bounds
     among = ""
     if judged[kept] < max(judged) - 1e-9 * max(1.0, abs(max(judged))):
         among = " of those in which every cluster has rows"
-    if what == "bound":
+    if judged is bounds:
         return f"Kept: {name}, for the highest bound{among}."
     sentence = (
         f"Kept: {name}, whose clusters agree best with those of the others{among} (mean adjusted "
         f"Rand index {agreement[kept]:.2f})"
     )
-    level = [a for a in agreement if abs(a - agreement[kept]) <= 1e-9]
-    if len(level) > 1 and not among:
+    if not among and sum(abs(each - agreement[kept]) <= 1e-9 for each in agreement) > 1:
         sentence += "; of equals the first is kept"
     if bounds[kept] < max(bounds):
         better = bounds.index(max(bounds)) + 1

@@ -45,8 +45,8 @@ def rows(seed: int) -> Floats:
 @pytest.mark.parametrize("case", GENIE["cases"], ids=lambda case: str(case["seed"]))
 def test_genie_is_that_of_genieclust(case: dict[str, Any]) -> None:
     Y = rows(case["seed"])
-    tree = spanning_tree(cdist(Y, Y))
-    found = members.cut(tree, members.merge_order(tree, case["gini_limit"]), case["n_clusters"])
+    k = case["n_clusters"]
+    found = members.genie(Geometry(Y, k), k, case["gini_limit"])
     assert adjusted_rand_score([int(label) for label in case["labels"]], found) == 1.0
 
 
@@ -145,8 +145,7 @@ def test_prominence_of_known_modes() -> None:
 
 def test_asking_for_more_modes_than_there_are() -> None:
     Y = rows(0)
-    near = NearestNeighbors(n_neighbors=10).fit(Y).kneighbors()
-    assert len(np.unique(cluster_by_modes(Y, *near, len(Y)))) < len(Y)
+    assert len(np.unique(cluster_by_modes(Geometry(Y, len(Y)), len(Y)))) < len(Y)
 
 
 def test_eigenvectors_of_many_components_are_the_same_in_every_run() -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sgpmic.committee import examination, members
 from sgpmic.committee.examination import (
     Structure,
+    View,
     _shares,
     _split,
     choose_dimensions,
@@ -118,10 +119,10 @@ def test_noise_has_one_dimension() -> None:
 def test_only_what_is_asked_is_examined() -> None:
     Y = blobs(3)
     group = ProcessGroup(len(Y))
-    units = fit_scaler(Y, group, "each")
-    nothing = examine(Y, group, units, tendency=False, clusters=False, dimensions=False)
+    view = View(Y, fit_scaler(Y, group, "each"))
+    nothing = examine(view, group, tendency=False, clusters=False, dimensions=False)
     assert nothing == Structure(None, None, None)
-    found = examine(Y, group, units, tendency=True, clusters=True, dimensions=True)
+    found = examine(view, group, tendency=True, clusters=True, dimensions=True)
     assert found.tendency is not None
     assert found.clusters is not None
     assert found.dimensions is not None

@@ -227,7 +227,7 @@ def test_of_many_features_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch)
         n_seen.append(Y.shape[1])
         return with_marginals(Y, axes)
 
-    monkeypatch.setattr(tendency, "with_marginals", count)
+    monkeypatch.setattr(reference_noise, "with_marginals", count)
     Y = np.random.default_rng(0).normal(size=(60, 50)) + 6.0 * (np.arange(60) % 2)[:, None]
     monkeypatch.setattr(tendency, "MOST_FEATURES", 20)
     assert cluster_tendency(Y).supported

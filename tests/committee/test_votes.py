@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sgpmic.committee.examination import View
 from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.learning.settings import Committee
@@ -12,7 +13,7 @@ from sgpmic.process_group import ProcessGroup
 
 def votes(Y: np.ndarray) -> Vote:
     group = ProcessGroup(len(Y))
-    vote = vote_on(Y, group, fit_scaler(Y, group, "each"), Committee(), 4)
+    vote = vote_on(View(Y, fit_scaler(Y, group, "each")), Y, group, Committee(), 4)
     assert vote is not None
     return vote
 

@@ -7,10 +7,10 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
+from sgpmic.committee.examination import committee_view
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import take_vote
-from sgpmic.learning.initialization import committee_view
 from sgpmic.learning.preprocessing import find_categories, fit_scaler
 from sgpmic.process_group import ProcessGroup
 

@@ -172,7 +172,7 @@ def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
         found = np.ascontiguousarray(group.rows_at(letters, numbers).astype(np.uint32))
         return found.view(f"U{found.shape[1]}")[:, 0].tolist()
 
-    numbers = sample_numbers(group.n_rows, np.random.RandomState(0))
+    numbers = sample_numbers(group.n_rows)
     shown = copy.copy(model)
     arrays = (model.embedding_, model.memberships_, data.values)
     shown.embedding_, shown.memberships_, values = (group.rows_at(a, numbers) for a in arrays)

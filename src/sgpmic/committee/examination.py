@@ -11,22 +11,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import softmax
+from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry, sample_rows
-from sgpmic.committee.judge import (
-    INDICES,
-    judge,
-    load_networks,
-    pairwise_agreement,
-    validity_indices,
-)
+from sgpmic.committee import judge
+from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
-from sgpmic.committee.voting import consensus, contingency
-from sgpmic.learning.preprocessing import Scaler
+from sgpmic.committee.voting import consensus
+from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
 #: At most this many rows are looked at, and of these are voted on for a number of clusters.
@@ -54,9 +49,13 @@ VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name 
 #: Those whose agreement is compared with noise.
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 #: Figures of every number of clusters.
-N_FIGURES = 10 + len(INDICES)
+N_FIGURES = 10 + len(judge.INDICES)
 #: The BIC per row where no mixture could be fitted.
 _MOST_BIC = 1e3
+#: The share of a table's columns that have to be categories for it to be seen by its factors.
+_MANY = 0.25
+#: There are at least this many factors.
+_LEAST_FACTORS = 2
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,52 @@ class NumberOfDimensions:
     noise: list[float]  # the same of rows whose features were shuffled, each by itself
 
 
+class View(NamedTuple):
+    """A table as the committee and the start see it.
+
+    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so rows form an island for every
+    combination of levels, and to a neighbor graph the levels of a single category look like perfect
+    clusters. A cluster should be what several columns have in common. So a table with many
+    categories is seen by its principal factors (those of factor analysis of mixed data, where the
+    encoder has weighted the indicators), as many as parallel analysis finds, and members of the
+    committee whose clusters are the levels of one category do not vote.
+    """
+
+    rows: Floats  # (n_own, r) this process's
+    scaler: Scaler
+    has_categories: bool = False
+    mixed: MixedTable | None = None  # a sample of all processes, with its categories
+
+
+def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
+    """Return the table by its factors if many of its columns are categories, else as it is.
+
+    ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
+    cells.
+    """
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
+    categories = find_categories(group.agree(group.rows_at(Y, numbers)))
+    others = Y.shape[1] - sum(category.n_features for category in categories)
+    if not categories:
+        return View(Y_imputed, scaler)
+    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    # Where every column of the user's table begins and ends among the features.
+    inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
+    begins = [j for j in range(Y.shape[1]) if j not in inner]
+    mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
+    # Features that are all of two values, such as bits, are not columns of a user's table.
+    bits = len(categories) == Y.shape[1]
+    few = len(categories) < _MANY * (len(categories) + others)
+    if few or bits or Y.shape[1] <= _LEAST_FACTORS:
+        return View(Y_imputed, scaler, mixed=mixed)
+    center = sample.mean(axis=0)
+    _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
+    count = max(choose_dimensions(sample, mixed.columns).chosen, _LEAST_FACTORS)
+    scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
+    unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
+    return View(scores, unscaled, has_categories=True, mixed=mixed)
+
+
 class Structure(NamedTuple):
     """What was found out about a table; None for what was not asked."""
 
@@ -93,29 +138,18 @@ class Structure(NamedTuple):
 
 
 def examine(
-    Y: Floats,
-    group: ProcessGroup,
-    scaler: Scaler,
-    *,
-    tendency: bool,
-    clusters: bool,
-    dimensions: bool,
-    mixed: MixedTable | None = None,
+    view: View, group: ProcessGroup, *, tendency: bool, clusters: bool, dimensions: bool
 ) -> Structure:
-    """Return what the table of all processes supports, as far as it is asked.
-
-    ``Y`` are the rows of this process, in their own units; ``mixed`` is a sample of the table with
-    its categories, where ``Y`` has their factors.
-    """
+    """Return what the table of all processes supports, as far as it is asked."""
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     # All processes see the same numbers, to the last bit.
-    sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
+    sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
     found = number = None
     if tendency or clusters:
         announce("looking for clusters at all")
-        found = _once(cluster_tendency, sample, mixed=mixed)
+        found = _once(cluster_tendency, sample, mixed=view.mixed)
     if clusters and found is not None:
         number = _once(choose_number, sample, tendency=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
@@ -160,8 +194,10 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The number that
     is chosen is the one of which most agreement with the true clusters is expected.
     """
-    found = gather_evidence(Geometry(Y[sample_rows(len(Y), MOST_VOTED_ON)], MOST_TRIED), tendency)
-    probability = softmax(load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0))
+    some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
+    found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
+    scores = judge.load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0)
+    probability = softmax(scores)
     if tendency.supported and len(probability) > 1:
         probability[0] = 0.0  # the test has found more than one cluster
         probability /= probability.sum()
@@ -185,7 +221,7 @@ def _expected_agreement(found: Evidence, probability: Floats) -> Floats:
     vote. Where several numbers are probable, the maximum is often between them. If there is no more
     than one cluster, only one is right.
     """
-    agreement = pairwise_agreement(np.stack(found.labels), max(found.candidates))
+    agreement = judge.pairwise_agreement(np.stack(found.labels), max(found.candidates))
     weighted: Floats = agreement @ (probability * found.trust)
     return weighted
 
@@ -201,27 +237,23 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
     _, singular, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
     drawn = np.random.default_rng(0).standard_normal((len(Y), len(singular)))
     noise = Geometry(drawn * singular @ axes / np.sqrt(len(Y)), most)
-    figures: dict[int, Floats] = {}
-    labels = [np.zeros(len(geometry), np.int64)]
+    figures, labels = [], [np.zeros(len(geometry), np.int64)]
     for k in range(2, most + 1):
         announce(f"trying {k} of {most} clusters")
         with listening(None):
-            found = _figures(geometry, noise, k, modes)
-        if found is not None:
-            figures[k], outcome = found
-            labels.append(outcome)
-    by_number = np.array(list(figures.values())).reshape(len(figures), N_FIGURES)
+            found, outcome = _figures(geometry, noise, k, modes)
+        figures.append(found)
+        labels.append(outcome)
+    by_number = np.array(figures).reshape(-1, N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
     trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
-    return Evidence([1, *figures], _inputs(by_number, about), trust, modes, labels)
+    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), trust, modes, labels)
 
 
-def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints] | None:
-    """Return figures of one number of clusters, and the vote's labels; None where nobody voted."""
-    labels, _ = cluster_all(geometry, k, VOTERS)
-    if not labels:
-        return None
-    opinion = judge(geometry, labels, k)
+def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
+    """Return figures of one number of clusters, and the vote's labels."""
+    labels, _ = cluster_all(geometry, k, VOTERS)  # at least those of Ward, which cannot fail
+    opinion = judge.judge(geometry, labels, k)
     w = opinion.weights
     shares = consensus(list(labels.values()), w, k)
     outcome = shares.argmax(axis=1)
@@ -240,7 +272,7 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
             bic,
             np.log(k),
             -abs(np.log(k / modes)),
-            *validity_indices(geometry, [outcome], k)[0],
+            *judge.validity_indices(geometry, [outcome], k)[0],
         ]
     )
     return figures, outcome
@@ -253,9 +285,9 @@ def _shares(labels: Ints) -> list[float]:
 
 def _split(before: Ints, after: Ints) -> list[float]:
     """Return the share of the largest cluster that splits, and the shares of its parts."""
-    counts = contingency(before, after)
+    counts = contingency_matrix(before, after)
     sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
-    families = [np.flatnonzero((parents == m) & (sizes > 0)) for m in range(len(counts))]
+    families = [np.flatnonzero(parents == m) for m in range(len(counts))]
     split = [m for m, parts in enumerate(families) if len(parts) > 1]
     if not split:
         return []
@@ -291,10 +323,8 @@ def _compactness(geometry: Geometry, k: int) -> float:
 
 def _stability(labels: dict[str, Ints], k: int) -> float:
     """Return the mean agreement of the members that are compared with noise."""
-    found = [labels[name] for name in _STABLE if name in labels]
-    if len(found) < 2:
-        return 0.0
-    agreement = pairwise_agreement(np.stack(found), k)
+    found = [labels[name] for name in _STABLE if name in labels]  # two of them always are
+    agreement = judge.pairwise_agreement(np.stack(found), k)
     return float(agreement[np.triu_indices(len(found), 1)].mean())
 
 
@@ -317,8 +347,7 @@ def choose_dimensions(
         for _ in range(_SHUFFLED)
     ]
     variance, noise = _variances(Y), np.quantile(shuffled, _QUANTILE, axis=0)
-    above = variance > noise
-    first_below = len(above) if above.all() else int(np.argmin(above))
+    first_below = int(np.argmin(np.append(variance > noise, False)))
     chosen = min(max(first_below, 1), MOST_DIMENSIONS)
     return NumberOfDimensions(chosen, variance.tolist(), noise.tolist())
 

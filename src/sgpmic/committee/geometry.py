@@ -31,17 +31,6 @@ _FEW_VALUES = 10
 _R = TypeVar("_R")
 
 
-def sample_rows(n_rows: int, most: int) -> Ints:
-    """Return the numbers of all rows, or of so many drawn at random.
-
-    The same ones for every seed: which rows are looked at would make more of a difference than any
-    other draw of a fit.
-    """
-    if n_rows <= most:
-        return np.arange(n_rows)
-    return np.sort(np.random.RandomState(0).choice(n_rows, most, replace=False))
-
-
 class Tree(NamedTuple):
     """A minimum spanning tree, its edges from the shortest to the longest."""
 

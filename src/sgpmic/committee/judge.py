@@ -231,8 +231,7 @@ def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> 
     sizes = members.sum(axis=1)
     share = sizes / len(geometry)
     # Those that see clusters as Gaussians do so in the leading principal components.
-    each = zip(labels, members, sizes, strict=True)
-    gaussian = [_gaussian_indices(geometry.components, *one) for one in each]
+    gaussian = [_gaussian_indices(geometry.components, one, k) for one in labels]
     found: dict[str, Any] = {
         "size entropy": -np.sum(share * np.log(share + _TINY), axis=1) / np.log(k),
         "smallest size": share.min(axis=1) * k,
@@ -310,12 +309,20 @@ def _silhouettes(
     }
 
 
-def _gaussian_indices(Z: Floats, labels: Ints, members: Floats, sizes: Floats) -> dict[str, float]:
-    (n, q), k = Z.shape, len(sizes)
+def _moments(Z: Floats, labels: Ints, k: int) -> tuple[Floats, Floats, Floats]:
+    """Return the sizes, means and scatter matrices of clusters."""
+    members = np.eye(k)[labels]
+    sizes = members.sum(axis=0)
+    means = members.T @ Z / np.maximum(sizes, 1.0)[:, None]
+    centered = (Z[labels == c] - means[c] for c in range(k))
+    return sizes, means, np.stack([each.T @ each for each in centered])
+
+
+def _gaussian_indices(Z: Floats, labels: Ints, k: int) -> dict[str, float]:
+    n, q = Z.shape
     floor = _FLOOR * np.eye(q)
+    sizes, means, scatter = _moments(Z, labels, k)
     count = np.maximum(sizes, 1.0)
-    means = members.T @ Z / count[:, None]
-    scatter = np.stack([_scatter(Z[labels == c], means[c]) for c in range(k)])
     within = scatter.sum(axis=0)
     total = Z.T @ Z - n * np.outer(Z.mean(axis=0), Z.mean(axis=0))
     one = total / n + floor
@@ -353,11 +360,6 @@ def _gaussian_indices(Z: Floats, labels: Ints, members: Floats, sizes: Floats) -
     }
 
 
-def _scatter(Z: Floats, mean: Floats) -> Floats:
-    centered = Z - mean
-    return centered.T @ centered
-
-
 def _davies_bouldin(Z: Floats, labels: Ints, means: Floats, sizes: Floats) -> float:
     present = np.flatnonzero(sizes > 0)
     if len(present) < 2:
@@ -373,12 +375,8 @@ def _davies_bouldin(Z: Floats, labels: Ints, means: Floats, sizes: Floats) -> fl
 
 def cluster_overlaps(geometry: Geometry, labels: Ints, k: int) -> Floats:
     """Return how far every two clusters overlap as Gaussians (k, k), between 0 and 1."""
-    Z = geometry.components
-    sizes = np.bincount(labels, minlength=k).astype(np.float64)
-    count = np.maximum(sizes, 1.0)
-    means = np.eye(k)[labels].T @ Z / count[:, None]
-    scatter = np.stack([_scatter(Z[labels == c], means[c]) for c in range(k)])
-    return _overlaps(means, scatter / count[:, None, None], sizes)[0]
+    sizes, means, scatter = _moments(geometry.components, labels, k)
+    return _overlaps(means, scatter / np.maximum(sizes, 1.0)[:, None, None], sizes)[0]
 
 
 def _overlaps(means: Floats, covariances: Floats, sizes: Floats) -> tuple[Floats, Floats]:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import cpu_count  # those that this process may use
-from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csgraph, eye_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from scipy.spatial import KDTree
@@ -30,7 +29,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import N_NEIGHBORS, Geometry, Tree
+from sgpmic.committee.geometry import N_NEIGHBORS, Geometry
 
 #: Covariances of the mixtures.
 COVARIANCE_TYPES = ("full", "tied", "diag")
@@ -79,25 +78,39 @@ def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
     )
 
 
-def _fitted_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
-    return fit_mixture(geometry.components, geometry.once(_k_means, k), covariance_type)
+def fit_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
+    """Fit a Gaussian mixture to the leading components that starts from the clusters of k-means."""
+    Z, labels = geometry.components, geometry.once(_k_means, k)
+    k = int(labels.max()) + 1  # of equal rows there may be fewer
+    means = _centers(Z, labels, k)
+    off_center = Z - means[labels]
+    tied = covariance_type == "tied"
+    parts = [off_center] if tied else [off_center[labels == each] for each in range(k)]
+    covariances = np.stack([part.T @ part / len(part) for part in parts])
+    covariances += _VARIANCE_FLOOR * np.eye(Z.shape[1])
+    precisions: Any = np.linalg.inv(covariances[0] if tied else covariances)
+    if covariance_type == "diag":
+        precisions = 1.0 / np.einsum("mpp->mp", covariances)
+    start = {"means_init": means, "precisions_init": precisions}
+    weights = np.bincount(labels) / len(labels)
+    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
 
 
 def _mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
-    mixture = geometry.once(_fitted_mixture, k, covariance_type)
+    mixture = geometry.once(fit_mixture, k, covariance_type)
     return np.asarray(mixture.predict(geometry.components))
 
 
 def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
     """Return the BIC per row of the mixture that votes; infinite where it cannot be fitted."""
     try:
-        mixture = geometry.once(_fitted_mixture, k, covariance_type)
+        mixture = geometry.once(fit_mixture, k, covariance_type)
     except _FAILURES:
         return float("inf")
     return float(mixture.bic(geometry.components)) / len(geometry)
 
 
-def _mixture_from_random_starts(geometry: Geometry, k: int, covariance_type: str) -> Ints:
+def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     # The best of several short runs of EM goes on.
     Y = geometry.Y
     if geometry.features.shape[1] > _MOST_FEATURES:
@@ -174,105 +187,12 @@ def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _genie(geometry: Geometry, k: int, gini_limit: float, tree_name: str = "tree") -> Ints:
-    order = geometry.once(_genie_order, gini_limit, tree_name)
-    return cut(getattr(geometry, tree_name), order, k)
-
-
-def _genie_order(geometry: Geometry, gini_limit: float, tree_name: str) -> Ints:
-    return merge_order(getattr(geometry, tree_name), gini_limit)
-
-
-#: The members by the names that users see: functions of the rows and the number of clusters.
-MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
-    "k-means": lambda geometry, k: geometry.once(_k_means, k),
-    "Ward": lambda geometry, k: geometry.once(_ward, k),
-    "Gaussian mixture, full": partial(_mixture, covariance_type="full"),
-    "Gaussian mixture, tied": partial(_mixture, covariance_type="tied"),
-    "Gaussian mixture, diagonal": partial(_mixture, covariance_type="diag"),
-    "Gaussian mixture, full, random starts": partial(
-        _mixture_from_random_starts, covariance_type="full"
-    ),
-    "Gaussian mixture, diagonal, random starts": partial(
-        _mixture_from_random_starts, covariance_type="diag"
-    ),
-    "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
-    "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
-    "subspaces": lambda geometry, k: _spectral(geometry, k, _subspace_embedding),
-    "modes of the density": lambda geometry, k: cluster_by_modes(
-        geometry.Y, geometry.neighbor_distances, geometry.neighbors, k
-    ),
-    "Genie, 0.3": partial(_genie, gini_limit=0.3),
-    "Genie, 0.5": partial(_genie, gini_limit=0.5),
-    "Genie, 0.3, mutual reachability": lambda geometry, k: _genie(
-        geometry, k, 0.3, "reachability_tree"
-    ),
-}
-
-
-class Partitions(NamedTuple):
-    """What the members made of the rows."""
-
-    labels: dict[str, Ints]  # by the member's name
-    failures: dict[str, str]  # why a member has none
-
-
-def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Let members cluster the rows, side by side where there are many."""
-    names = list(names)
-
-    def cluster(name: str) -> Ints | str:
-        try:
-            return np.asarray(MEMBERS[name](geometry, n_clusters), np.int64)
-        except _FAILURES as error:
-            return str(error)
-
-    # Of few rows, members wait for Python more than they compute.
-    n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
-    with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
-        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
-        if n_threads > 1:
-            cluster("k-means")  # and Ward: what several of the others start from
-            _ = geometry.components, geometry.tree, geometry.reachability_tree
-        found = Partitions({}, {})
-        for name, labels in zip(names, threads.map(cluster, names), strict=True):
-            announce(f"committee: {name}")
-            if isinstance(labels, str):
-                found.failures[name] = labels
-            else:
-                found.labels[name] = labels
-    return found
-
-
 def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
     return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
 
 
-def fit_mixture(Z: Floats, labels: Ints, covariance_type: str) -> GaussianMixture:
-    """Fit a Gaussian mixture to rows (n, q) that starts from clusters, none of them empty."""
-    k = int(labels.max()) + 1
-    means, indicators = _centers(Z, labels, k), np.eye(k)[labels]
-    off_center = Z - means[labels]
-    floor = _VARIANCE_FLOOR * np.eye(Z.shape[1])
-    precisions: NDArray[np.floating[Any]]
-    if covariance_type == "tied":
-        precisions = np.linalg.inv(off_center.T @ off_center / len(Z) + floor)
-    else:
-        sizes = indicators.sum(axis=0)[:, None, None]
-        covariances = np.stack(
-            [off_center[labels == each].T @ off_center[labels == each] for each in range(k)]
-        )
-        covariances = covariances / sizes + floor
-        precisions = np.linalg.inv(covariances)
-        if covariance_type == "diag":
-            precisions = 1.0 / np.einsum("mpp->mp", covariances)
-    start = {"means_init": means, "precisions_init": precisions}
-    weights = indicators.mean(axis=0)
-    return _new_mixture(k, covariance_type, weights_init=weights, **start).fit(Z)
-
-
-def merge_order(tree: Tree, gini_limit: float) -> Ints:
-    """Return the edges of a spanning tree in the order in which Genie merges along them.
+def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> Ints:
+    """Return labels of rows by Genie, along one of the spanning trees.
 
     Clusters merge along the edges of the tree, shortest first, as in single linkage; but while the
     Gini index of the cluster sizes exceeds a limit (1 is single linkage), only edges of a smallest
@@ -280,8 +200,15 @@ def merge_order(tree: Tree, gini_limit: float) -> Ints:
     Cena, *Genie: A new, fast, and outlier-resistant hierarchical clustering algorithm*, Information
     Sciences 363 (2016).
     """
-    n = len(tree.length) + 1
-    one, other = tree.start.copy(), tree.end.copy()  # the clusters that every edge joins
+    n, (start, end, _) = len(geometry), getattr(geometry, tree)
+    merged = geometry.once(_merge_order, gini_limit, tree)[: n - k]
+    edges = np.ones(len(merged)), (start[merged], end[merged])
+    return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
+
+
+def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
+    n, (start, end, _) = len(geometry), getattr(geometry, tree)
+    one, other = start.copy(), end.copy()  # the clusters that every edge joins
     size = np.ones(n, np.int64)
     n_of_size = {1: n}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
@@ -317,12 +244,11 @@ def merge_order(tree: Tree, gini_limit: float) -> Ints:
     return order
 
 
-def cut(tree: Tree, order: Ints, n_clusters: int) -> Ints:
-    """Return labels of the rows when ``n_clusters`` are left."""
-    n = len(order) + 1
-    merged = order[: n - n_clusters]
-    edges = np.ones(len(merged)), (tree.start[merged], tree.end[merged])
-    return csgraph.connected_components(coo_matrix(edges, (n, n)), directed=False)[1]
+def _ends(links: Ints) -> Ints:
+    """Return where links (n,) from one to the next lead in the end."""
+    while not np.array_equal(links[links], links):
+        links = links[links]
+    return links
 
 
 class Modes(NamedTuple):
@@ -347,66 +273,96 @@ def find_modes(distances: Floats, neighbors: Ints) -> Modes:
     # leave the order of prominences as it is.
     squares = np.mean(distances**2, axis=1)
     height = -np.log(np.maximum(squares, 1e-12 * squares.mean() + np.finfo(float).tiny))
-    rank = np.empty(n, np.int64)
-    rank[np.lexsort((np.arange(n), -height))] = np.arange(n)
+    by_rank = np.argsort(-height, kind="stable")
+    rank = np.argsort(by_rank)
     # Links both ways; each is as high as its lower end.
     one = np.repeat(np.arange(n), neighbors.shape[1])
     other = neighbors.ravel()
     start, end = np.concatenate([one, other]), np.concatenate([other, one])
     best = rank.copy()
     np.minimum.at(best, start, rank[end])
-    by_rank = np.argsort(rank)
-    uphill = by_rank[best]
-    peak = uphill.copy()
-    for row in by_rank:  # from the top, so that a row's way up is known
-        peak[row] = peak[uphill[row]] if uphill[row] != row else row
-    peaks, mode = np.unique(peak, return_inverse=True)
-    prominence, parent = _meet(mode, height, height[peaks], start, end)
-    return Modes(mode, prominence, parent)
+    peaks, mode = np.unique(_ends(by_rank[best]), return_inverse=True)
 
-
-def _meet(mode: Ints, height: Floats, tops: Floats, start: Ints, end: Ints) -> tuple[Floats, Ints]:
-    """Return every mode's prominence and parent, from the saddles between modes."""
-    n_modes = len(tops)
+    # Modes meet at saddles, the highest first; a mode that has met a higher one is merged into it.
+    tops, n_modes = height[peaks], len(peaks)
     across = mode[start] < mode[end]
     saddles = np.minimum(height[start[across]], height[end[across]])
-    pairs = mode[start[across]], mode[end[across]]
-    prominence, parent = np.full(n_modes, np.inf), np.arange(n_modes)
-    root = np.arange(n_modes)
-
-    def top_of(number: int) -> int:
-        while root[number] != number:
-            root[number] = root[root[number]]
-            number = int(root[number])
-        return number
-
+    pairs = np.stack([mode[start[across]], mode[end[across]]], axis=1)
+    prominence, parent, root = np.full(n_modes, np.inf), np.arange(n_modes), np.arange(n_modes)
     for link in np.argsort(-saddles, kind="stable"):
-        a, b = top_of(int(pairs[0][link])), top_of(int(pairs[1][link]))
+        a, b = root[pairs[link]]
         if a == b:
             continue
         lower, higher = (a, b) if tops[a] < tops[b] else (b, a)
         prominence[lower] = tops[lower] - saddles[link]
-        parent[lower] = root[lower] = higher
-    return prominence, parent
+        parent[lower] = root[root == lower] = higher
+    return Modes(mode, prominence, parent)
 
 
-def cluster_by_modes(Y: Floats, distances: Floats, neighbors: Ints, n_clusters: int) -> Ints:
+def cluster_by_modes(geometry: Geometry, n_clusters: int) -> Ints:
     """Return labels of rows by the ``n_clusters`` most prominent modes, or as many as there are."""
-    modes = find_modes(distances, neighbors)
+    Y, modes = geometry.Y, find_modes(geometry.neighbor_distances, geometry.neighbors)
     sizes = np.bincount(modes.mode)
     # Of pieces of the graph that fall apart, the larger ones come first.
     order = np.lexsort((-sizes, -modes.prominence))
     kept = np.zeros(len(sizes), dtype=bool)
     kept[order[:n_clusters]] = True
-    target = np.arange(len(sizes))
-    for number in range(len(sizes)):
-        place = number
-        while not kept[place] and modes.parent[place] != place:
-            place = int(modes.parent[place])
-        target[number] = place
-    found = target[modes.mode]
+    found = _ends(np.where(kept, np.arange(len(sizes)), modes.parent))[modes.mode]
     lost = ~kept[found]  # on small pieces of the graph, which have no parent
     if lost.any():
         _, nearest = KDTree(Y[~lost]).query(Y[lost])
         found[lost] = found[~lost][nearest]
     return np.unique(found, return_inverse=True)[1]
+
+
+#: The members by the names that users see: functions of the rows and the number of clusters.
+MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
+    "k-means": lambda geometry, k: geometry.once(_k_means, k),
+    "Ward": lambda geometry, k: geometry.once(_ward, k),
+    "Gaussian mixture, full": partial(_mixture, covariance_type="full"),
+    "Gaussian mixture, tied": partial(_mixture, covariance_type="tied"),
+    "Gaussian mixture, diagonal": partial(_mixture, covariance_type="diag"),
+    "Gaussian mixture, full, random starts": partial(_best_mixture, covariance_type="full"),
+    "Gaussian mixture, diagonal, random starts": partial(_best_mixture, covariance_type="diag"),
+    "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
+    "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
+    "subspaces": partial(_spectral, embed=_subspace_embedding),
+    "modes of the density": cluster_by_modes,
+    "Genie, 0.3": partial(genie, gini_limit=0.3),
+    "Genie, 0.5": partial(genie, gini_limit=0.5),
+    "Genie, 0.3, mutual reachability": partial(genie, gini_limit=0.3, tree="reachability_tree"),
+}
+
+
+class Partitions(NamedTuple):
+    """What the members made of the rows."""
+
+    labels: dict[str, Ints]  # by the member's name
+    failures: dict[str, str]  # why a member has none
+
+
+def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
+    """Let members cluster the rows, side by side where there are many."""
+    names = list(names)
+
+    def cluster(name: str) -> Ints | str:
+        try:
+            return np.asarray(MEMBERS[name](geometry, n_clusters), np.int64)
+        except _FAILURES as error:
+            return str(error)
+
+    # Of few rows, members wait for Python more than they compute.
+    n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
+    with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
+        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
+        if n_threads > 1:
+            cluster("k-means")  # and Ward: what several of the others start from
+            _ = geometry.components, geometry.tree, geometry.reachability_tree
+        found = Partitions({}, {})
+        for name, labels in zip(names, threads.map(cluster, names), strict=True):
+            announce(f"committee: {name}")
+            if isinstance(labels, str):
+                found.failures[name] = labels
+            else:
+                found.labels[name] = labels
+    return found

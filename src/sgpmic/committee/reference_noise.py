@@ -77,10 +77,11 @@ def _continuous_quantiles(X: Floats) -> Floats:
     n = len(X)
     spread, half = X.std(axis=0), n / 2 * (1 + np.log(2 * np.pi))
     low, high = X.min(axis=0), X.max(axis=0)
-    likelihood = -n * np.log(spread) - half
-    tables = _moved(_NORMAL, X.mean(axis=0), spread)
     width = (high - low) * (n + 1) / (n - 1)
-    found = [(-n * np.log(width), _moved(GRID - 0.5, (low + high) / 2, width))]
+    found = [
+        (-n * np.log(spread) - half, _moved(_NORMAL, X.mean(axis=0), spread)),
+        (-n * np.log(width), _moved(GRID - 0.5, (low + high) / 2, width)),
+    ]
     for df, table in _STUDENT.items():
         fit, at, scale = _student_fit(X, df)
         found.append((fit - 1.0, _moved(table, at, scale)))  # less 1: one parameter more
@@ -94,10 +95,8 @@ def _continuous_quantiles(X: Floats) -> Floats:
             table = start[:, None] + np.exp(_moved(_NORMAL, logs.mean(axis=0), logs.std(axis=0)))
             fit = -n * np.log(logs.std(axis=0)) - half - logs.sum(axis=0) - 1.0
             found.append((fit, table if sign > 0 else -table[:, ::-1]))
-    for fit, candidates in found:
-        better = fit > likelihood
-        likelihood[better], tables[better] = fit[better], candidates[better]
-    return tables
+    likelihoods, tables = (np.stack(each) for each in zip(*found, strict=True))
+    return tables[likelihoods.argmax(axis=0), np.arange(X.shape[1])]
 
 
 def _moved(table: Floats, at: Floats, scale: Floats) -> Floats:

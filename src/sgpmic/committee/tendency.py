@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -19,18 +20,8 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from sgpmic._types import Floats
+from sgpmic.committee import reference_noise as noise
 from sgpmic.committee.geometry import mutual_reachability
-from sgpmic.committee.reference_noise import (
-    Draw,
-    MixedTable,
-    axis_scales,
-    convex_minorant,
-    elliptical,
-    gaussian,
-    independent,
-    mixed_columns,
-    with_marginals,
-)
 
 #: The chance of calling noise clusters that is accepted.
 LEVEL = 0.05
@@ -159,7 +150,7 @@ def _compare(figures: Floats) -> tuple[float, float, int]:
 
 
 def cluster_tendency(
-    Y: Floats, random_state: int = 0, *, mixed: MixedTable | None = None
+    Y: Floats, random_state: int = 0, *, mixed: noise.MixedTable | None = None
 ) -> ClusterTendency:
     """Test whether scaled rows (n, p) have clusters; the largest of the p-values counts.
 
@@ -180,32 +171,28 @@ def cluster_tendency(
     axes = all_axes[:, :kept]
     Z = Y @ axes
     # Fitted only where the kinds before leave the question open.
-    scales = axis_scales(Z, rng)
-
-    def scaled(draw: Draw) -> Draw:
-        return lambda rng: draw(rng) * scales
-
-    kinds: dict[str, Callable[[], Draw]] = {
-        "rows with the same features and correlations": lambda: scaled(with_marginals(Y, axes)),
-        "Gaussian rows with the same covariance": lambda: scaled(gaussian(Z)),
-        "an elliptical cloud": lambda: scaled(elliptical(Z)),
-        "a mix of independent components": lambda: scaled(independent(Y @ all_axes, kept)),
+    kinds: dict[str, Callable[[], noise.Draw]] = {
+        "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
+        "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
+        "an elliptical cloud": lambda: noise.elliptical(Z),
+        "a mix of independent components": lambda: noise.independent(Y @ all_axes, kept),
     }
+    scales: dict[str, Any] = dict.fromkeys(kinds, noise.axis_scales(Z, rng))
     if mixed is not None:
         like_columns = "rows with the same columns, categories among them"
-        kinds = {like_columns: lambda: mixed_columns(mixed, kept), **kinds}
-    draws: dict[str, Draw] = {}
+        kinds = {like_columns: lambda: noise.mixed_columns(mixed, kept), **kinds}
+        scales[like_columns] = 1.0
+    draws: dict[str, noise.Draw] = {}
     figures = dict.fromkeys(kinds, separations(_turned(Z)[None]) - _margin(*Z.shape))
     outcomes: dict[str, ClusterTendency] = {}
     for total in (FIRST_DRAWS, DRAWS):
         for kind, fit in kinds.items():
-            if kind not in draws:
-                draws[kind] = fit()
             if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
                 continue  # clear after the first look
+            draws[kind] = draws.get(kind) or fit()
             missing = total + 1 - len(figures[kind])
-            drawn = separations(np.stack([_turned(draws[kind](rng)) for _ in range(missing)]))
-            figures[kind] = np.vstack([figures[kind], drawn])
+            tables = [_turned(draws[kind](rng) * scales[kind]) for _ in range(missing)]
+            figures[kind] = np.vstack([figures[kind], separations(np.stack(tables))])
             lead, p_value, part = _compare(figures[kind])
             if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:
                 p_value = EXTRAPOLATED
@@ -231,7 +218,7 @@ def dip(values: Floats) -> float:
     while last > first:
         inside = slice(first, last + 1)
         at, low, high = x[inside], before[inside], after[inside]
-        below, above = convex_minorant(at, low), convex_minorant(at, -high)
+        below, above = noise.convex_minorant(at, low), noise.convex_minorant(at, -high)
         minorant = np.interp(at, at[below], low[below])
         majorant = np.interp(at, at[above], high[above])
         apart = majorant - minorant
@@ -363,24 +350,16 @@ def widest_gap(Z: Floats) -> float:
     sizes = np.concatenate([np.ones(n), tree[:, 3]])
     merged = tree[:, :2].astype(np.int64)
     smaller = np.where(sizes[merged[:, 0]] < sizes[merged[:, 1]], merged[:, 0], merged[:, 1])
+    rows = [[row] for row in range(n)]
+    for one, other in merged:
+        rows.append(rows[one] + rows[other])
     # Equal rows have no distance: without a floor two of them would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
     best = 0.0
     for merge in np.flatnonzero(sizes[smaller] >= smallest):
-        inner = np.median(core[_members(tree, smaller[merge])])
+        inner = np.median(core[rows[smaller[merge]]])
         best = max(best, float(np.log((tree[merge, 2] + floor) / (inner + floor))))
     return best
-
-
-def _members(tree: Floats, node: int) -> list[int]:
-    n, found, open_ = len(tree) + 1, [], [node]
-    while open_:
-        at = open_.pop()
-        if at < n:
-            found.append(at)
-        else:
-            open_ += [int(tree[at - n, 0]), int(tree[at - n, 1])]
-    return found
 
 
 def separations(tables: Floats) -> Floats:

@@ -15,28 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
+from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry, sample_rows
-from sgpmic.committee.judge import (
-    INDICES,
-    Opinion,
-    cluster_overlaps,
-    judge,
-    load_networks,
-    pairwise_agreement,
-    validity_indices,
-)
+from sgpmic.committee import judge
+from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.preprocessing import Scaler, find_categories
+from sgpmic.learning.preprocessing import find_categories, sample_numbers
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from sgpmic.committee.examination import View
 
 _MOST_MATCHINGS = 50
 #: The share of rows whose label has to follow from a known partition for a member not to vote.
@@ -71,65 +68,49 @@ class Vote:
 
 
 def vote_on(
-    Y: Floats,
-    group: ProcessGroup,
-    scaler: Scaler,
-    committee: Committee,
-    n_clusters: int,
-    mixed: Floats | None = None,
+    view: View, Y: Floats, group: ProcessGroup, committee: Committee, n_clusters: int
 ) -> Vote | None:
-    """Return the committee's votes on this process's rows ``Y``, in their own units.
+    """Return the committee's votes on this process's rows ``Y``, of which it has a view.
 
-    All processes let the same rows be voted on, and agree on the outcome. Where ``Y`` are the
-    factors of a table with categories, ``mixed`` are its rows.
+    All processes let the same rows be voted on, and agree on the outcome.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
-    numbers = sample_rows(group.n_rows, committee.max_rows)
-    sample = scaler.transform(group.rows_at(Y, numbers)).round(_DECIMALS)
-    known = [] if mixed is None else find_categories(group.rows_at(mixed, numbers))
+    numbers = sample_numbers(group.n_rows, committee.max_rows)
+    seen, scaler = view.rows, view.scaler
+    sample = scaler.transform(group.rows_at(seen, numbers)).round(_DECIMALS)
+    known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
-    if vote is None:
-        return None
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
-    own = interpolate(sample, shares, Y, _NEAREST, offset=scaler.offset, scale=scaler.scale)
+    own = interpolate(sample, shares, seen, _NEAREST, scaler.offset, scaler.scale)
     return replace(vote, shares=own)
 
 
-def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote | None:
-    """Let all members cluster the rows and count their votes; None where no member could.
+def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
+    """Let all members cluster the rows and count their votes.
 
     Partitions that are ``known`` say nothing new: members whose labels follow from one of them, for
     most rows, do not vote.
     """
     labels, failures = cluster_all(geometry, n_clusters)
-    new = {
-        name: each
-        for name, each in labels.items()
-        if not any(contingency(k, each).max(axis=1).sum() >= _REPEATED * len(each) for k in known)
-    }
-    if new and len(new) < len(labels):
-        repeated = [name for name in labels if name not in new]
+    repeated = dict.fromkeys(
+        name
+        for (name, each), levels in product(labels.items(), known)
+        if contingency_matrix(levels, each).max(axis=1).sum() >= _REPEATED * len(each)
+    )
+    if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
-        labels = new
-    if not labels:
-        return None
-    opinion = judge(geometry, labels, n_clusters)
+        labels = {name: each for name, each in labels.items() if name not in repeated}
+    opinion = judge.judge(geometry, labels, n_clusters)
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)
-    figures = zip(
-        opinion.weights.tolist(),
-        opinion.expected.tolist(),
-        pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:].tolist(),
-        opinion.indices[:, INDICES.index("raw cut")].tolist(),
-        strict=True,
-    )
-    members = tuple(
-        Member(name, each, *values)
-        for (name, each), values in zip(labels.items(), figures, strict=True)
-    )
+    agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
+    cuts = opinion.indices[:, judge.INDICES.index("raw cut")]
+    figures = np.column_stack([opinion.weights, opinion.expected, agreement, cuts]).tolist()
+    by_member = zip(labels.items(), figures, strict=True)
+    members = tuple(Member(*named, *values) for named, values in by_member)
     return Vote(calibrated(geometry, shares, opinion), members, failures)
 
 
@@ -161,13 +142,6 @@ def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
     return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
 
 
-def contingency(one: Ints, other: Ints) -> Floats:
-    """Return how many rows every two clusters of two partitions have in common."""
-    table = np.zeros((one.max() + 1, other.max() + 1))
-    np.add.at(table, (one, other), 1.0)
-    return table
-
-
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:
     """Return every row's share of votes for every cluster, with labels matched to the vote."""
     ballots = [np.eye(n_clusters)[labels] for labels in partitions]
@@ -182,11 +156,11 @@ def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> F
     return shares
 
 
-def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
+def calibrated(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
     """Return shares of votes as probabilities: the largest is how often such a row is right."""
     n, k = shares.shape
     inputs = calibration_inputs(geometry, shares, opinion)
-    right = expit(load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
+    right = expit(judge.load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
     # Nothing is quite certain, and no cluster becomes less probable than by chance.
     right = np.clip(right, 1.0 / k + 1e-6, 1.0 - 1.0 / (n + 1.0))
     top = shares.argmax(axis=1)
@@ -200,7 +174,7 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
     return found / found.sum(axis=1, keepdims=True)
 
 
-def calibration_inputs(geometry: Geometry, shares: Floats, opinion: Opinion) -> Floats:
+def calibration_inputs(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
     """Return what the calibration sees of every row (n, d)."""
     n, k = shares.shape
     order = np.argsort(shares, axis=1)
@@ -211,8 +185,8 @@ def calibration_inputs(geometry: Geometry, shares: Floats, opinion: Opinion) -> 
     near = geometry.neighbors
     same = np.mean(top[near] == top[:, None], axis=1)
     sizes = np.bincount(top, minlength=k)
-    overlap = cluster_overlaps(geometry, top, k)
-    indices = dict(zip(INDICES, validity_indices(geometry, [top], k)[0], strict=True))
+    overlap = judge.cluster_overlaps(geometry, top, k)
+    indices = dict(zip(judge.INDICES, judge.validity_indices(geometry, [top], k)[0], strict=True))
     w = opinion.weights
     vote = [
         float(w @ opinion.expected),

@@ -40,25 +40,12 @@ from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
+from sgpmic.learning.preprocessing import Order, Scaler
 from sgpmic.learning.scg import scg
 from sgpmic.learning.settings import EMOptions, FitSettings
+from sgpmic.model import mixture as latent
 from sgpmic.model.bound import Mappings, add_latent, data_term, factorize_all, mapping_weights, sums
 from sgpmic.model.e_step import e_step, expected_cells, responsibilities, summed_out
-from sgpmic.model.mixture import (
-    Conjugate,
-    LatentPrior,
-    Mixture,
-    divergence,
-    expected_prior,
-    factor_mixture,
-    log_conjugate,
-    log_densities,
-    pooled_scatter,
-    standardize,
-    update_mixture,
-    update_posterior,
-    weighted_sum,
-)
 from sgpmic.model.prediction import Posterior, make_posterior
 from sgpmic.model.row_pass.sums import ROWS
 from sgpmic.model.rows import Rows, pad, with_cells
@@ -96,8 +83,8 @@ class State(NamedTuple):
 
     parameters: Parameters
     S: Array  # (N, M)
-    mixture: Mixture
-    conjugate: Conjugate
+    mixture: latent.Mixture
+    conjugate: latent.Conjugate
     #: (G,) The relative jitter of every mapping's K_uu. Where it has to be raised it stays raised:
     #: a bound with now more and now less jitter would be two functions, and could fall.
     jitter: Array
@@ -113,29 +100,19 @@ class State(NamedTuple):
 
 def state_template(settings: FitSettings, *, cells: bool) -> State:
     """Return a state of empty arrays, for its tree structure; with ``cells`` of missing cells."""
-    nothing: Any = np.zeros(0)
+    it: Any = np.zeros(0)
     kernel = settings.kernel.for_dimensions(settings.n_components)
     kernels = stack([kernel] * settings.n_mappings)
-    log_x_std = nothing if settings.options.variational else None
-    return State(
-        Parameters(nothing, nothing, kernels, nothing, log_x_std),
-        nothing,
-        Mixture(nothing, nothing, nothing),
-        Conjugate(nothing, nothing),
-        nothing,
-        kernels,
-        nothing if cells else None,
-    )
+    parameters = Parameters(it, it, kernels, it, it if settings.options.variational else None)
+    mixture, conjugate = latent.Mixture(it, it, it), latent.Conjugate(it, it)
+    return State(parameters, it, mixture, conjugate, it, kernels, it if cells else None)
 
 
 def by_row(state: State) -> dict[str, Any]:
     """Return the arrays of a state that have an entry for each row."""
-    arrays = {"X": state.parameters.X, "S": state.S}
-    if state.parameters.log_x_std is not None:
-        arrays["log_x_std"] = state.parameters.log_x_std
-    if state.cells is not None:
-        arrays["cells"] = state.cells
-    return arrays
+    X, *_, log_x_std = state.parameters
+    arrays = {"X": X, "S": state.S, "log_x_std": log_x_std, "cells": state.cells}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
@@ -152,6 +129,8 @@ class Problem(NamedTuple):
     rows: Rows
     cells: Any  # first values of missing cells, laid out as the rows are; None where none has any
     log_volume: float  # what the bound of the scaled data lacks to be in the units of the data
+    scaler: Scaler
+    order: Order  # in which the rows of this process and the features are taken
 
     def lay_out_memberships(self, S: Any) -> Any:
         """Return an array of this process's rows and clusters laid out, with clusters padded."""
@@ -248,7 +227,7 @@ def run_em(
 
     It is ``start`` (from 0) of ``n_starts``. ``save`` is called after every iteration.
     """
-    settings, group, rows, _, log_volume = problem
+    settings, group, rows, _, log_volume, *_ = problem
     max_iter, tol = int(settings.max_iter), float(settings.tol)
     callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
@@ -384,14 +363,14 @@ def _m_step(
     def parameters_at(point: Any) -> Parameters:
         (X, log_x_std), small = unpack(point)
         if options.fixes_scale:
-            X = standardize(X, rows.flat_weight)[0]
+            X = latent.standardize(X, rows.flat_weight)[0]
         return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 
     def loss(point: Any) -> Array:
         parameters = parameters_at(point)
         mappings, X = parameters.mappings(state.present), parameters.X
         data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
-        return -(data + latent_term(prior, X, parameters.log_x_std, S, rows, options))
+        return -(data + latent_term(prior, parameters, S, rows, options))
 
     minimize = {"lbfgs": lbfgs, "scg": scg}[options.optimizer]
     n_points = jnp.sum(rows.weight).astype(jnp.int32) * X.shape[1]
@@ -404,7 +383,7 @@ def _m_step(
     parameters = parameters_at(result.point)
     X, x_std = parameters.X, parameters.x_std
     if options.sums_out:  # what the optimizer has put in for S
-        S = responsibilities(log_densities(prior, X, x_std) + prior.log_weights, rows)
+        S = responsibilities(latent.log_densities(prior, X, x_std) + prior.log_weights, rows)
     new = state._replace(parameters=parameters, S=S)
     new = new._replace(mixture=closed_forms(new, options))
 
@@ -419,43 +398,44 @@ def _m_step(
     return new, (rest - result.start_value, after.bound + log_prior, log_prior), result
 
 
-def prior_of(state: State, rows: Rows, options: EMOptions) -> LatentPrior:
+def prior_of(state: State, rows: Rows, options: EMOptions) -> latent.LatentPrior:
     """Return the factorized mixture, or expectations under the posteriors of its parameters."""
     if not options.variational:
-        return factor_mixture(state.mixture)
+        return latent.factor_mixture(state.mixture)
     n_rows, kind = jnp.sum(rows.weight), options.covariance_type
-    return expected_prior(state.mixture, state.conjugate, n_rows, kind=kind)
+    return latent.expected_prior(state.mixture, state.conjugate, n_rows, kind=kind)
 
 
-def log_prior_of(state: State, prior: LatentPrior, rows: Rows, options: EMOptions) -> Array:
+def log_prior_of(state: State, prior: latent.LatentPrior, rows: Rows, options: EMOptions) -> Array:
     """Return the log density of the conjugate prior, or minus the divergence from it."""
     if options.variational:
         n_rows, kind = jnp.sum(rows.weight), options.covariance_type
-        return -divergence(state.mixture, state.conjugate, n_rows, kind=kind)
+        return -latent.divergence(state.mixture, state.conjugate, n_rows, kind=kind)
     if not options.has_prior:
         return jnp.zeros((), state.mixture.means.dtype)
-    return log_conjugate(state.mixture, state.conjugate, prior)
+    return latent.log_conjugate(state.mixture, state.conjugate, prior)
 
 
-def closed_forms(state: State, options: EMOptions) -> Mixture:
+def closed_forms(state: State, options: EMOptions) -> latent.Mixture:
     """Return the optimal mixture, or posterior of its parameters, for X and S."""
     X, x_std, kind = state.parameters.X, state.parameters.x_std, options.covariance_type
     if x_std is not None:
-        return update_posterior(X, x_std, state.S, state.conjugate, kind=kind)
+        return latent.update_posterior(X, x_std, state.S, state.conjugate, kind=kind)
     floor = options.covariance_floor
-    return update_mixture(state.mixture, X, state.S, state.conjugate, kind=kind, floor=floor)
+    return latent.update_mixture(state.mixture, X, state.S, state.conjugate, kind=kind, floor=floor)
 
 
 def latent_term(
-    prior: LatentPrior, X: Array, log_x_std: Array | None, S: Array, rows: Rows, options: EMOptions
+    prior: latent.LatentPrior, parameters: Parameters, S: Array, rows: Rows, options: EMOptions
 ) -> Array:
     """Return the part of the bound's second line that the optimizer sees."""
+    X, *_, log_x_std = parameters
     if log_x_std is None:
-        return weighted_sum(S, log_densities(prior, X))
+        return latent.weighted_sum(S, latent.log_densities(prior, X))
     entropy = entropy_of_points(log_x_std, rows.flat_weight)
-    densities = log_densities(prior, X, jnp.exp(log_x_std))
+    densities = latent.log_densities(prior, X, jnp.exp(log_x_std))
     if not options.sums_out:
-        return weighted_sum(S, densities) + entropy
+        return latent.weighted_sum(S, densities) + entropy
     return jnp.sum(summed_out(densities + prior.log_weights, rows)) + entropy
 
 
@@ -493,15 +473,15 @@ def first_state(
     """
     weight = rows.flat_weight
     if options.covariance_type != "unit":
-        X, mean, scale = standardize(X, weight)
+        X, mean, scale = latent.standardize(X, weight)
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
     # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
-    omega = pooled_scatter(X, first_choice) + options.covariance_floor * eye
+    omega = latent.pooled_scatter(X, first_choice) + options.covariance_floor * eye
     equal, zeros = jnp.full(M, 1.0 / M, X.dtype), jnp.zeros((M, Q), X.dtype)
-    flat = Mixture(equal, zeros, jnp.broadcast_to(eye, (M, Q, Q)))
+    flat = latent.Mixture(equal, zeros, jnp.broadcast_to(eye, (M, Q, Q)))
     log_x_std = None
     if options.variational:  # 0 for padding, as what is laid out anew has it
         log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
@@ -510,7 +490,8 @@ def first_state(
     # A weakly typed scalar would make the second iteration a program of its own.
     parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
-    jitters, conjugate = jnp.full(n_mappings, jitter, X.dtype), Conjugate(pseudo_counts, omega)
+    conjugate = latent.Conjugate(pseudo_counts, omega)
+    jitters = jnp.full(n_mappings, jitter, X.dtype)
     state = State(parameters, S, flat, conjugate, jitters, present, cells)
     return _in_place(state._replace(mixture=closed_forms(state, options)), rows)
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, Table, features_seen, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, features_seen, sample_numbers
 from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -190,14 +190,15 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
     return np.where(np.isnan(Y), scaler.inverse_transform(imputed), Y)
 
 
-def with_gaps(rows: Rows, table: Table) -> tuple[Rows, Any]:
-    """Return the laid-out rows of a table as the model reads gaps.
+def with_gaps(
+    rows: Rows, Y: Floats, imputed: Floats, scaler: Scaler, group: ProcessGroup
+) -> tuple[Rows, Any]:
+    """Return the laid-out rows of a table ``Y`` as the model reads gaps.
 
     In groups of features that are observed together, where there are at most
     :data:`MOST_GROUPS`; otherwise with a mask of missing cells, which then have a posterior: their
     first values, laid out, are returned too.
     """
-    Y, imputed, scaler, _, group = table
     missing, shape = np.isnan(Y), (len(Y), rows.Y.shape[1])
     patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
     patterns = patterns.reshape(-1)
@@ -264,7 +265,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
     rows and their cells, some of them hidden.
     """
     rng = np.random.RandomState(0)
-    chosen = sample_numbers(len(rows), rng, _MOST_HIDDEN_ROWS)
+    chosen = sample_numbers(len(rows), _MOST_HIDDEN_ROWS, rng)
     known = ~np.isnan(rows[chosen])
     hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
     # Every row keeps a cell.

@@ -1,6 +1,6 @@
 """The arrays that a start begins with: an embedding, memberships and inducing points.
 
-They are made of the table as the committee sees it (:class:`View`).
+They are made of the table as the committee sees it (:class:`sgpmic.committee.examination.View`).
 
 Embeddings are not by scikit-learn's Isomap and SpectralEmbedding: equal rows have edges of length
 zero, which sparse graphs treat as missing, and a graph that falls apart is joined by other links
@@ -24,12 +24,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import MOST_EXAMINED, choose_dimensions
-from sgpmic.committee.geometry import sample_rows
-from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.neighbors import interpolate, inverse_weights
-from sgpmic.learning.preprocessing import Scaler, distinct_rows, find_categories, rotated
-from sgpmic.process_group import ProcessGroup
+from sgpmic.learning.preprocessing import distinct_rows, rotated
 
 #: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
 #: that ends one.
@@ -48,56 +44,6 @@ _DENSE_LIMIT = 400
 MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 # A row outside the sample is placed between this many of its nearest rows in it.
 PLACED_BETWEEN = 6
-#: The share of a table's columns that have to be categories for it to be seen by its factors.
-_MANY = 0.25
-#: There are at least this many factors.
-_LEAST_FACTORS = 2
-
-
-class View(NamedTuple):
-    """A table as the committee and the start see it.
-
-    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so rows form an island for every
-    combination of levels, and to a neighbor graph the levels of a single category look like perfect
-    clusters. A cluster should be what several columns have in common. So a table with many
-    categories is seen by its principal factors (those of factor analysis of mixed data, where the
-    encoder has weighted the indicators), as many as parallel analysis finds, and members of the
-    committee whose clusters are the levels of one category do not vote.
-    """
-
-    rows: Floats  # (n_own, r) this process's
-    scaler: Scaler
-    has_categories: bool = False
-    mixed: MixedTable | None = None  # a sample of all processes, with its categories
-
-
-def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
-    """Return the table by its factors if many of its columns are categories, else as it is.
-
-    ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
-    cells.
-    """
-    numbers = sample_rows(group.n_rows, MOST_EXAMINED)
-    categories = find_categories(group.agree(group.rows_at(Y, numbers)))
-    others = Y.shape[1] - sum(category.n_features for category in categories)
-    if not categories:
-        return View(Y_imputed, scaler)
-    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
-    # Where every column of the user's table begins and ends among the features.
-    inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
-    begins = [j for j in range(Y.shape[1]) if j not in inner]
-    mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
-    # Features that are all of two values, such as bits, are not columns of a user's table.
-    bits = len(categories) == Y.shape[1]
-    few = len(categories) < _MANY * (len(categories) + others)
-    if few or bits or Y.shape[1] <= _LEAST_FACTORS:
-        return View(Y_imputed, scaler, mixed=mixed)
-    center = sample.mean(axis=0)
-    _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
-    count = max(choose_dimensions(sample, mixed.columns).chosen, _LEAST_FACTORS)
-    scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
-    unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
-    return View(scores, unscaled, has_categories=True, mixed=mixed)
 
 
 class Embedding(NamedTuple):

@@ -105,15 +105,9 @@ def inverse_weights(distances: Any) -> Any:
 
 
 def interpolate(
-    sample: Floats,
-    known: Floats,
-    rows: Floats,
-    n_neighbors: int,
-    *,
-    offset: Floats | float = 0.0,
-    scale: Floats | float = 1.0,
+    sample: Floats, known: Floats, rows: Floats, k: int, offset: Any = 0.0, scale: Any = 1.0
 ) -> Floats:
-    """Return means over each row's nearest rows in a sample, weighted by inverse squared distance.
+    """Return means over a row's k nearest rows in a sample, weighted by inverse squared distance.
 
     A row that is in the sample gets what is ``known`` (n_sample, n_values) of it; equal rows, the
     mean of theirs. The sample (n_sample, n_features) is centered and scaled, rows are in their own
@@ -121,7 +115,7 @@ def interpolate(
     """
     # scikit-learn's search has no program to compile.
     method = _by_search if default_device().platform == "cpu" else _on_device
-    return method(sample, known, rows, min(n_neighbors, len(sample)), offset, scale)
+    return method(sample, known, rows, min(k, len(sample)), offset, scale)
 
 
 def _by_search(

@@ -108,16 +108,6 @@ def _sums(values: Floats, axis: int) -> Floats:
     return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
 
 
-class Table(NamedTuple):
-    """A table as learning takes it: in an order of its own, and scaled when need be."""
-
-    Y: Floats  # (n_own, P) this process's rows, in their units, NaN for missing cells
-    imputed: Floats  # the same with imputed cells; where none is missing, Y itself
-    scaler: Scaler
-    order: Order
-    group: ProcessGroup
-
-
 class Category(NamedTuple):
     """A category: where its indicators begin, how many there are, and every row's level."""
 
@@ -265,11 +255,6 @@ def _parts(Y: Floats) -> Iterator[Floats]:
         yield Y[first : first + _PART]
 
 
-def has_gaps(Y: Floats, group: ProcessGroup) -> bool:
-    """Return whether a cell of the table of all processes is missing."""
-    return bool(group.largest(np.array(np.isnan(Y).any())))
-
-
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
     """Return which features any row of the table of all processes has."""
     return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
@@ -340,12 +325,16 @@ def _without_gaps(X: Any) -> csr_array:
 
 
 def sample_numbers(
-    n_rows: int, random_state: np.random.RandomState, most: int = MOST_REFERENCE_ROWS
+    n_rows: int, most: int = MOST_REFERENCE_ROWS, rng: np.random.RandomState | None = None
 ) -> Ints:
-    """Return the numbers of all rows, or of so many, drawn at random."""
+    """Return the numbers of all rows, or of so many, drawn at random.
+
+    By default the same ones for every seed: which rows a committee looks at would make more of a
+    difference than any other draw of a fit.
+    """
     if n_rows <= most:
         return np.arange(n_rows)
-    return np.sort(random_state.choice(n_rows, most, replace=False))
+    return np.sort((rng or np.random.RandomState(0)).choice(n_rows, most, replace=False))
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:

@@ -18,11 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import Structure, count_components, examine
+from sgpmic.committee.examination import Structure, View, committee_view, count_components, examine
 from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
 from sgpmic.learning.gaps import impute_rows, with_gaps
-from sgpmic.learning.initialization import View, committee_view
 from sgpmic.learning.prediction.predictor import (
     Predictor,
     Reference,
@@ -31,12 +30,10 @@ from sgpmic.learning.prediction.predictor import (
 )
 from sgpmic.learning.preprocessing import (
     AS_GIVEN,
-    Table,
     all_rows_equal,
     canonical_order,
     features_seen,
     fit_scaler,
-    has_gaps,
     sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
@@ -66,8 +63,7 @@ class Result(NamedTuple):
         if self.vote is None:
             return []
         members = sorted(self.vote.members, key=lambda member: -member.weight)
-        shown = ("name", "weight", "expected", "agreement", "cut")
-        voted = [{field: getattr(member, field) for field in shown} for member in members]
+        voted = [{k: v for k, v in m._asdict().items() if k != "labels"} for m in members]
         failures = self.vote.failures.items()
         return voted + [{"name": k, "weight": 0.0, "reason": why} for k, why in failures]
 
@@ -92,37 +88,47 @@ def run(
     by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
     reorder = settings.committee is not None and previous is None and by_name
     order = canonical_order(Y, group) if reorder else AS_GIVEN
-    Y, gaps = order.apply(Y), has_gaps(Y, group)
+    Y, gaps = order.apply(Y), bool(group.largest(np.array(np.isnan(Y).any())))
     scaler = fit_scaler(Y, group, settings.scale)
-    table = Table(Y, impute_rows(Y, group, scaler) if gaps else Y, scaler, order, group)
+    imputed = impute_rows(Y, group, scaler) if gaps else Y
 
     # Examine it, and let the committee vote.
-    view = View(table.imputed, scaler)
-    if settings.committee is not None:
-        view = committee_view(Y, table.imputed, scaler, group)
-    settings, structure = _examine(settings, view, table)
-    vote, committee = None, settings.committee
+    vote, committee, view = None, settings.committee, View(imputed, scaler)
+    if committee is not None:
+        view = committee_view(Y, imputed, scaler, group)
+    structure = examine(
+        view,
+        group,
+        tendency=committee is not None and settings.n_clusters != 1,
+        clusters=settings.n_clusters == "auto",
+        dimensions=settings.n_components == "auto",
+    )
+    clusters, dimensions = structure.clusters, structure.dimensions
+    n_clusters = settings.n_clusters if clusters is None else clusters.chosen
+    n_components = settings.n_components if dimensions is None else dimensions.chosen
+    n_components = count_components(n_components, scaler, imputed, group)
+    settings = replace(settings, n_clusters=n_clusters, n_components=n_components)
     if committee is not None and isinstance(settings.start.memberships, str):
-        mixed = Y if view.has_categories else None
-        vote = vote_on(view.rows, group, view.scaler, committee, settings.n_clusters, mixed)
+        vote = vote_on(view, Y, group, committee, n_clusters)
     if all_rows_equal(Y, group, scaler):
         # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
 
     # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
     rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    problem = Problem(settings, group, rows, None, group.n_rows * scaler.log_volume)
+    volume = group.n_rows * scaler.log_volume
+    problem = Problem(settings, group, rows, None, volume, scaler, order)
     if committee is not None and vote is not None:
         prior, weight = problem.lay_out_memberships(vote.shares), np.float64(committee.strength)
         problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
     if gaps:
-        rows, cells = with_gaps(problem.rows, table)
+        rows, cells = with_gaps(problem.rows, Y, imputed, scaler, group)
         volume = float(group.total(scaler.log_volumes(Y).sum()))
         problem = problem._replace(rows=rows, cells=cells, log_volume=volume)
 
     # Make starts, and iterate EM from each of them.
     planned = plan_starts(settings, random_state, continues=previous is not None)
-    starts = Starts(problem, table, planned, checkpoint)
+    starts = Starts(problem, planned, checkpoint)
     starts.resume()
     if previous is not None:
         starts.continue_from(previous)
@@ -146,30 +152,13 @@ def run(
             fit.interrupted = True
 
     # Choose one of the fits, and finish it.
-    return finish(starts.select(), problem, table, vote, structure, random_state)
-
-
-def _examine(settings: FitSettings, view: View, table: Table) -> tuple[FitSettings, Structure]:
-    """Return the settings with the numbers that were chosen, and what the table supports."""
-    found = examine(
-        view.rows,
-        table.group,
-        view.scaler,
-        tendency=settings.committee is not None and settings.n_clusters != 1,
-        clusters=settings.n_clusters == "auto",
-        dimensions=settings.n_components == "auto",
-        mixed=view.mixed,
-    )
-    n_clusters = settings.n_clusters if found.clusters is None else found.clusters.chosen
-    n_components = settings.n_components if found.dimensions is None else found.dimensions.chosen
-    n_components = count_components(n_components, table.scaler, table.imputed, table.group)
-    return replace(settings, n_clusters=n_clusters, n_components=n_components), found
+    return finish(starts.select(), problem, Y, vote, structure, random_state)
 
 
 def finish(
     selection: Selection,
     problem: Problem,
-    table: Table,
+    Y: Floats,
     vote: Vote | None,
     structure: Structure,
     random_state: np.random.RandomState,
@@ -181,11 +170,10 @@ def finish(
     all remember the same sample of everybody's.
     """
     announce("last E-step")
-    settings, group, rows, *_ = problem
-    order, M = table.order, settings.n_clusters
-    Y, places, features = order.undo(table.Y), order.row_places, order.feature_places
-    scale, offset = table.scaler.scale[features], table.scaler.offset[features]
-    scaler = table.scaler._replace(offset=offset, scale=scale)
+    settings, group, rows, *_, scaler, order = problem
+    M, places, features = settings.n_clusters, order.row_places, order.feature_places
+    Y = order.undo(Y)
+    scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
     last = last_e_step(selection.fit.state, rows, settings.options)
 
     # NumPy arrays, which outlive any device and any precision context, without padding.
@@ -199,14 +187,14 @@ def finish(
     X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
-    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, random_state)
+    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, rng=random_state)
 
     def known(array: Any) -> Any:
         return array if array is None or numbers is None else group.rows_at(array, numbers)
 
     known_Y = known(Y)
     known_keys = keys if numbers is None else sorted_fingerprints(known_Y)
-    some = sample_numbers(len(known_Y), random_state)
+    some = sample_numbers(len(known_Y), rng=random_state)
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
@@ -242,31 +230,29 @@ def finish(
 
 def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
     """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
-    shared = len(last.A_inverse) == 1
+    of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
 
-    def of_clusters(tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[by_size], tree)
-
-    def of_mappings(tree: Any) -> Any:
-        return jax.tree.map(np.asarray, tree) if shared else of_clusters(tree)
+    def sort(tree: Any, order: Any) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)
 
     parameters, conjugate = state.parameters, state.conjugate
     state = state._replace(
-        parameters=parameters._replace(log_kernels=of_mappings(parameters.log_kernels)),
+        parameters=parameters._replace(log_kernels=sort(parameters.log_kernels, of_mappings)),
         S=state.S[:, by_size],
-        mixture=of_clusters(state.mixture),
-        conjugate=conjugate._replace(pseudo_counts=of_clusters(conjugate.pseudo_counts)),
-        jitter=of_mappings(state.jitter),
-        present=of_mappings(state.present),
+        mixture=sort(state.mixture, by_size),
+        conjugate=conjugate._replace(pseudo_counts=sort(conjugate.pseudo_counts, by_size)),
+        jitter=sort(state.jitter, of_mappings),
+        present=sort(state.present, of_mappings),
     )
     posterior = jax.tree.map(np.asarray, last.posterior)
+    mappings = posterior.mappings
     posterior = posterior._replace(
-        mappings=posterior.mappings._replace(kernels=of_mappings(posterior.mappings.kernels)),
-        mean_weights=of_mappings(posterior.mean_weights),
-        precision_loss=of_mappings(posterior.precision_loss),
-        mixture=of_clusters(posterior.mixture),
+        mappings=mappings._replace(kernels=sort(mappings.kernels, of_mappings)),
+        mean_weights=sort(posterior.mean_weights, of_mappings),
+        precision_loss=sort(posterior.precision_loss, of_mappings),
+        mixture=sort(posterior.mixture, by_size),
     )
-    return state, posterior, of_mappings(last.A_inverse)
+    return state, posterior, sort(last.A_inverse, of_mappings)
 
 
 def _softened(

@@ -21,33 +21,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
 
 from sgpmic import exceptions
+from sgpmic._runtime import announce
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
-from sgpmic.learning.em import (
-    Problem,
-    StartFit,
-    State,
-    by_row,
-    em_iteration,
-    first_state,
-    last_e_step,
-    state_template,
-    with_rows,
-)
+from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
-from sgpmic.learning.preprocessing import AS_GIVEN, Table
+from sgpmic.learning.preprocessing import AS_GIVEN
 from sgpmic.learning.settings import FitSettings
+from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Conjugate
+from sgpmic.model.rows import make_rows
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
+    from sgpmic.committee.examination import View
     from sgpmic.committee.voting import Vote
-    from sgpmic.learning.initialization import View
 
 #: Of more rows than this, a start is made from a sample.
 MOST_START_ROWS = 20_000
@@ -71,13 +63,6 @@ class PlannedStart(NamedTuple):
 
     def __str__(self) -> str:
         return "{embedding} and {memberships}".format(**self.describe())
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to say of a fit from this start."""
-        if not self.is_retry:
-            return ()
-        return (f"A cluster ended without rows, so another start was made ({self}).",)
 
 
 def plan_starts(
@@ -113,7 +98,7 @@ def plan_starts(
 
 
 def can_continue(
-    state: State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
+    state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
 ) -> bool:
     """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
 
@@ -139,14 +124,14 @@ class Selection:
     """The fits from all starts, and which one is kept."""
 
     starts: list[PlannedStart]
-    fits: list[StartFit]
+    fits: list[em.StartFit]
     kept: int
     partitions: list[Ints]  # most probable clusters of this process's rows
     agreement: Floats
     sizes: list[Floats]  # of every partition's clusters, over all processes
 
     @property
-    def fit(self) -> StartFit:
+    def fit(self) -> em.StartFit:
         """The fit that is kept."""
         return self.fits[self.kept]
 
@@ -181,10 +166,10 @@ class CheckpointWriter(Protocol):
     starts: a fit without a fixed seed can resume too.
     """
 
-    def save(self, seeds: list[int], fits: list[StartFit]) -> None:
+    def save(self, seeds: list[int], fits: list[em.StartFit]) -> None:
         """Keep these in place of the ones before."""
 
-    def load(self, template: State, n_starts: int) -> tuple[list[int], list[StartFit]] | None:
+    def load(self, template: em.State, n_starts: int) -> tuple[list[int], list[em.StartFit]] | None:
         """Return what was kept of so many starts, None if nothing was."""
 
 
@@ -192,18 +177,17 @@ class CheckpointWriter(Protocol):
 class Starts:
     """The starts of a fit, and the fits from them so far; with a checkpoint that keeps them."""
 
-    problem: Problem
-    table: Table
+    problem: em.Problem
     planned: list[PlannedStart]
     checkpoint: CheckpointWriter | None
-    fits: list[StartFit] = field(default_factory=list)
+    fits: list[em.StartFit] = field(default_factory=list)
 
     def resume(self) -> None:
         """Take over seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
-        (settings, group, rows, *_), order = self.problem, self.table.order
-        template = state_template(settings, cells=rows.missing is not None)
+        settings, group, rows, *_, order = self.problem
+        template = em.state_template(settings, cells=rows.missing is not None)
         kept = self.checkpoint.load(template, len(self.planned))
         if kept is None:
             return
@@ -218,7 +202,7 @@ class Starts:
 
     def save(self) -> None:
         """Keep the fits, rows in the order they came in, for any number of processes to resume."""
-        group, order, fits = self.problem.group, self.table.order, self.fits
+        group, order, fits = self.problem.group, self.problem.order, self.fits
         if self.checkpoint is None:
             return
 
@@ -234,42 +218,88 @@ class Starts:
 
     def begin(self, start: PlannedStart, view: View, vote: Vote | None) -> None:
         """Begin a fit, from a table as the committee sees it and what it has voted."""
-        (settings, group, rows, cells, _), scaler = self.problem, self.table.scaler
-        X, Z, S, notes = self._values(start, view, vote)
+        X, S, mappings, notes = self._values(start, view, vote)
+        if start.is_retry:
+            why = f"A cluster ended without rows, so another start was made ({start})."
+            notes = (why, *notes)
+        state = self._first_state(X, S, mappings)
+        self.fits.append(em.StartFit(state, notes=notes))
+
+    def _first_state(self, X: Floats, S: Floats, mappings: Mappings) -> em.State:
+        settings, group, rows, *_ = self.problem
+        values = self._laid_out(group.lay_out(X, rows), self.problem.lay_out_memberships(S))
+        values |= mappings._asdict()
+        self._prepare(values)
+        return em.first_state(rows, settings.options, **values)
+
+    def _laid_out(self, X: Any, S: Any) -> dict[str, Any]:
+        """Return what :func:`sgpmic.learning.em.first_state` takes, but for the mappings."""
+        settings, group, _, cells, *_ = self.problem
+        return {
+            "X": X,
+            "S": S,
+            "pseudo_counts": settings.pseudo_counts(group.n_rows),
+            "jitter": np.asarray(settings.em.jitter),
+            "cells": cells,
+        }
+
+    def _prepare(self, values: dict[str, Any]) -> None:
+        """Have the programs of EM compiled side by side, if they have to be."""
+        options, rows = self.problem.settings.options, self.problem.rows
+        if rows.mesh is None and not em.first_state.has(rows, options, **values):
+            begin = partial(em.first_state.function, options=options)
+            state = jax.eval_shape(begin, rows, **values)
+            for program in (em.em_iteration, em.last_e_step):
+                program.prepare(state, rows, options)
+
+    def _first_mappings(self, Z: Floats) -> Mappings:
+        """Return the mappings that nothing has been learned of yet."""
+        settings, scaler = self.problem.settings, self.problem.scaler
         factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
         if not isinstance(settings.start.kernel_scale, str):
             factor = float(settings.start.kernel_scale) * scaler.mean_variance
         kernel = settings.kernel.for_dimensions(settings.n_components)
         sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
-        # As NumPy arrays, small ones may go to any device.
-        values = {
-            "X": group.lay_out(X, rows),
-            "Z": np.asarray(Z),
-            "S": self.problem.lay_out_memberships(S),
-            "kernels": stack([replace(kernel, **sizes)] * settings.n_mappings),
-            # The paper's start, β = (½ √mean(var(Y)))⁻².
-            "beta": np.asarray(4.0 / scaler.mean_variance),
-            "pseudo_counts": settings.pseudo_counts(group.n_rows),
-            "jitter": np.asarray(settings.em.jitter),
-            "cells": cells,
-        }
-        if rows.mesh is None and not first_state.has(rows, settings.options, **values):
-            # The programs that come next are compiled beside this one.
-            begin = partial(first_state.function, options=settings.options)
-            coming = jax.eval_shape(begin, rows, **values)
-            for program in (em_iteration, last_e_step):
-                program.prepare(coming, rows, settings.options)
-        state = first_state(rows, settings.options, **values)
-        self.fits.append(StartFit(state, notes=(*start.notes, *notes)))
+        kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
+        # As NumPy arrays, small ones may go to any device. The paper's start of the precision is
+        # β = (½ √mean(var(Y)))⁻².
+        arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
+        return Mappings(kernels, *arrays)
+
+    def _learn(
+        self, numbers: Ints, X: Floats, S: Floats, mappings: Mappings, vote: Vote | None
+    ) -> tuple[Floats, Mappings]:
+        """Return latent points and mappings that EM finds for some of the rows by themselves.
+
+        From there, all rows need half as many iterations and come to a higher bound.
+        """
+        settings, group, rows, *_ = self.problem
+        kind, M = X.dtype, settings.padded_clusters(group.n_rows)
+        shapes = (jax.ShapeDtypeStruct((rows.n_padded, n), kind) for n in (X.shape[1], M))
+        self._prepare(self._laid_out(*shapes) | mappings._asdict())
+        announce(f"learning from {len(numbers)} rows first")
+        quiet = replace(settings, em=replace(settings.em, callbacks=()), verbose=False)
+        Y = rows.Y[numbers // rows.Y.shape[2], :, numbers % rows.Y.shape[2]]
+        few = self.problem._replace(
+            settings=quiet, group=ProcessGroup(len(numbers)), rows=make_rows(Y), log_volume=0.0
+        )
+        if vote is not None:
+            prior = few.lay_out_memberships(vote.shares[numbers])
+            weighted = replace(few.rows, assignment_prior=prior, prior_weight=rows.prior_weight)
+            few = few._replace(rows=weighted)
+        fit = em.StartFit(Starts(few, [], None)._first_state(X, S, mappings))
+        em.run_em(fit, few, start=0, n_starts=1, save=lambda: None)
+        X = few.group.own_rows(fit.state.parameters.X)
+        return X, jax.tree.map(np.asarray, fit.state.mappings)
 
     def _values(
         self, start: PlannedStart, view: View, vote: Vote | None
-    ) -> tuple[Floats, Floats, Floats, tuple[str, ...]]:
-        """Return X (n_own, Q), Z (U, Q) and S (n_own, M) that a start begins with, and notes.
+    ) -> tuple[Floats, Floats, Mappings, tuple[str, ...]]:
+        """Return X (n_own, Q), S (n_own, M) and the mappings that a start begins with, and notes.
 
         Of very many rows a sample is embedded and clustered, and every other row gets weighted
         means over its nearest rows in the sample. What each process does to its own rows is the
-        same however many processes there are.
+        same however many processes there are. A process by itself learns from the sample first.
         """
         from sgpmic.learning import initialization as make  # much that reports do not need
 
@@ -302,35 +332,37 @@ class Starts:
         )
         deviations = np.ones(X.shape[1])
         if settings.start.unit_variance:
-            deviations = X.std(axis=0)
-            deviations = np.where(deviations > 0, deviations, 1.0)
+            deviations = np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
         X = X / deviations
         S = make.initial_memberships(X, n_clusters, of_sample(memberships), rng)
         n_inducing = min(settings.n_inducing, group.n_rows)
         Z = make.choose_inducing(X, n_inducing, settings.start.inducing, rng)
         # Processors of different makes round differently, and all have to start from one state.
         X, Z, S = group.agree((X, Z, S))
+        mappings = self._first_mappings(Z)
         if not sampled:
             own = slice(group.first, group.first + group.n_own)
-            return X[own], Z, S[own], notes
+            return X[own], S[own], mappings, notes
         note = (
             f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; "
             "the others were placed between their nearest rows among them."
         )
+        by_name = isinstance(start.embedding, str)
+        if by_name and group.n_processes == 1 and self.problem.rows.n_observed is None:  # no gaps
+            X, mappings = self._learn(numbers, X, S, mappings, vote)
         sample = view.scaler.transform(group.rows_at(Y, numbers))
-        scaling = {"offset": view.scaler.offset, "scale": view.scaler.scale}
-        known = np.hstack([X, S])
-        found = interpolate(sample, known, Y, make.PLACED_BETWEEN, **scaling)
+        offset, scale, *_ = view.scaler
+        found = interpolate(sample, np.hstack([X, S]), Y, make.PLACED_BETWEEN, offset, scale)
         X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
-        if not isinstance(start.embedding, str):
+        if not by_name:
             X_own = np.asarray(start.embedding, np.float64) / deviations
         if not isinstance(memberships, str):
             S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
-        return X_own, Z, S_own, (note, *notes)
+        return X_own, S_own, mappings, (note, *notes)
 
-    def continue_from(self, previous: State) -> None:
+    def continue_from(self, previous: em.State) -> None:
         """Begin the only fit, from the state of an earlier result."""
-        settings, group, rows, cells, _ = self.problem
+        settings, group, rows, cells, *_ = self.problem
         laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
         jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
         state = laid_out._replace(
@@ -340,14 +372,14 @@ class Starts:
             jitter=jitter,
             cells=cells,
         )
-        self.fits = [StartFit(state)]
+        self.fits = [em.StartFit(state)]
 
     def have_all_clusters(self, number: int) -> bool:
         """Return whether one of the first fits gives every cluster a row."""
         fits = (fit for fit in self.fits[:number] if fit.history)  # others broke off at once
         return any(self._partition(fit)[1].min() > 0 for fit in fits)
 
-    def _partition(self, fit: StartFit) -> tuple[Ints, Floats]:
+    def _partition(self, fit: em.StartFit) -> tuple[Ints, Floats]:
         """Return the most probable clusters of this process's rows, and the sizes of all."""
         labels = self.problem.group.own_rows(fit.state.S).argmax(axis=1)
         return labels, count_labels(labels, self.problem.settings.n_clusters, self.problem.group)
@@ -371,7 +403,7 @@ class Starts:
         if not eligible.any():  # retries have not helped: as if they had not been made
             eligible = np.array([not start.is_retry for start in starts])
         if not eligible.any():  # but they are all there is where the others broke off at once
-            eligible = np.ones(len(fits), dtype=bool)
+            eligible[:] = True
         bounds = np.array([fit.bound for fit in fits])
         kept = choose(settings.start.selection, bounds, agreement, eligible)
         return Selection(starts, fits, kept, partitions, agreement, sizes)
@@ -384,9 +416,9 @@ def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
     return moved
 
 
-def _map_rows(function: Callable[[str, Any], Any], state: State) -> State:
+def _map_rows(function: Callable[[str, Any], Any], state: em.State) -> em.State:
     """Return a state with a function of what has an entry for each row, and of its name."""
-    return with_rows(state, {name: function(name, a) for name, a in by_row(state).items()})
+    return em.with_rows(state, {name: function(name, a) for name, a in em.by_row(state).items()})
 
 
 def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
@@ -394,18 +426,14 @@ def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
     return group.total(np.bincount(labels, minlength=n_clusters).astype(np.float64))
 
 
-def agreements(
-    partitions: Sequence[NDArray[np.integer[Any]]], n_clusters: int, group: ProcessGroup
-) -> Floats:
+def agreements(partitions: Sequence[Ints], k: int, group: ProcessGroup) -> Floats:
     """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
-    n, k = len(partitions), n_clusters
+    n = len(partitions)
     if n == 1:
         return np.ones(1)
     # By counts, which add up over processes; scikit-learn's function wants the labels.
-    common = np.zeros((n, k, n, k))
-    for (i, one), (j, other) in product(enumerate(partitions), repeat=2):
-        pairs = np.bincount(one.astype(np.int64) * k + other, minlength=k**2)
-        common[i, :, j] = pairs.reshape(k, k)
+    pairs = [np.bincount(i * k + j, minlength=k**2) for i, j in product(partitions, repeat=2)]
+    common = np.reshape(pairs, (n, n, k, k)).swapaxes(1, 2).astype(np.float64)
     table = adjusted_rand(group.total(common), group.n_rows)
     np.fill_diagonal(table, 0.0)
     return table.sum(axis=1) / (n - 1)
@@ -415,8 +443,7 @@ def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -
     """Return the index of the fit to keep, one of the eligible."""
     scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
     # Rounding must not decide a tie: the earlier start wins.
-    close = np.flatnonzero(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max())))
-    return int(close[0])
+    return int(np.argmax(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max()))))
 
 
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
@@ -427,18 +454,17 @@ def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
     mine = starts[kept]
     name = f"start {kept + 1} of {len(starts)} ({mine['embedding']} and {mine['memberships']})"
     bounds, agreement = ([float(start[key]) for start in starts] for key in ("bound", "agreement"))
-    judged, what = (agreement, "agreement") if selection == "consensus" else (bounds, "bound")
+    judged = agreement if selection == "consensus" else bounds
     among = ""
     if judged[kept] < max(judged) - 1e-9 * max(1.0, abs(max(judged))):
         among = " of those in which every cluster has rows"
-    if what == "bound":
+    if judged is bounds:
         return f"Kept: {name}, for the highest bound{among}."
     sentence = (
         f"Kept: {name}, whose clusters agree best with those of the others{among} (mean adjusted "
         f"Rand index {agreement[kept]:.2f})"
     )
-    level = [a for a in agreement if abs(a - agreement[kept]) <= 1e-9]
-    if len(level) > 1 and not among:
+    if not among and sum(abs(each - agreement[kept]) <= 1e-9 for each in agreement) > 1:
         sentence += "; of equals the first is kept"
     if bounds[kept] < max(bounds):
         better = bounds.index(max(bounds)) + 1

@@ -25,15 +25,7 @@ from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
 from sgpmic.learning.neighbors import block_rows, in_blocks, in_threads, padded_count
-from sgpmic.learning.prediction import projection
-from sgpmic.learning.prediction.cluster_normals import (
-    ClusterNormals,
-    best_share,
-    fit_normals,
-    left_out_log_density,
-    lower_limit,
-    mixed,
-)
+from sgpmic.learning.prediction import cluster_normals, projection
 from sgpmic.learning.preprocessing import Scaler, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
@@ -236,7 +228,7 @@ class Assessment(NamedTuple):
 class _Densities(NamedTuple):
     """What densities are made of besides the mapping."""
 
-    normals: ClusterNormals
+    normals: cluster_normals.ClusterNormals
     mapping_share: float
     left_out: Floats  # log densities of training rows, each left out
 
@@ -357,7 +349,7 @@ class Predictor:
                 if densities:
                     mapping = projection.laplace(self.posterior, found)
                     normals = self._densities.normals.log_density(self._scaled(Y[part]))
-                    density = mixed(mapping, normals, self._densities.mapping_share)
+                    density = cluster_normals.mixed(mapping, normals, self._densities.mapping_share)
                     log_density[part] = density + self.scaler.log_volumes(Y[part])
         return X, S, log_density
 
@@ -389,14 +381,15 @@ class Predictor:
         rows, S = self.reference.rows, self._reference_S
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
-        chosen = sample_numbers(len(rows), np.random.RandomState(0), _MOST_ASSESSED)
+        chosen = sample_numbers(len(rows), _MOST_ASSESSED)
         # For the same parameters: only what a row itself has told the mapping is taken out.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)
-        normals = left_out_log_density(reduced[chosen], S[chosen], factors)
-        share = best_share(mapping, normals)
-        left_out = mixed(mapping, normals, share) + self.scaler.log_volumes(rows[chosen])
-        return _Densities(fit_normals(reduced, S, factors), share, left_out)
+        normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)
+        share = cluster_normals.best_share(mapping, normals)
+        left_out = cluster_normals.mixed(mapping, normals, share)
+        left_out += self.scaler.log_volumes(rows[chosen])
+        return _Densities(cluster_normals.fit_normals(reduced, S, factors), share, left_out)
 
     def _fitted(self, numbers: Ints) -> projection.Fitted:
         T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
@@ -417,7 +410,7 @@ class Predictor:
     @property
     def unusual_below(self) -> float:
         """The log density under which a row is unlike anything seen in fit."""
-        return lower_limit(self.left_out_log_density, OUTLIER_SHARE)
+        return cluster_normals.lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
     @numerics()
     def decode(self, X: Floats) -> Floats:

@@ -169,11 +169,10 @@ def principal_components(values: Floats, units: Any) -> tuple[Floats, Floats] | 
 
     A missing cell counts as the mean of its column.
     """
-    n, p = values.shape
-    if min(n, p) < 2 or p != len(units.offset):  # a model of reduced features has other units
+    p = values.shape[1]
+    if min(values.shape) < 2 or p != len(units.offset):  # of reduced features, units are others
         return None
-    scaled = np.nan_to_num(units.transform(values))
+    scaled, analysis = np.nan_to_num(units.transform(values)), PCA(2, random_state=0)
     if not scaled.any():
         return None
-    analysis = PCA(2, random_state=0)
     return analysis.fit_transform(scaled), analysis.explained_variance_ratio_

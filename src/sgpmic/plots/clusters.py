@@ -152,8 +152,8 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        drawn = estimator._rows_to_draw(X)
-        described, labels = describe_rows(estimator, drawn.values), drawn.memberships.argmax(axis=1)
+        values, _, memberships, _ = estimator._rows_to_draw(X)
+        described, labels = describe_rows(estimator, values), memberships.argmax(axis=1)
         subjects, compared = compare_columns(described, labels, estimator.n_clusters_)
         said = [one.kind != "gap" and (one.level > 0 or len(one.levels) != 2) for one in subjects]
         names = [one.name for one, shown in zip(subjects, said, strict=True) if shown]

@@ -108,14 +108,10 @@ class EmbeddingDisplay(Display):
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
         """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
-        names = getattr(estimator, "feature_names_in_", None)
-        return cls(
-            estimator.embedding_,
-            estimator.memberships_,
-            means=estimator.means_,
-            covariances=estimator.covariances_,
-            feature_names=None if names is None else [str(name) for name in names],
-        ).plot(**plotting)
+        names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+        mixture: Any = {"means": estimator.means_, "covariances": estimator.covariances_}
+        shown = cls(estimator.embedding_, estimator.memberships_, feature_names=names, **mixture)
+        return shown.plot(**plotting)
 
     @classmethod
     def from_predictions(
@@ -129,13 +125,9 @@ class EmbeddingDisplay(Display):
         **plotting: Any,
     ) -> Self:
         """Draw latent points: parameters are those of the class and of :meth:`plot`."""
-        return cls(
-            embedding,
-            memberships,
-            means=means,
-            covariances=covariances,
-            feature_names=feature_names,
-        ).plot(**plotting)
+        mixture: Any = {"means": means, "covariances": covariances}
+        shown = cls(embedding, memberships, feature_names=feature_names, **mixture)
+        return shown.plot(**plotting)
 
     @property
     def labels(self) -> Ints:

@@ -124,20 +124,18 @@ def content_of_rows(
 
     ``labels`` are a known grouping of them.
     """
-    drawn = model._rows_to_draw(X)
+    values, embedding, memberships, texts = model._rows_to_draw(X)
     given = None if labels is None else [str(label) for label in labels]
-    if given is not None and len(given) != len(drawn.values):
-        raise ValueError(f"There are {len(given)} labels for {len(drawn.values)} rows.")
-    names = naming_column(drawn.words)
+    if given is not None and len(given) != len(values):
+        raise ValueError(f"There are {len(given)} labels for {len(values)} rows.")
+    ids = texts.pop(naming_column(texts), None)
     found: dict[str, Any] = {
-        "embedding": drawn.embedding @ view_axes(model.embedding_),
-        "memberships": drawn.memberships,
+        "embedding": embedding @ view_axes(model.embedding_),
+        "memberships": memberships,
         "given_labels": given,
         "label_name": str(getattr(labels, "name", None) or "label"),
-        "ids": None if names is None else drawn.words[names],
-        "texts": {name: words for name, words in drawn.words.items() if name != names},
     }
-    return content_from_model(model, drawn.values, **(found | more))
+    return content_from_model(model, values, ids=ids, texts=texts, **(found | more))
 
 
 def describe_rows(model: Any, values: Floats) -> Description:

@@ -101,9 +101,11 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     effects[(counts == 0) | (rest == 0)] = 0.0
     certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))
     # No mean lies outside, whatever the rounding: the largest numbers would overflow.
-    means = (2.0 * np.clip(low + span * (mean + center), low, high) for mean in (mean_in, mean_out))
-    known = (np.where(n > 0, mean, np.nan) for mean, n in zip(means, (counts, rest), strict=True))
-    return np.stack([*known, effects, certain, counts])
+    means = (
+        np.where(n > 0, 2.0 * np.clip(low + span * (mean + center), low, high), np.nan)
+        for mean, n in ((mean_in, counts), (mean_out, rest))
+    )
+    return np.stack([*means, effects, certain, counts])
 
 
 def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float = 0.0) -> Floats:
@@ -206,14 +208,11 @@ def continuous_labels(given: list[str]) -> Floats | None:
     except ValueError:
         return None
     values = sorted(set(numbers.values()))
-    if not np.isfinite(values).all():
+    whole = all(value.is_integer() for value in values)
+    if len(values) <= (_MOST_CLASSES if whole else _MOST_STEPS) or not np.isfinite(values).all():
         return None
-    if all(value.is_integer() for value in values):
-        codes = values[:1] in ([0.0], [1.0]) and values[-1] - values[0] == len(values) - 1
-        if codes or len(values) <= _MOST_CLASSES:
-            return None
-    elif len(values) <= _MOST_STEPS:
-        return None
+    if whole and values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1:
+        return None  # codes
     return np.array([numbers.get(label, np.nan) for label in given])
 
 

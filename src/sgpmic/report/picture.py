@@ -22,7 +22,7 @@ from scipy.special import logsumexp, ndtri
 
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
-from sgpmic.report.statistics import Confusion, NumberByCluster, log_gaussian, positive
+from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, log_gaussian
 from sgpmic.report.words import shorten
 
 #: Share of a cluster's rows that its outline holds.
@@ -193,7 +193,7 @@ def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
         directions = np.array([[-1.0], [1.0]])
         radius = np.sqrt(covariance[0, 0]) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
     else:
-        root, angle = np.linalg.cholesky(positive(covariance)), np.linspace(0.0, 2.0 * np.pi, 100)
+        root, angle = cholesky(covariance), np.linspace(0.0, 2.0 * np.pi, 100)
         directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
     if len(rows):

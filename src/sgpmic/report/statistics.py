@@ -248,9 +248,9 @@ def typical_rows(
     Those lie deepest in the cluster's Gaussian and hardly belong anywhere else. Only rows whose
     most probable cluster it is are considered; of equal ones the first rows are taken.
     """
-    found = []
+    labels, found = memberships.argmax(axis=1), []
     for m, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
-        mine = np.flatnonzero(memberships.argmax(axis=1) == m)
+        mine = np.flatnonzero(labels == m)
         score = log_gaussian(embedding[mine], mean, covariance) + np.log(memberships[mine, m])
         found.append(mine[np.argsort(-score, kind="stable")[:count]])
     return found
@@ -258,19 +258,18 @@ def typical_rows(
 
 def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return log N(point | mean, covariance) of every point."""
-    factor = np.linalg.cholesky(positive(covariance))
+    factor = cholesky(covariance)
     standard = np.linalg.solve(factor, (points - mean).T)
     log_det = 2.0 * np.log(np.diagonal(factor)).sum()
     return -0.5 * ((standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi))
 
 
-def positive(covariance: Floats) -> Floats:
-    """Return the covariance, its eigenvalues raised where it has no Cholesky factor."""
+def cholesky(covariance: Floats) -> Floats:
+    """Return the Cholesky factor of a covariance, its eigenvalues raised where it has none."""
     try:
-        np.linalg.cholesky(covariance)
+        return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         # Files may hold rounded covariances; a report should still be drawn.
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         floor = max(1e-9 * abs(values).max(), 1e-12)
-        return (vectors * np.maximum(values, floor)) @ vectors.T
-    return covariance
+        return np.linalg.cholesky((vectors * np.maximum(values, floor)) @ vectors.T)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
@@ -264,7 +265,7 @@ def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
     return -0.5 * ((standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi))
 
 
-def cholesky(covariance: Floats) -> Floats:
+def cholesky(covariance: Floats) -> NDArray[Any]:
     """Return the Cholesky factor of a covariance, its eigenvalues raised where it has none."""
     try:
         return np.linalg.cholesky(covariance)

@@ -14,7 +14,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.colors import N_COLORS, distinct_colors, style_of
 from sgpmic.plots import base
 from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
-from sgpmic.report.content import describe_rows
+from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import compare_columns
 from sgpmic.report.statistics import cluster_profiles, strongest_first
 from sgpmic.report.words import plural, signed
@@ -116,8 +116,9 @@ class MembershipsDisplay(Display):
         for end in ends[:-1]:
             ax.axvline(end, color=ax.get_facecolor(), linewidth=0.8)
         if n_clusters > base.MOST_INSIDE:
-            for m in np.flatnonzero(sizes):
-                base.write_number(ax, (ends[m] - sizes[m] / 2, 0.5), str(m))
+            for number in np.flatnonzero(sizes):
+                middle = ends[number] - sizes[number] / 2
+                base.write_number(ax, (middle, 0.5), str(number))
         self.legend_ = add_legend(ax, beside=True)
         return self
 
@@ -152,9 +153,7 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        values, _, memberships, _ = estimator._rows_to_draw(X)
-        described, labels = describe_rows(estimator, values), memberships.argmax(axis=1)
-        subjects, compared = compare_columns(described, labels, estimator.n_clusters_)
+        subjects, compared = compare_columns(content_of_rows(estimator, X, title=""))
         said = [one.kind != "gap" and (one.level > 0 or len(one.levels) != 2) for one in subjects]
         names = [one.name for one, shown in zip(subjects, said, strict=True) if shown]
         return cls(compared.effects[:, said], names).plot(n_features=n_features, ax=ax)
@@ -315,7 +314,7 @@ class NumberOfClustersDisplay(Display):
         self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
         self.expected_: Line2D | None = None
         if "expected" in self.found:
-            style = {"color": blue, "label": "expected Rand index"}
+            style: Any = {"color": blue, "label": "expected Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
         if chosen in numbers:
             height, name = probability[numbers.index(chosen)], f"chosen: {chosen}"

@@ -66,11 +66,6 @@ class RunContent:
         return self.memberships.shape[1]
 
     @property
-    def described(self) -> Description:
-        """The rows in the words of the table."""
-        return Description(self.feature_names, self.values, self.dates, self.categories)
-
-    @property
     def labels(self) -> Ints:
         """The most probable cluster of every row."""
         return self.memberships.argmax(axis=1)

@@ -23,7 +23,6 @@ from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
 from sgpmic.report.words import day, listing, number, percent, plural, shorten
-from sgpmic.tables.columns import Description
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -137,15 +136,16 @@ class Difference(NamedTuple):
     known: int  # rows of the cluster that have a value
 
 
-def compare_columns(described: Description, labels: Ints, M: int) -> tuple[list[Subject], Profiles]:
+def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
     """Return all in which clusters can differ, numbers, levels and then gaps, and how they do."""
+    labels, M = content.labels, content.n_clusters
     subjects = [
-        Subject("date" if name in described.dates else "number", j, name, described.numbers[:, j])
-        for j, name in enumerate(described.names)
+        Subject("date" if name in content.dates else "number", j, name, content.values[:, j])
+        for j, name in enumerate(content.feature_names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
-    compared = [statistics.cluster_profiles(described.numbers, labels, M)]
-    for source, (name, levels, codes) in enumerate(described.categories, len(subjects)):
+    compared = [statistics.cluster_profiles(content.values, labels, M)]
+    for source, (name, levels, codes) in enumerate(content.categories, len(subjects)):
         gaps.append(Subject("gap", source, name, codes, levels))
         subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
         compared.append(statistics.level_shares(codes, len(levels), labels, M))
@@ -168,8 +168,9 @@ def find_differences(
     effects[:, halves] = np.maximum(effects[:, halves], 0.0)
     found: list[list[Difference]] = [[] for _ in sizes]
     for m, k in np.argwhere(abs(effects) >= SMALL_EFFECT):
-        numbers = (float(part[m, k]) for part in (effects, compared.inside, compared.outside))
-        found[m].append(Difference(subjects[k], *numbers, int(compared.known[m, k])))
+        means = float(compared.inside[m, k]), float(compared.outside[m, k])
+        one = Difference(subjects[k], float(effects[m, k]), *means, int(compared.known[m, k]))
+        found[m].append(one)
     return [sorted(mine, key=lambda one: -abs(one.effect)) for mine in found]
 
 
@@ -232,7 +233,7 @@ def explain(content: RunContent) -> list[Explanation]:
     """Return what every cluster is."""
     M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
-    subjects, compared = compare_columns(content.described, labels, M)
+    subjects, compared = compare_columns(content)
     differences = find_differences(subjects, compared, sizes)
     if len(rows) > _SOME_ROWS:  # as many of each cluster, so that none is left out
         drawn = np.random.default_rng(0).permutation(len(labels))

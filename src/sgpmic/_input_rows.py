@@ -24,23 +24,27 @@ _REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
 _OTHER_TYPES = ("cat", "enum", "dict", "date", "time", "duration", "period", "interval")
 
 
-def has_other_columns(X: Any) -> bool:
+def _has_other_columns(X: Any) -> bool:
     """Return whether X is a data frame with columns of words, categories or dates."""
-    names = _column_names(X)
-    if names is None or len(set(map(str, names))) < len(names):
-        return False  # no table, or one that is refused later
-    return any(_is_other(X[name]) for name in names)
+    names = _column_names(X) or []
+    if len(set(map(str, names))) < len(names):
+        return False  # it is refused later
+    for column in (X[name] for name in names):
+        dtype = getattr(column, "dtype", getattr(column, "type", None))
+        is_plain = getattr(dtype, "kind", "O") in "biuf"
+        has_other_type = str(dtype).lower().startswith(_OTHER_TYPES)
+        if not is_plain and (has_other_type or _no_numbers(column) is not None):
+            return True
+    return False
 
 
-def _is_other(column: Any) -> bool:
-    dtype = getattr(column, "dtype", getattr(column, "type", None))
-    if getattr(dtype, "kind", "O") in "biuf":
-        return False
-    return str(dtype).lower().startswith(_OTHER_TYPES) or _no_numbers(column) is not None
+def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], str]]]:
+    """Return an encoder, rows as numbers, and a warning that says what was done.
 
-
-def encode(X: Any) -> tuple[TableEncoder, Floats, tuple[type[Warning], str]]:
-    """Return an encoder of a data frame, its rows as numbers, and what was done as a warning."""
+    None, X itself, and no warning where X is no data frame with words, categories or dates.
+    """
+    if not _has_other_columns(X):
+        return None, X, []
     from sgpmic import TableEncoder
 
     encoder = TableEncoder().fit(X)
@@ -51,7 +55,7 @@ def encode(X: Any) -> tuple[TableEncoder, Floats, tuple[type[Warning], str]]:
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
         said += f"; left out: {', '.join(left_out[:5])}{more}"
     note = f"TableEncoder made numbers of the columns ({said}); encoder_.columns_ has all of it."
-    return encoder, encoder.transform(X), (ColumnsWarning, note)
+    return encoder, encoder.transform(X), [(ColumnsWarning, note)]
 
 
 def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
@@ -79,19 +83,11 @@ def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
     Errors have scikit-learn's customary sentence, or ours where it leaves that to NumPy.
     """
     X = _unmasked(X)
-    if issparse(X):
-        _refuse_damaged(X)
-    _refuse_times(X)
+    _refuse_misread(X)
+    # In C order: sums in another one would round differently.
+    options |= {"dtype": np.float64, "order": "C", "accept_sparse": "csr"}
     try:
-        return validate_data(
-            estimator,
-            X,
-            dtype=np.float64,
-            order="C",  # sums in another order would round differently
-            ensure_all_finite="allow-nan",
-            accept_sparse="csr",
-            **options,
-        )
+        return validate_data(estimator, X, ensure_all_finite="allow-nan", **options)
     except MemoryError:
         raise
     except Exception as error:
@@ -123,20 +119,18 @@ def _unmasked(X: Any) -> Any:
     return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
 
 
-def _refuse_damaged(X: Any) -> None:
-    """Raise for a sparse matrix that would make SciPy write where it must not."""
-    if X.ndim != 2:
-        raise ValueError(f"X must be a table of rows and columns; this has {X.ndim} dimensions.")
-    if not hasattr(X, "check_format"):
-        return
-    try:
-        X.check_format(full_check=True)
-    except ValueError as error:
-        raise ValueError(f"X is a damaged sparse matrix: {error}.") from None
-
-
-def _refuse_times(X: Any) -> None:
-    """Raise for dates and times, which would become numbers of any unit; a missing one, too."""
+def _refuse_misread(X: Any) -> None:
+    """Raise for what others would take for something else."""
+    if issparse(X):
+        if X.ndim != 2:
+            raise ValueError(
+                f"X must be a table of rows and columns; this has {X.ndim} dimensions."
+            )
+        try:  # SciPy would write where it must not.
+            getattr(X, "check_format", lambda full_check: None)(full_check=True)
+        except ValueError as error:
+            raise ValueError(f"X is a damaged sparse matrix: {error}.") from None
+    # Dates and times, also missing ones, would become numbers of any unit.
     dtypes = getattr(X, "dtypes", None)
     if dtypes is None:
         dtypes = [getattr(X, "dtype", None)]
@@ -180,8 +174,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
     """Return which column, row or cell is at fault, as far as it can be told."""
     if names is not None:
         for name in names:
-            error = _no_numbers(X[name])
-            if error is not None:
+            if (error := _no_numbers(X[name])) is not None:
                 return f"Column {name!r} holds something other than numbers ({_said(error)})"
         return None
     width = None
@@ -192,8 +185,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
             return f"Row {i} of X (from 0) has {len(row)} cells, those before it {width}"
         width = len(row)
         for j, cell in enumerate(row):
-            error = _no_numbers(cell, ndim=0)
-            if error is not None:
+            if (error := _no_numbers(cell, ndim=0)) is not None:
                 place = f"row {i}, column {j}"
                 return f"The cell in {place} of X (from 0) is no number ({_said(error)})"
     return None

@@ -68,22 +68,21 @@ class PlotsMixin:
     @property
     def profiles_(self) -> Any:
         """The name, the sentence and the rule of every cluster; made when first asked for."""
-        check_is_fitted(self)
         explained = self._explain()
-        rules = [found.rule for found in explained]
-        return _data_frame(
-            {
-                "cluster": list(range(len(explained))),
-                "rows": [int((self.labels_ == m).sum()) for m in range(len(explained))],
-                "name": [found.name for found in explained],
-                "sentence": [found.sentence for found in explained],
-                "rule": [rule and " and ".join(rule.conditions) for rule in rules],
-                "precision": [rule and rule.precision for rule in rules],
-                "coverage": [rule and rule.coverage for rule in rules],
-            }
-        )
+        rules, numbers = [found.rule for found in explained], range(len(explained))
+        columns: dict[str, list[Any]] = {
+            "cluster": [*numbers],
+            "rows": [int((self.labels_ == m).sum()) for m in numbers],
+            "name": [found.name for found in explained],
+            "sentence": [found.sentence for found in explained],
+            "rule": [rule and " and ".join(rule.conditions) for rule in rules],
+            "precision": [rule and rule.precision for rule in rules],
+            "coverage": [rule and rule.coverage for rule in rules],
+        }
+        return _data_frame(columns)
 
     def _explain(self) -> list[Explanation]:
+        check_is_fitted(self)
         if self._explained is None:
             from sgpmic.report.content import content_of_rows
             from sgpmic.report.explanations import explain
@@ -93,10 +92,10 @@ class PlotsMixin:
 
     def summary(self: Any) -> None:
         """Print what ``sgpmic fit`` prints at the end: the clusters, and how they were found."""
-        check_is_fitted(self)
+        explained = self._explain()
         from sgpmic.report.explanations import print_summary
 
-        print_summary(self, self._explain())
+        print_summary(self, explained)
 
     def report(
         self: Any,
@@ -161,7 +160,6 @@ class PlotsMixin:
         Returns
         -------
         display : EmbeddingDisplay
-            Every outline holds 90 % of its cluster's rows and has the shape of its Gaussian.
         """
         from sgpmic import plots
 
@@ -220,7 +218,6 @@ class PlotsMixin:
         Returns
         -------
         display : MembershipsDisplay
-            Rows are ordered by cluster, and within a cluster by certainty.
         """
         from sgpmic import plots
 
@@ -261,16 +258,12 @@ class PlotsMixin:
     def plot_profiles(
         self: Any, X: ArrayLike | None = None, *, n_features: int = 10, ax: Axes | None = None
     ) -> plots.ProfilesDisplay:
-        """Draw which features set the clusters apart, as effect sizes (Cohen's d).
-
-        Of models with an encoder, which columns and levels do: the effect of a level is Cohen's h
-        of its share in the cluster and elsewhere.
+        """Draw which features, or columns and levels, set the clusters apart, as effect sizes.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            Rows to describe; None for the training rows (a sample of 20 000 where there were
-            more).
+            Rows to describe; None for the training rows (of more than 20 000, a sample).
         n_features : int, default=10
             How many features to show at most: those that set clusters apart most.
         ax : matplotlib Axes, or None for a new figure
@@ -278,7 +271,6 @@ class PlotsMixin:
         Returns
         -------
         display : ProfilesDisplay
-            Rows are features, columns clusters.
         """
         from sgpmic import plots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,15 +35,6 @@ _STORED_RECORDS = {
     "number_of_clusters": "_number_of_clusters",
     "number_of_dimensions": "number_of_dimensions_",
 }
-
-
-class DrawnRows(NamedTuple):
-    """Rows as pictures show them."""
-
-    values: Floats  # as the model takes them: encoded, reduced
-    embedding: Floats
-    memberships: Floats
-    words: dict[str, list[str]]  # what names them, or says more of them, column by column
 
 
 class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -181,9 +172,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.assess(X).log_density
 
     def is_outlier(self, X: ArrayLike) -> Bools:
-        """Return which rows are unlike anything seen in fit.
-
-        Those whose log density is below :attr:`unusual_below_`.
+        """Return which rows are unlike anything seen in fit: those below :attr:`unusual_below_`.
 
         Parameters
         ----------
@@ -312,8 +301,14 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return hasattr(self, "_predictor")
 
     @on_chosen_device
-    def _rows_to_draw(self, X: ArrayLike | None) -> DrawnRows:
-        """Return rows as pictures show them; of None, the training rows, or a sample of them."""
+    def _rows_to_draw(
+        self, X: ArrayLike | None
+    ) -> tuple[Floats, Floats, Floats, dict[str, list[str]]]:
+        """Return rows as pictures show them; of None, the training rows, or a sample of them.
+
+        As the model takes them (encoded, reduced), their latent points, their memberships, and
+        what names them or says more of them, column by column.
+        """
         check_is_fitted(self)
         if X is None:
             reference = self._predictor.reference
@@ -321,15 +316,13 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             if len(values) == len(self._predictor.X):
                 rows = np.arange(len(values))  # those that are equal have names of their own
             # Not those of the estimator, which also have rows without any value.
-            embedding, memberships = self._predictor.X[rows], self._predictor.S[rows]
-            words = {name: [column[i] for i in rows] for name, column in self._row_words.items()}
+            placed, found = (self._predictor.X[rows], self._predictor.S[rows]), self._row_words
         else:
             values, empty = self._check_rows(X)
-            values = values[~empty]
-            embedding, memberships = self._predictor.place(values)
-            found = words_of_rows(X, self.encoder_).items()
-            words = {name: np.asarray(column)[~empty].tolist() for name, column in found}
-        return DrawnRows(values, embedding, memberships, words)
+            values, rows = values[~empty], np.flatnonzero(~empty)
+            placed, found = self._predictor.place(values), words_of_rows(X, self.encoder_)
+        words = {name: [column[i] for i in rows] for name, column in found.items()}
+        return values, *placed, words
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file that :meth:`load` reads.

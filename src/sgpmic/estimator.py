@@ -14,13 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._input_rows import (
-    encode,
-    has_other_columns,
-    read_rows,
-    refuse_huge_cells,
-    words_of_rows,
-)
+from sgpmic import _input_rows
 from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
@@ -312,15 +306,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         for name, value in params.items():
             owner, separator, field = name.partition("__")
             holder = getattr(self, owner, None)
-            if separator and isinstance(holder, (Settings, Kernel)):
-                if field not in vars(holder):
-                    known = ", ".join(holder.get_params())
-                    raise ValueError(
-                        f"Invalid parameter {name!r}: {type(holder).__name__} has {known}."
-                    )
-                nested.setdefault(owner, {})[field] = value
-            else:
+            if not (separator and isinstance(holder, (Settings, Kernel))):
                 flat[name] = value
+                continue
+            if field not in vars(holder):
+                has = f"{type(holder).__name__} has {', '.join(holder.get_params())}"
+                raise ValueError(f"Invalid parameter {name!r}: {has}.")
+            nested.setdefault(owner, {})[field] = value
         super().set_params(**flat)
         for owner, values in nested.items():
             setattr(self, owner, replace(getattr(self, owner), **values))
@@ -367,10 +359,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         before = self.__dict__.copy()
         try:
-            encoder, table, notes = None, X, []
-            if has_other_columns(X):
-                encoder, table, note = encode(X)
-                notes = [note]
+            encoder, table, notes = _input_rows.encode(X)
             settings, result, reduction, empty = self._learn(table, encoder)
             names = getattr(self, "feature_names_in_", None)
             if encoder is not None:
@@ -383,7 +372,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = encoder, reduction
-        words = words_of_rows(X, encoder).items()
+        words = _input_rows.words_of_rows(X, encoder).items()
         self._row_words = {name: np.delete(each, empty).tolist() for name, each in words}
         self._keep(result, empty)
         return self
@@ -399,10 +388,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
         least = 2 if group is None or group.n_processes == 1 else 1  # others have more
-        Y = read_rows(self, table, ensure_min_samples=least)
-        if encoder is not None and encoder.has_categories_ and settings.scale == "auto":
-            # The encoder has brought all columns to one unit already.
-            settings = replace(settings, scale="one")
+        Y = _input_rows.read_rows(self, table, ensure_min_samples=least)
         reduction = None
         if issparse(Y):
             if group is not None and group.n_processes > 1:
@@ -410,13 +396,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
                     "Sparse matrices are for one process: give every process an array."
                 )
             reduction = fit_reduction(Y, check_random_state(self.random_state))
-            if reduction is not None and settings.scale == "auto":
-                # How much a singular vector varies says how much it matters.
-                settings = replace(settings, scale="one")
             Y = dense_rows(Y, reduction)
-        refuse_huge_cells(
-            Y, getattr(self, "feature_names_in_", None) if reduction is None else None
-        )
+        # An encoder has brought categories and all other columns to one unit already; how much a
+        # singular vector varies says how much it matters.
+        has_one_unit = reduction is not None if encoder is None else encoder.has_categories_
+        if has_one_unit and settings.scale == "auto":
+            settings = replace(settings, scale="one")
+        names = getattr(self, "feature_names_in_", None) if reduction is None else None
+        _input_rows.refuse_huge_cells(Y, names)
         empty = np.zeros(0, np.int64)
         if group is None:
             Y, empty = _without_empty_rows(Y)
@@ -479,8 +466,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         The rows ``empty``, counted from 0, were not learned from.
         """
-        self._predictor, self._explained = predictor, None
-        self._empty_rows = empty
+        self._predictor, self._explained, self._empty_rows = predictor, None, empty
         # Where they are inserted into arrays of the others. np.insert makes copies: what a user
         # does to them must not reach the model.
         places = empty - np.arange(len(empty))
@@ -501,10 +487,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     @property
     def view_(self) -> Floats:
-        """The embedding as pictures show it, of shape (n_samples, 2) or (n_samples, 1).
-
-        Of more than two latent dimensions, the two principal axes of the latent points.
-        """
+        """The embedding as pictures show it, of shape (n_samples, 2) or (n_samples, 1)."""
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 

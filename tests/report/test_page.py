@@ -415,7 +415,7 @@ class TestCharts:
         chart = bound_chart(make_content(history=history, starts=[{"kept": True}, {"kept": False}]))
         assert chart is not None
         assert [(line["start"], line["kept"]) for line in chart["lines"]] == [(1, False), (0, True)]
-        assert len(chart["lines"][0]["bounds"]) == 1
+        assert len(chart["lines"][0]["points"].split()) == 1
 
     def test_bounds_that_hardly_differ_are_told_apart(self):
         history = {"start": [0, 0], "round": [1, 2], "bound": [-3544.759432, -3544.759424]}

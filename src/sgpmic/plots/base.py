@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 
-#: A legend of more entries stands beside the axes.
-MOST_INSIDE = 12
-
-#: One of still more says nothing that could be found in it.
-MOST_ENTRIES = 60
+#: A legend of more entries stands beside the axes; one of still more says nothing that could be
+#: found in it.
+MOST_INSIDE, MOST_ENTRIES = 12, 60
 
 # Lines of a legend beside the axes, in one column; and the area of its marks, in points².
 _LINES, _AREA = 20, 36.0
@@ -72,8 +70,7 @@ def ink(ax: Axes) -> str:
 
 def finish(ax: Axes, x_name: str, y_name: str) -> None:
     """Name the axes and take away what says nothing."""
-    ax.set_xlabel(x_name)
-    ax.set_ylabel(y_name)
+    ax.set(xlabel=x_name, ylabel=y_name)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.2)
 
@@ -115,39 +112,38 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
     are left out, and those that would lie over an earlier one.
     """
+    n_rows = len(places)
     if isinstance(labels, Mapping):
-        rows = [int(row) for row in labels]
-        wrong = next((row for row in rows if not 0 <= row < len(places)), None)
-        if wrong is not None:
-            raise ValueError(f"labels has row {wrong}, but rows are 0 to {len(places) - 1}.")
-        chosen = [(row, str(text)) for row, text in zip(rows, labels.values(), strict=True)]
+        chosen = [(int(row), str(text)) for row, text in labels.items()]
+        for row, _ in chosen:
+            if not 0 <= row < n_rows:
+                raise ValueError(f"labels has row {row}, but rows are 0 to {n_rows - 1}.")
+    elif len(labels) != n_rows:
+        raise ValueError(
+            f"labels has {len(labels)} entries, but there are {n_rows} rows: give one for "
+            "each (None for no text), or a dict from row numbers to texts."
+        )
     else:
-        if len(labels) != len(places):
-            raise ValueError(
-                f"labels has {len(labels)} entries, but there are {len(places)} rows: give one for "
-                "each (None for no text), or a dict from row numbers to texts."
-            )
         filled = [(row, str(text)) for row, text in enumerate(labels) if not is_missing(text)]
         chosen = _apart(ax, places, filled[:_MOST_TRIED])
-    return [_write(ax, places[row], text, _SIZE, (4, 4)) for row, text in chosen]
+    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen]
 
 
-def write_number(ax: Axes, place: Floats, text: str) -> Text:
+def write_number(ax: Axes, place: Any, text: str) -> Text:
     """Write the number of a cluster at its center."""
-    written = _write(ax, place, text, 9.0, (0, 0))
+    written = _write(ax, place, text, 9.0, 0)
     written.set(ha="center", va="center", fontweight="bold")
     return written
 
 
-def _write(ax: Axes, place: Floats, text: str, size: float, offset: tuple[int, int]) -> Text:
+def _write(ax: Axes, place: Any, text: str, size: float, offset: int) -> Text:
     from matplotlib.patheffects import withStroke
 
-    written = ax.annotate(
-        text, (place[0], place[1]), offset, textcoords="offset points", fontsize=size, zorder=5
-    )
+    ground = "white" if ink(ax) == "black" else "black"
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "zorder": 5}
+    written = ax.annotate(text, (place[0], place[1]), (offset, offset), **style)
     written.set_parse_math(False)  # a dollar sign is one
     written.set_color(ink(ax))
-    ground = "black" if ink(ax) == "white" else "white"
     written.set_path_effects([withStroke(linewidth=2.5, foreground=ground, alpha=0.8)])
     return written
 
@@ -166,8 +162,7 @@ def _apart(ax: Axes, places: Floats, texts: list[tuple[int, str]]) -> list[tuple
     """Return the texts that do not lie over those before them."""
     figure: Any = ax.figure
     unit = _SIZE * figure.dpi / 72.0
-    taken = np.empty((0, 4))
-    kept = []
+    taken, kept = np.empty((0, 4)), []
     for row, text in texts:
         x, y = ax.transData.transform(places[row])
         box = np.array([x, y, x + _LETTER * unit * len(text), y + _LINE * unit])

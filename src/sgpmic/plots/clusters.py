@@ -14,26 +14,21 @@ from sgpmic._types import Floats, Ints
 from sgpmic.colors import N_COLORS, distinct_colors, style_of
 from sgpmic.plots import base
 from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
-from sgpmic.report.content import describe_rows
+from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import compare_columns
 from sgpmic.report.statistics import cluster_profiles, strongest_first
 from sgpmic.report.words import plural, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import PolyCollection
-    from matplotlib.container import BarContainer
-    from matplotlib.image import AxesImage
     from matplotlib.lines import Line2D
 
 #: More rows than this are drawn as every second, third, … of them.
 MOST_BARS = 2_000
 
-# A bar lower than this cannot be seen.
-_LEAST = 1e-3
-
-# More clusters than this have their number alone below their column.
-_MOST_NAMED = 8
+# A bar lower than this cannot be seen; more clusters than this have their number alone below
+# their column.
+_LEAST, _MOST_NAMED = 1e-3, 8
 
 
 class MembershipsDisplay(Display):
@@ -87,13 +82,17 @@ class MembershipsDisplay(Display):
 
         step = -(-n_rows // MOST_BARS)
         left = np.arange(0, n_rows, step)
+        right = np.minimum(left + step, n_rows)
         self.rows_: Ints = self.order[left]
         heights = self.memberships[self.rows_]
-        bottoms = _bottoms(heights)
-        right = np.minimum(left + step, n_rows)
+        # Where parts of bars begin: the largest is lowest, then they go by cluster.
+        largest = heights.argmax(axis=1)[:, None]
+        below_others = np.where(np.arange(n_clusters) < largest, heights.max(axis=1)[:, None], 0.0)
+        bottoms = np.cumsum(heights, axis=1) - heights + below_others
+        np.put_along_axis(bottoms, largest, 0.0, axis=1)
         colors = distinct_colors(min(n_clusters, N_COLORS), dark=is_dark(ax))
         sizes = np.bincount(self.memberships.argmax(axis=1), minlength=n_clusters)
-        self.bars_: list[PolyCollection] = []
+        self.bars_ = []
         for m in range(n_clusters):
             shown = heights[:, m] > _LEAST
             x0, x1, y0 = left[shown], right[shown], bottoms[shown, m]
@@ -119,25 +118,15 @@ class MembershipsDisplay(Display):
         if n_clusters > base.MOST_INSIDE:
             for number in np.flatnonzero(sizes):
                 middle = ends[number] - sizes[number] / 2
-                base.write_number(ax, np.array([middle, 0.5]), str(number))
+                base.write_number(ax, (middle, 0.5), str(number))
         self.legend_ = add_legend(ax, beside=True)
         return self
-
-
-def _bottoms(memberships: Floats) -> Floats:
-    """Return where the parts of bars begin: the largest is lowest, then they go by cluster."""
-    place = np.tile(np.arange(memberships.shape[1]), (len(memberships), 1))
-    np.put_along_axis(place, memberships.argmax(axis=1)[:, None], -1, axis=1)
-    order = np.argsort(place, axis=1)
-    heights = np.take_along_axis(memberships, order, axis=1)
-    bottoms = np.cumsum(heights, axis=1) - heights
-    return np.take_along_axis(bottoms, np.argsort(order, axis=1), axis=1)
 
 
 class ProfilesDisplay(Display):
     """Effect sizes: how far every cluster is from all other rows, feature by feature.
 
-    Cohen's d of numbers; of the levels of categories Cohen's h.
+    Cohen's d of numbers; of the levels of categories Cohen's h of their shares, here and elsewhere.
 
     Parameters
     ----------
@@ -164,9 +153,7 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        drawn = estimator._rows_to_draw(X)
-        described, labels = describe_rows(estimator, drawn.values), drawn.memberships.argmax(axis=1)
-        subjects, compared = compare_columns(described, labels, estimator.n_clusters_)
+        subjects, compared = compare_columns(content_of_rows(estimator, X, title=""))
         said = [one.kind != "gap" and (one.level > 0 or len(one.levels) != 2) for one in subjects]
         names = [one.name for one, shown in zip(subjects, said, strict=True) if shown]
         return cls(compared.effects[:, said], names).plot(n_features=n_features, ax=ax)
@@ -217,8 +204,7 @@ class ProfilesDisplay(Display):
         width = 2.6 + (0.75 if named else 0.42) * n_clusters
         ax = self._draw_on(ax, width, 1.3 + 0.32 * len(shown))
         limit = max(1.0, float(np.quantile(np.abs(table), 0.95))) if table.size else 1.0
-        colors: dict[str, Any] = {"cmap": "PuOr", "vmin": -limit, "vmax": limit}
-        self.image_: AxesImage = ax.imshow(table, aspect="auto", **colors)
+        self.image_ = ax.imshow(table, aspect="auto", cmap="PuOr", vmin=-limit, vmax=limit)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8 if named else 7}
         for (row, column), value in np.ndenumerate(table):
             color = "white" if abs(value) > 0.7 * limit else "black"
@@ -264,18 +250,19 @@ class CommitteeDisplay(Display):
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw it on the axes given, or on those of a new figure."""
         ax = self._draw_on(ax, 7.5, 1.7 + 0.3 * len(self.members))
-        weights = np.array([float(member["weight"]) for member in self.members])
-        agreement = np.array([float(member["agreement"]) for member in self.members])
-        places = np.arange(len(self.members))
+        weights, agreement = (
+            [float(member[k]) for member in self.members] for k in ("weight", "agreement")
+        )
+        places = range(len(self.members))
         blue, orange = distinct_colors(2, dark=is_dark(ax))
         weight = "weight of its vote (all add up to 1)"
-        self.bars_: BarContainer = ax.barh(places, weights, 0.62, color=blue, label=weight)
+        self.bars_ = ax.barh(places, weights, 0.62, color=blue, label=weight)
         agrees = "agreement with the committee’s clusters (adjusted Rand index)"
-        self.marks_: Line2D = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]
+        self.marks_ = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]
         self.marks_.set(markeredgecolor=ink(ax), markeredgewidth=0.6, clip_on=False)
         ax.set_yticks(places, [str(member["name"]) for member in self.members])
         ax.set_ylim(len(places) - 0.5, -0.5)  # the weightiest on top
-        ax.set_xlim(min(0.0, float(agreement.min()) - 0.02), 1.0)
+        ax.set_xlim(min(0.0, min(agreement) - 0.02), 1.0)
         finish(ax, "", "")
         ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
@@ -323,18 +310,15 @@ class NumberOfClustersDisplay(Display):
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colors(3, dark=is_dark(ax))
         probability = self.found.get("probability") or self.found["certainty"]
-        self.probability_ = ax.bar(
-            numbers, probability, width=0.6, color=orange, alpha=0.75, label="probability"
-        )
+        bars: dict[str, Any] = {"width": 0.6, "color": orange, "alpha": 0.75}
+        self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
         self.expected_: Line2D | None = None
         if "expected" in self.found:
-            (self.expected_,) = ax.plot(
-                numbers, self.found["expected"], "o-", color=blue, label="expected Rand index"
-            )
-        self.chosen_: Line2D
+            style: Any = {"color": blue, "label": "expected Rand index"}
+            self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
         if chosen in numbers:
             height, name = probability[numbers.index(chosen)], f"chosen: {chosen}"
-            (self.chosen_,) = ax.plot([chosen], [height], "o", markersize=14, label=name)
+            self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=name)[0]
             self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         else:
             name = f"chosen: {chosen}, as the rows do not stand out from noise"
@@ -378,21 +362,17 @@ class BoundDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.6)
         from matplotlib.ticker import MaxNLocator
 
-        numbers = np.asarray(self.history["start"])
-        several = len(self.starts) > 1
+        fields = ("start", "round", "bound_after_e", "bound")
+        numbers, rounds, after_e, bound = (np.asarray(self.history[k]) for k in fields)
         self.lines_: list[Line2D] = []
         for place, (number, start) in enumerate(zip(np.unique(numbers), self.starts, strict=True)):
-            mine = numbers == number
-            rounds, after_e, bound = (
-                np.asarray(self.history[k])[mine] for k in ("round", "bound_after_e", "bound")
-            )
-            kept = bool(start["kept"])
+            mine, kept = numbers == number, bool(start["kept"])
             name = f"{start['embedding']} + {start['memberships']}"
-            if several:
+            if len(self.starts) > 1:
                 name += f" (agreement {start['agreement']:.2f}{', kept' if kept else ''})"
             self.lines_ += ax.plot(
-                np.stack([rounds - 0.5, rounds], axis=1).ravel(),
-                np.stack([after_e, bound], axis=1).ravel(),
+                np.stack([rounds - 0.5, rounds], axis=1)[mine].ravel(),
+                np.stack([after_e, bound], axis=1)[mine].ravel(),
                 color=style_of(place, dark=is_dark(ax))[0],
                 linewidth=2.2 if kept else 1.0,
                 linestyle="-" if kept else "--",

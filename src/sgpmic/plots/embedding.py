@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
     from matplotlib.colorbar import Colorbar
-    from matplotlib.legend import Legend
     from matplotlib.lines import Line2D
-    from matplotlib.text import Text
 
 # Areas of marks, in points²: of up to a thousand rows, the smallest, and of sizes given as numbers.
 _AREA, _LEAST_AREA = 32.0, 3.0
@@ -41,21 +39,14 @@ MOST_CODES = 12
 MOST_LEVELS = 40
 
 
-class Numbers(NamedTuple):
-    """A number for every point, NaN where it is missing, and the ends of its scale if given."""
+class Hue(NamedTuple):
+    """What points are colored by: numbers or, where there are levels, groups."""
 
     name: str
-    values: Floats
-    ends: tuple[float, float] | None = None
-
-
-class Groups(NamedTuple):
-    """A group for every point, -1 where it is missing, -2 where it is one of the rare others."""
-
-    name: str
-    levels: tuple[str, ...]
-    codes: Ints
-    n_others: int = 0
+    values: Any  # (n_rows,): numbers, NaN where missing; or places of levels: -1 where missing
+    levels: tuple[str, ...] | None = None
+    n_others: int = 0  # rare levels, which have the place -2
+    ends: tuple[float | None, float | None] = (None, None)  # of the scale of numbers, where given
 
 
 class EmbeddingDisplay(Display):
@@ -117,14 +108,10 @@ class EmbeddingDisplay(Display):
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
         """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
-        names = getattr(estimator, "feature_names_in_", None)
-        return cls(
-            estimator.embedding_,
-            estimator.memberships_,
-            means=estimator.means_,
-            covariances=estimator.covariances_,
-            feature_names=None if names is None else [str(name) for name in names],
-        ).plot(**plotting)
+        names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+        mixture: Any = {"means": estimator.means_, "covariances": estimator.covariances_}
+        shown = cls(estimator.embedding_, estimator.memberships_, feature_names=names, **mixture)
+        return shown.plot(**plotting)
 
     @classmethod
     def from_predictions(
@@ -138,13 +125,9 @@ class EmbeddingDisplay(Display):
         **plotting: Any,
     ) -> Self:
         """Draw latent points: parameters are those of the class and of :meth:`plot`."""
-        return cls(
-            embedding,
-            memberships,
-            means=means,
-            covariances=covariances,
-            feature_names=feature_names,
-        ).plot(**plotting)
+        mixture: Any = {"means": means, "covariances": covariances}
+        shown = cls(embedding, memberships, feature_names=feature_names, **mixture)
+        return shown.plot(**plotting)
 
     @property
     def labels(self) -> Ints:
@@ -162,74 +145,68 @@ class EmbeddingDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
-        hue = self._hue(color_by, X)
+        hue, n_clusters = self._hue(color_by, X), self.memberships.shape[1]
         self._areas, size_range = _areas(size, len(self.points))
-        n_entries = len(hue.levels) if isinstance(hue, Groups) else 0
         # A height for axes 6.5 inches wide that equal units fill well
         width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)[[0, -1]]
         height = np.clip(6.5 * height / width + 0.9, 3.5, 7.4)
-        if self.points.shape[1] == 1:
-            height = np.clip(1.6 + 0.5 * self.memberships.shape[1], 3.0, 9.0)
-        ax = self._draw_on(ax, 7.5 + base.legend_width(n_entries), float(height))
+        self._places = places = self.points
+        flat = places.shape[1] == 1
+        if flat:  # a lane for each cluster, at random heights
+            height = np.clip(1.6 + 0.5 * n_clusters, 3.0, 9.0)
+            heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(places))
+            self._places = places = np.column_stack([places[:, 0], self.labels + heights])
+        ax = self._draw_on(ax, 7.5 + base.legend_width(len(hue.levels or ())), float(height))
         from matplotlib.lines import Line2D
 
-        self._places = places = self.points
-        if self.points.shape[1] == 1:  # a lane for each cluster, at random heights
-            heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(self.points))
-            self._places = places = np.column_stack([self.points[:, 0], self.labels + heights])
-        by_cluster = isinstance(hue, Groups) and hue.name == "cluster"
+        by_cluster = hue.levels is not None and hue.name == "cluster"
         self.scatters_: list[PathCollection] = []
-        self.colorbar_: Colorbar | None = None
-        if isinstance(hue, Numbers):
-            self._draw_numbers(hue)
-        else:
-            self._draw_groups(hue, fade=by_cluster)
-        self.outlines_: list[Line2D] = self._draw_outlines(by_cluster)
+        self.colorbar_ = self._draw_numbers(hue) if hue.levels is None else None
+        if hue.levels is not None:
+            self._draw_groups(hue, hue.levels, fade=by_cluster)
+        self.outlines_ = self._draw_outlines(by_cluster)
         self._name_axes(title)
         handles = ax.get_legend_handles_labels()[0]
         for area, value in zip(_SIZES, size_range, strict=False):  # the smallest and the largest
             style = {"linestyle": "", "marker": "o", "color": "gray", "markersize": area**0.5}
             handles.append(Line2D([], [], label=f"size: {value:.4g}", **style))
         many = len(handles) > base.MOST_INSIDE or len(places) > _MANY_POINTS
-        beside = many and isinstance(hue, Groups)  # elsewhere the color bar is there
-        self.legend_: Legend | None = base.add_legend(ax, beside=beside, handles=handles)
-        if self.legend_ is not None and not by_cluster and isinstance(hue, Groups):
+        beside = many and hue.levels is not None  # elsewhere the color bar is there
+        self.legend_ = base.add_legend(ax, beside=beside, handles=handles)
+        if self.legend_ is not None and not by_cluster and hue.levels is not None:
             self.legend_.set_title(hue.name)
         # Legends and color bars change the shape of the axes, and equal units widen the limits for
         # every shape on the way to the last: start again from that.
         self.figure_.draw_without_rendering()
-        if self.points.shape[1] > 1:
+        if not flat:
             ax.autoscale()
             ax.apply_aspect()
-        centers = self.memberships.shape[1] > base.MOST_INSIDE or not by_cluster
-        self.numbers_: list[Text] = []
-        if centers and self.points.shape[1] > 1 and self.memberships.shape[1] > 1:
-            self.numbers_ = [
-                base.write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
-                for m in np.unique(self.labels)
-            ]
-        self.texts_: list[Text] = [] if labels is None else base.write_texts(ax, places, labels)
+        centers = n_clusters > base.MOST_INSIDE or (n_clusters > 1 and not by_cluster)
+        self.numbers_ = [
+            base.write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
+            for m in np.unique(self.labels)
+            if centers and not flat
+        ]
+        self.texts_ = [] if labels is None else base.write_texts(ax, places, labels)
         return self
 
-    def _hue(self, color_by: Any, X: Any) -> Numbers | Groups:
+    def _hue(self, color_by: Any, X: Any) -> Hue:
         n_rows, n_clusters = self.memberships.shape
-        if isinstance(color_by, str):
-            if X is not None:
-                return read_hue(find_column(X, color_by, self.feature_names), color_by, n_rows)
-            if color_by == "certainty":
-                certainty = self.memberships.max(axis=1)
-                # Where all are sure, a scale of its own would show rounding errors.
-                ends = (min(0.5, float(certainty.min())), 1.0)
-                return Numbers("certainty", certainty, ends)
-            if color_by != "cluster":
-                raise ValueError(
-                    f"color_by={color_by!r} names a column: give the table that has it, X=…; "
-                    "without one there are 'cluster' and 'certainty'."
-                )
-        elif color_by is not None:
+        if color_by is not None and not isinstance(color_by, str):
             name = getattr(color_by, "name", None)
             return read_hue(color_by, name if isinstance(name, str) else "", n_rows)
-        return Groups("cluster", tuple(f"cluster {m}" for m in range(n_clusters)), self.labels)
+        if color_by is not None and X is not None:
+            return read_hue(find_column(X, color_by, self.feature_names), color_by, n_rows)
+        if color_by == "certainty":
+            certainty = self.memberships.max(axis=1)
+            # Where all are sure, a scale of its own would show rounding errors.
+            return Hue("certainty", certainty, ends=(min(0.5, float(certainty.min())), 1.0))
+        if color_by not in (None, "cluster"):
+            raise ValueError(
+                f"color_by={color_by!r} names a column: give the table that has it, X=…; "
+                "without one there are 'cluster' and 'certainty'."
+            )
+        return Hue("cluster", self.labels, tuple(f"cluster {m}" for m in range(n_clusters)))
 
     def _scatter(self, mine: Any, shrink: float = 1.0, **style: Any) -> PathCollection:
         usual = {
@@ -242,57 +219,46 @@ class EmbeddingDisplay(Display):
         self.scatters_.append(found)
         return found
 
-    def _draw_groups(self, hue: Groups, *, fade: bool) -> None:
+    def _draw_groups(self, hue: Hue, levels: tuple[str, ...], *, fade: bool) -> None:
         from matplotlib.colors import to_rgba_array
 
-        dark = is_dark(self.ax_)
-        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(hue.codes))
-        for code, level in enumerate(hue.levels):
-            mine = hue.codes == code
-            color, marker = style_of(code, dark=dark)
-            name = f"{level} ({plural(mine.sum(), 'row')})"
+        alpha = 0.25 + 0.75 * self.memberships.max(axis=1) if fade else np.ones(len(hue.values))
+        for code, level in enumerate(levels):
+            mine = hue.values == code
+            color, marker = style_of(code, dark=is_dark(self.ax_))
             # An empty cluster has no mark, and no name that would look for one.
-            self._scatter(
-                mine,
-                facecolors=to_rgba_array([color] * int(mine.sum()), alpha[mine]),
-                marker=marker,
-                label=plain(name) if mine.any() else None,
-            )
-        self._draw_grey(hue.codes == -2, f"{hue.n_others} others", ".")
-        self._draw_grey(hue.codes == -1, "missing", "x")
+            name = plain(f"{level} ({plural(mine.sum(), 'row')})") if mine.any() else None
+            colors = to_rgba_array([color] * int(mine.sum()), alpha[mine])
+            self._scatter(mine, facecolors=colors, marker=marker, label=name)
+        self._draw_grey(hue.values == -2, f"{hue.n_others} others", ".")
+        self._draw_grey(hue.values == -1, "missing", "x")
 
-    def _draw_numbers(self, hue: Numbers) -> None:
+    def _draw_numbers(self, hue: Hue) -> Colorbar | None:
         import matplotlib
         from matplotlib.colors import ListedColormap
 
         seen = np.isfinite(hue.values)
         self._draw_grey(~seen, "missing", "x")
-        if seen.any():
-            low, high = hue.ends or (None, None)
-            # Viridis without the end that is lost on the ground
-            ends = (0.2, 1.0) if is_dark(self.ax_) else (0.0, 0.92)
-            scale = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(*ends, 256)))
-            marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
-            self.colorbar_ = self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
+        if not seen.any():
+            return None
+        # Viridis without the end that is lost on the ground
+        ends = (0.2, 1.0) if is_dark(self.ax_) else (0.0, 0.92)
+        scale = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(*ends, 256)))
+        low, high = hue.ends
+        marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
+        return self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
     def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
         """Draw what is missing, or left over, as marks without a color."""
-        if not mine.any():
-            return
-        self._scatter(
-            mine,
-            shrink=0.7,
-            color=GREY_ON_DARK if is_dark(self.ax_) else GREY,
-            edgecolors=None,
-            linewidths=1.0,
-            marker=marker,
-            label=f"{name} ({plural(mine.sum(), 'row')})",
-        )
+        if mine.any():
+            name = f"{name} ({plural(mine.sum(), 'row')})"
+            color = GREY_ON_DARK if is_dark(self.ax_) else GREY
+            style = {"edgecolors": None, "linewidths": 1.0, "marker": marker, "label": name}
+            self._scatter(mine, shrink=0.7, color=color, **style)
 
     def _draw_outlines(self, by_cluster: bool) -> list[Line2D]:
         if self.means is None or self.covariances is None:
             return []
-        dark = is_dark(self.ax_)
         lines = []
         for m, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
             rows, flat = self.points[self.labels == m], len(mean) == 1
@@ -301,8 +267,9 @@ class EmbeddingDisplay(Display):
             line = outline(rows, mean, covariance)
             if flat:
                 line = np.column_stack([line, np.full(2, m - 0.4)])
-            color = style_of(m, dark=dark)[0] if by_cluster else ink(self.ax_)
-            alpha = 0.9 if by_cluster else 0.45
+            color, alpha = ink(self.ax_), 0.45
+            if by_cluster:
+                color, alpha = style_of(m, dark=is_dark(self.ax_))[0], 0.9
             lines += self.ax_.plot(*line.T, color=color, linewidth=1.4, alpha=alpha)
         return lines
 
@@ -356,7 +323,7 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
     return _SIZES[0] + (_SIZES[1] - _SIZES[0]) * np.nan_to_num(share), (low, high)
 
 
-def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
+def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     """Return what a column or an array, which must have ``n_rows`` entries, is.
 
     Groups are words, yes and no, categories, and whole numbers with at most twelve different
@@ -374,7 +341,7 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
             "each."
         )
     if order is None and array.dtype.kind == "f":
-        return Numbers(name, np.asarray(array, dtype=np.float64))
+        return Hue(name, np.asarray(array, dtype=np.float64))
     seen = np.array([not is_missing(one) for one in array], dtype=bool)
     there = array[seen].tolist()
     counts = Counter(there)
@@ -386,11 +353,12 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
         if numeric and counts and not (whole and len(counts) <= MOST_CODES):
             numbers = np.full(n_rows, np.nan)
             numbers[seen] = there
-            return Numbers(name, numbers)
+            return Hue(name, numbers)
         # Numbers and booleans have an order of their own; of words the most frequent come first.
-        plain = all(isinstance(one, (bool, int, float)) for one in counts)
-        order = sorted(counts) if plain else [one for one, _ in counts.most_common()]
-    shown = present = [one for one in order if counts[one]]
+        ordered = all(isinstance(one, int | float) for one in counts)
+        order = sorted(counts) if ordered else [one for one, _ in counts.most_common()]
+    present = [one for one in order if counts[one]]
+    shown = present
     if len(present) > MOST_LEVELS:
         frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])
         shown = [one for one in present if one in frequent]
@@ -398,7 +366,7 @@ def read_hue(values: Any, name: str, n_rows: int) -> Numbers | Groups:
     codes = np.full(n_rows, -1, dtype=np.int64)
     codes[seen] = [places.get(one, -2) for one in there]
     said = [("yes" if one else "no") if isinstance(one, bool) else str(one) for one in shown]
-    return Groups(name, tuple(said), codes, len(present) - len(shown))
+    return Hue(name, codes, tuple(said), len(present) - len(shown))
 
 
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:

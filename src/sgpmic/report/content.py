@@ -67,11 +67,6 @@ class RunContent:
         return self.memberships.shape[1]
 
     @property
-    def described(self) -> Description:
-        """The rows in the words of the table."""
-        return Description(self.feature_names, self.values, self.dates, self.categories)
-
-    @property
     def labels(self) -> Ints:
         """The most probable cluster of every row."""
         return self.memberships.argmax(axis=1)
@@ -125,20 +120,18 @@ def content_of_rows(
 
     ``labels`` are a known grouping of them.
     """
-    drawn = model._rows_to_draw(X)
+    values, embedding, memberships, texts = model._rows_to_draw(X)
     given = None if labels is None else [str(label) for label in labels]
-    if given is not None and len(given) != len(drawn.values):
-        raise ValueError(f"There are {len(given)} labels for {len(drawn.values)} rows.")
-    names = naming_column(drawn.words)
+    if given is not None and len(given) != len(values):
+        raise ValueError(f"There are {len(given)} labels for {len(values)} rows.")
+    ids = texts.pop(naming_column(texts), None)
     found: dict[str, Any] = {
-        "embedding": drawn.embedding @ view_axes(model.embedding_),
-        "memberships": drawn.memberships,
+        "embedding": embedding @ view_axes(model.embedding_),
+        "memberships": memberships,
         "given_labels": given,
         "label_name": str(getattr(labels, "name", None) or "label"),
-        "ids": None if names is None else drawn.words[names],
-        "texts": {name: words for name, words in drawn.words.items() if name != names},
     }
-    return content_from_model(model, drawn.values, **(found | more))
+    return content_from_model(model, values, ids=ids, texts=texts, **(found | more))
 
 
 def describe_rows(model: Any, values: Floats) -> Description:
@@ -170,11 +163,10 @@ def principal_components(values: Floats, units: Any) -> tuple[Floats, Floats] | 
 
     A missing cell counts as the mean of its column.
     """
-    n, p = values.shape
-    if min(n, p) < 2 or p != len(units.offset):  # a model of reduced features has other units
+    p = values.shape[1]
+    if min(values.shape) < 2 or p != len(units.offset):  # of reduced features, units are others
         return None
-    scaled = np.nan_to_num(units.transform(values))
+    scaled, analysis = np.nan_to_num(units.transform(values)), PCA(2, random_state=0)
     if not scaled.any():
         return None
-    analysis = PCA(2, random_state=0)
     return analysis.fit_transform(scaled), analysis.explained_variance_ratio_

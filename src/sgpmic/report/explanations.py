@@ -23,7 +23,6 @@ from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
 from sgpmic.report.words import day, listing, number, percent, plural, shorten
-from sgpmic.tables.columns import Description
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -40,7 +39,6 @@ _SOME_ROWS, _SOME_COLUMNS = 5000, 40
 
 # Letters of a column and level in a name, and in a condition.
 _LONGEST, _LONGEST_IN_CONDITION = 28, 40
-
 
 # Clusters that the summary explains.
 _MOST_EXPLAINED = 10
@@ -68,6 +66,11 @@ class Subject(NamedTuple):
         if self.kind == "gap":
             return f"{self.column} is missing"
         return f"{self.column}: {self.levels[self.level]}" if self.kind == "level" else self.column
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is a number or a date."""
+        return self.kind in ("number", "date")
 
     @property
     def known(self) -> Bools:
@@ -98,21 +101,20 @@ class Subject(NamedTuple):
         The cut is a number between two values, as round as there is. Without ``more`` the
         condition is the opposite, of cells that are known.
         """
-        short, known = shorten(self.column, _LONGEST_IN_CONDITION), self.known
         if self.kind == "gap":
-            words = f"{short} is {'missing' if more else 'known'}"
-            return Condition(words, ~known if more else known, np.ones(len(known), dtype=bool))
-        if self.kind == "level":
+            said, holds = ("is known", "is missing"), ~self.known
+        elif self.kind == "level":
             level = shorten(self.levels[self.level], _LONGEST_IN_CONDITION)
-            words, holds = f"{short} is {'' if more else 'not '}{level}", self.cells == self.level
+            said, holds = (f"is not {level}", f"is {level}"), self.cells == self.level
         elif self.kind == "date":
             cut = float(np.floor(above))
-            words = f"{short} from {day(cut)} on" if more else f"{short} before {day(cut)}"
-            holds = self.cells >= cut
+            said, holds = (f"before {day(cut)}", f"from {day(cut)} on"), self.cells >= cut
         else:
             cut, digits = _round_cut(below, above)
-            words = f"{short} {'at least' if more else 'under'} {number(cut, digits)}"
-            holds = self.cells >= cut
+            words = number(cut, digits)
+            said, holds = (f"under {words}", f"at least {words}"), self.cells >= cut
+        known = np.ones_like(holds) if self.kind == "gap" else self.known
+        words = f"{shorten(self.column, _LONGEST_IN_CONDITION)} {said[more]}"
         return Condition(words, holds if more else known & ~holds, known)
 
 
@@ -134,15 +136,16 @@ class Difference(NamedTuple):
     known: int  # rows of the cluster that have a value
 
 
-def compare_columns(described: Description, labels: Ints, M: int) -> tuple[list[Subject], Profiles]:
+def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
     """Return all in which clusters can differ, numbers, levels and then gaps, and how they do."""
+    labels, M = content.labels, content.n_clusters
     subjects = [
-        Subject("date" if name in described.dates else "number", j, name, described.numbers[:, j])
-        for j, name in enumerate(described.names)
+        Subject("date" if name in content.dates else "number", j, name, content.values[:, j])
+        for j, name in enumerate(content.feature_names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
-    compared = [statistics.cluster_profiles(described.numbers, labels, M)]
-    for source, (name, levels, codes) in enumerate(described.categories, len(subjects)):
+    compared = [statistics.cluster_profiles(content.values, labels, M)]
+    for source, (name, levels, codes) in enumerate(content.categories, len(subjects)):
         gaps.append(Subject("gap", source, name, codes, levels))
         subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
         compared.append(statistics.level_shares(codes, len(levels), labels, M))
@@ -228,24 +231,22 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
 
 def explain(content: RunContent) -> list[Explanation]:
     """Return what every cluster is."""
-    M, labels = content.n_clusters, content.labels
+    M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
-    subjects, compared = compare_columns(content.described, labels, M)
+    subjects, compared = compare_columns(content)
     differences = find_differences(subjects, compared, sizes)
-    rows = np.arange(len(labels))
     if len(rows) > _SOME_ROWS:  # as many of each cluster, so that none is left out
         drawn = np.random.default_rng(0).permutation(len(labels))
         most = max(_SOME_ROWS // M, 50)
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     numbers = strongest_first(compared.effects[:, : len(content.feature_names)])
     rules = _best_rules(subjects, numbers[:_SOME_COLUMNS], rows, labels, M)
-    names = _unique_names(differences, rules, sizes)
     found = []
-    for m in range(M):
+    for m, name in enumerate(_unique_names(differences, rules, sizes)):
         mine = labels == m
         facts = listing([_fact(one, mine, rows) for one in _clearest(differences[m])])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
-        found.append(Explanation(names[m], facts, alone, rules[m], differences[m]))
+        found.append(Explanation(name, facts, alone, rules[m], differences[m]))
     return found
 
 
@@ -285,12 +286,12 @@ def _trait(difference: Difference) -> str:
     subject, more, share = difference.subject, difference.effect > 0, difference.inside
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
-    if subject.kind == "level":
-        word = ("mostly" if share >= 0.5 else "more") if more else "less" if share else "no"
-    else:
-        words = ("early", "late") if subject.kind == "date" else ("low", "high")
-        word = words[more]
-    return f"{word} {subject.shortened(_LONGEST)}"
+    words = {
+        "level": ("less" if share else "no", "mostly" if share >= 0.5 else "more"),
+        "date": ("early", "late"),
+        "number": ("low", "high"),
+    }
+    return f"{words[subject.kind][more]} {subject.shortened(_LONGEST)}"
 
 
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
@@ -300,7 +301,7 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
     """
     subject, more = difference.subject, difference.effect > 0
     ends: tuple[float, ...] = ()
-    if subject.kind in ("number", "date"):
+    if subject.measured:
         seen = rows[subject.known[rows]]
         values = subject.cells[seen]
         # Youden's index: the cut with the most rows of the cluster, and the fewest others, beyond.
@@ -348,25 +349,23 @@ def _best_rules(
 ) -> list[Rule | None]:
     """Return the rule of the highest F1 score, less a little for every condition, of all clusters.
 
-    A cluster without rows, or with all of them, has none. Conditions are looked for in some rows,
-    on these ``numbers`` and the first categories.
+    Conditions are looked for in some rows, on these ``numbers`` and the first categories.
     """
     features, about = _features(subjects, numbers, rows)
-    rules: list[Rule | None] = []
-    for m in range(M):
-        mine, paths = labels == m, []
-        if features.size and mine.any() and not mine.all():
-            tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-            paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
+    rules: list[Rule | None] = [None] * M
+    for m in range(M if features.size else 0):
+        mine = labels == m
+        tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
+        # Of a cluster without rows, or with all of them, a tree has one node and no paths.
+        paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
         if not paths:
-            rules.append(None)
             continue
         best = max(paths, key=lambda path: _judge(path, mine).f1 - _WORTH * len(path))
         for one in best:
             fewer = tuple(other for other in best if other is not one)
             if fewer and _judge(fewer, mine).f1 >= _judge(best, mine).f1:
                 best = fewer
-        rules.append(_judge(best, mine))
+        rules[m] = _judge(best, mine)
     return rules
 
 
@@ -374,17 +373,16 @@ def _features(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints
 ) -> tuple[Floats, list[Subject]]:
     """Return features of some rows for a tree, and what each is about."""
-    by_kind = {kind: [one for one in subjects if one.kind == kind] for kind in ("level", "gap")}
-    p = len(subjects) - sum(map(len, by_kind.values()))
-    columns = [*numbers.tolist(), *range(p, len(by_kind["gap"]))[:_SOME_COLUMNS]]
-    levels = [
-        one for one in by_kind["level"] if one.source in columns and one.level < _SOME_COLUMNS
-    ]
+    gaps = [one for one in subjects if one.kind == "gap"]  # by column
+    p = sum(one.measured for one in subjects)
+    columns = [*numbers.tolist(), *range(p, len(gaps))[:_SOME_COLUMNS]]
+    levels = [one for one in subjects if one.kind == "level" and one.level < _SOME_COLUMNS]
+    chosen = [subjects[j] for j in numbers] + [one for one in levels if one.source in columns]
     features, about = [], []
-    for one in (*(subjects[j] for j in numbers), *levels, *(by_kind["gap"][j] for j in columns)):
+    for one in (*chosen, *(gaps[j] for j in columns)):
         cells, known = one.cells[rows], one.known[rows]
         feature = cells == one.level if one.kind == "level" else ~known
-        if one.kind in ("number", "date"):
+        if one.measured:
             # Trees compute in single precision; places among the values are exact.
             places = np.unique(cells[known], return_inverse=True)[1]
             feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
@@ -404,7 +402,7 @@ def _paths(
     for more, children in ((False, tree.children_left), (True, tree.children_right)):
         if children[node] >= 0:
             subject, ends = about[tree.feature[node]], np.empty(0)
-            if subject.kind in ("number", "date"):
+            if subject.measured:
                 first = int(tree.threshold[node])
                 ends = np.unique(subject.cells[rows[subject.known[rows]]])[first : first + 2]
             path = (*before, subject.condition(more, *ends.tolist()))
@@ -437,14 +435,13 @@ def print_summary(
     ``sizes`` are those of all rows where the model has some of them, and ``notes`` are printed by
     the caller.
     """
-    console = Console(highlight=False) if console is None else console
-    sizes = cluster_sizes(model.memberships_) if sizes is None else sizes
-    n_rows = int(sizes.counts.sum())
-    screen = Table(title=f"{n_rows} rows in {plural(model.n_clusters_, 'cluster')}")
+    console = console or Console(highlight=False)
+    counts, _, certainty = cluster_sizes(model.memberships_) if sizes is None else sizes
+    screen = Table(title=f"{counts.sum()} rows in {plural(model.n_clusters_, 'cluster')}")
     for name in ("cluster", "rows", "mean certainty"):
         screen.add_column(name, justify="right")
-    for m, (count, certainty) in enumerate(zip(sizes.counts, sizes.certainty, strict=True)):
-        screen.add_row(str(m), str(count), "–" if np.isnan(certainty) else f"{certainty:.3f}")
+    for m, (count, mean) in enumerate(zip(counts, certainty, strict=True)):
+        screen.add_row(str(m), str(count), "–" if np.isnan(mean) else f"{mean:.3f}")
     console.print(screen)
     for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
         rule = f" Rule: {found.rule.sentence}" if found.rule else ""
@@ -455,15 +452,12 @@ def print_summary(
     support = "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence()
     if support and not any(known.startswith(support) for known in notes):  # once is enough
         console.print(escape(support))
-    if model._number_of_clusters is not None and model.n_clusters_ > 1:
-        number = model._number_of_clusters
-        probability = number.get("probability", number.get("certainty", ()))  # of earlier versions
-        likeliest = sorted(zip(probability, number["candidates"], strict=True), reverse=True)[:2]
+    if (sought := model._number_of_clusters) is not None and model.n_clusters_ > 1:
+        probability = sought.get("probability", sought.get("certainty", ()))  # of earlier versions
+        likeliest = sorted(zip(probability, sought["candidates"], strict=True), reverse=True)[:2]
         words = ", ".join(f"{100 * p:.0f} % for {k}" for p, k in likeliest)
-        if number["chosen"] != likeliest[0][1]:
-            words += (
-                f". {number['chosen']} clusters should agree best with the true ones on average"
-            )
+        if (chosen := sought["chosen"]) != likeliest[0][1]:
+            words += f". {chosen} clusters should agree best with the true ones on average"
         console.print(f"Probability of the number of clusters: {words}.")
     if why := explain_vote(model._committee):
         console.print(why)

@@ -66,10 +66,9 @@ def render_report(
     already. The same content gives the same page, byte for byte. Write it as UTF-8.
     """
     labels, memberships, M = content.labels, content.memberships, content.n_clusters
-    strongest = statistics.strongest_first(
-        statistics.cluster_profiles(content.values, labels, M).effects
-    )
     explanations = explanations or explain(content)
+    effects = statistics.cluster_profiles(content.values, labels, M).effects
+    strongest = statistics.strongest_first(effects)
     typical = statistics.typical_rows(
         content.embedding, memberships, content.means, content.covariances, _TYPICAL
     )
@@ -78,45 +77,44 @@ def render_report(
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
-    warnings = [said for said in content.warnings if said not in remarks]
+    # What a warning adds to the sentence that stands above it already.
+    warnings = [
+        said.removeprefix(content.support).strip() or said
+        for said in content.warnings
+        if said not in remarks
+    ]
     # Its parts in the order they are needed, in one function
     parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     script = '"use strict";\n(function () {\n' + parts + "})();"
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page: str = (
-        _environment()
-        .from_string(_resource("page.html"))
-        .render(
-            title=shorten(content.title),
-            only_picture=only_picture,
-            style=Markup(_resource("report.css")),
-            script=Markup(script),
-            script_hash=digest,
-            payload=Markup(safe_json(build_payload(content, shown, compared))),
-            palettes=_palettes(content, compared),
-            content=content,
-            # What a warning adds to the sentence that stands above it already.
-            warnings=[said.removeprefix(content.support).strip() or said for said in warnings],
-            remarks=remarks,
-            label_name=shorten(content.label_name, 60) or "given label",
-            sizes=statistics.cluster_sizes(memberships),
-            shown=shown,
-            explanations=explanations,
-            # One scale for the bars of all cards, so that they can be compared.
-            largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
-            typical=typical,
-            bounds=bound_chart(content),
-            certainty=certainty_chart(content.certainty),
-            doubtful=doubtful,
-            features=features,
-            categories=content.categories[: _DOUBTFUL_FEATURES + 2 - len(features)],
-            compared=compared,
-            names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
-            numbers=number_chart(content.number_of_clusters),
-            why=explain_vote(content.committee),
-        )
-    )
-    return page.lstrip()
+    page = _environment().from_string(_resource("page.html"))
+    return page.render(
+        title=shorten(content.title),
+        only_picture=only_picture,
+        style=Markup(_resource("report.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        payload=Markup(safe_json(build_payload(content, shown, compared))),
+        palettes=_palettes(content, compared),
+        content=content,
+        warnings=warnings,
+        remarks=remarks,
+        label_name=shorten(content.label_name, 60) or "given label",
+        sizes=statistics.cluster_sizes(memberships),
+        shown=shown,
+        explanations=explanations,
+        # One scale for the bars of all cards, so that they can be compared.
+        largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
+        typical=typical,
+        bounds=bound_chart(content),
+        certainty=certainty_chart(content.certainty),
+        doubtful=doubtful,
+        features=features,
+        categories=content.categories[: _DOUBTFUL_FEATURES + 2 - len(features)],
+        compared=compared,
+        names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
+        numbers=number_chart(content.number_of_clusters),
+        why=explain_vote(content.committee),
+    ).lstrip()
 
 
 @dataclass(eq=False, repr=False)
@@ -225,31 +223,27 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     if not content.history.get("bound"):
         return None
     starts, rounds, bounds = (np.asarray(content.history[k]) for k in ("start", "round", "bound"))
-    # By place, not by number: starts that broke off at once have a number but no line.
-    lines: list[dict[str, Any]] = [
-        {"start": int(start), "kept": content.kept_start in (None, place)}
-        | {"rounds": rounds[mine], "bounds": bounds[mine]}
-        for place, start in enumerate(np.unique(starts))
-        if (mine := (starts == start) & np.isfinite(bounds)).any()
-    ]
-    if not lines:
+    numbers, finite = np.unique(starts), np.isfinite(bounds)
+    if not finite.any():
         return None
-    everything = np.concatenate([line["bounds"] for line in lines])
-    later = np.concatenate([line["bounds"][1:] for line in lines])
-    low, high = float(everything.min()), float(everything.max())
-    cut = False
-    if len(later) > 1 and later.max() > later.min():
-        spread = float(later.max() - later.min())
-        cut = low < later.min() - 3.0 * spread
-        low = float(later.min() - 0.15 * spread) if cut else low
+    each = [(starts == start) & finite for start in numbers]
+    later = np.concatenate([bounds[mine][1:] for mine in each])
+    low, high = float(bounds[finite].min()), float(bounds[finite].max())
+    spread = float(np.ptp(later)) if len(later) > 1 else 0.0
+    cut = spread > 0 and low < later.min() - 3.0 * spread
+    low = float(later.min() - 0.15 * spread) if cut else low
     pad = 0.06 * ((high - low) or max(abs(high), 1.0))
     low, high = low - pad, high + pad
-    last = max(int(line["rounds"].max()) for line in lines)
+    last = int(rounds[finite].max())
     x, y, axes = _axes((1, max(last, 2)), (low, high), _told_apart(nice_ticks(low, high)), 8)
-    for line in lines:
-        places = [(x(r), y(b)) for r, b in zip(line["rounds"], line["bounds"], strict=True)]
-        line["points"] = " ".join(f"{x},{y}" for x, y in places)
-        line["end"] = places[-1]
+    lines: list[dict[str, Any]] = []
+    # By place, not by number: starts that broke off at once have a number but no line.
+    for place, (start, mine) in enumerate(zip(numbers, each, strict=True)):
+        ends = [(x(r), y(b)) for r, b in zip(rounds[mine], bounds[mine], strict=True)]
+        if ends:
+            line = {"points": " ".join(f"{x},{y}" for x, y in ends), "end": ends[-1]}
+            kept = content.kept_start in (None, place)
+            lines.append(line | {"kept": kept, "start": int(start)})
     lines.sort(key=lambda line: line["start"] == content.kept_start)  # drawn last, on top
     # Rounds start at 1, which round steps of 2 or 5 would leave out.
     step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1

@@ -22,7 +22,7 @@ from scipy.special import logsumexp, ndtri
 
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
-from sgpmic.report.statistics import Confusion, NumberByCluster, log_gaussian, positive
+from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, log_gaussian
 from sgpmic.report.words import shorten
 
 #: Share of a cluster's rows that its outline holds.
@@ -30,8 +30,7 @@ OUTLINE_SHARE = 0.9
 
 # Points of a map's grid on its longer side, and the canvas shapes (width / height) that the grid
 # must fill at the first view: from a phone held upright to a broad screen.
-_GRID_POINTS = 240
-_NARROWEST, _BROADEST = 0.7, 2.4
+_GRID_POINTS, _NARROWEST, _BROADEST = 240, 0.7, 2.4
 
 #: Latent dimensions that can be looked at, the widest: every two of them have a map.
 MAX_DIMENSIONS = 4
@@ -40,9 +39,7 @@ MAX_DIMENSIONS = 4
 MAX_ROWS = 200_000
 
 #: Bytes of values up to which they are kept as float32, as 16-bit steps, and at all.
-FLOAT_BYTES = 4_000_000
-STEP_BYTES = 20_000_000
-MAX_BYTES = 40_000_000
+FLOAT_BYTES, STEP_BYTES, MAX_BYTES = 4_000_000, 20_000_000, 40_000_000
 
 #: Columns of text that are kept, and letters of a cell.
 MOST_TEXTS, LONGEST_TEXT = 5, 200
@@ -79,14 +76,11 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     rows that would hide each other are spread out. (Height by certainty, the obvious choice,
     puts nearly every row on one line, for nearly all are certain.)
     """
-    labels, q = content.labels, list(axes)[: content.embedding.shape[1]]
-    points, means = content.embedding[:, q], content.means[:, q]
-    covariances = content.covariances[:, q][:, :, q]
-    outlines = [
-        outline(points[labels == m], means[m], covariances[m]) for m in range(content.n_clusters)
-    ]
-    present = np.unique(labels)  # an empty cluster must not shrink the picture
-    corners = np.concatenate([points, *(outlines[m] for m in present)])
+    labels, q = content.labels, axes[: content.embedding.shape[1]]
+    points, mixture = content.embedding[:, q], _marginals(content, q)
+    outlines = [outline(points[labels == m], *normal) for m, normal in enumerate(mixture)]
+    # An empty cluster must not shrink the picture.
+    corners = np.concatenate([points, *(outlines[m] for m in np.unique(labels))])
     low, high = corners.min(axis=0), corners.max(axis=0)
     span = high - low  # never 0, with the margin
     pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
@@ -108,11 +102,15 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
 
 def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
     """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
-    q = list(axes)
-    mixture = zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)
-    densities = np.stack([log_gaussian(points, *component) for component in mixture], axis=1)
+    densities = [log_gaussian(points, *normal) for normal in _marginals(content, axes)]
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
-        return np.log(content.weights) + densities
+        return np.log(content.weights) + np.stack(densities, axis=1)
+
+
+def _marginals(content: RunContent, axes: Sequence[int]) -> list[tuple[Floats, Floats]]:
+    """Return mean and covariance of every component in some of the latent dimensions."""
+    q = list(axes)
+    return [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
 
 
 def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
@@ -125,17 +123,14 @@ def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
     height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
     # The Gaussians' bars lie under the cloud, one below the other.
     levels = -1.15 - 0.12 * np.arange(len(ends))
-    outlines = [
-        np.stack([end, np.full(2, level)], axis=1) for end, level in zip(ends, levels, strict=True)
-    ]
+    outlines = list(np.stack([ends, np.broadcast_to(levels[:, None], ends.shape)], axis=2))
     home = np.array([*home_x, levels[-1] - 0.12, 1.1])
     ys = np.linspace(home[2], home[3], 120)
     # A cell on the edge is partly inside: a soft edge, not stairs.
     inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
     crossings = _crossings(xs[None, :, None], joint[None])
-    crossings = crossings[np.isfinite(crossings)]
-    ends_y = np.broadcast_to(home[2:], (len(crossings), 2))
-    boundaries = np.stack([crossings, ends_y[:, 0], crossings, ends_y[:, 1]], axis=1)
+    places = crossings[np.isfinite(crossings)]
+    boundaries = np.array([[c, home[2], c, home[3]] for c in places]).reshape(-1, 4)
     points, extent = np.stack([x, height], axis=1), np.array([xs[0], xs[-1], *home[2:]])
     density = inside**2 * density  # shown by its square root, see pack_map
     numbers = np.stack([ends[:, 1], levels], axis=1)
@@ -198,7 +193,7 @@ def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
         directions = np.array([[-1.0], [1.0]])
         radius = np.sqrt(covariance[0, 0]) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
     else:
-        root, angle = np.linalg.cholesky(positive(covariance)), np.linspace(0.0, 2.0 * np.pi, 100)
+        root, angle = cholesky(covariance), np.linspace(0.0, 2.0 * np.pi, 100)
         directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
     if len(rows):
@@ -263,7 +258,7 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
     where those are equal), the limits of its color scale.
     """
     columns = values.T
-    missing = np.asarray(np.isnan(columns))
+    missing = np.isnan(columns)
     columns = np.where(missing.all(axis=1, keepdims=True), 0.0, columns)
     low, high = np.nanmin(columns, axis=1), np.nanmax(columns, axis=1)
     limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
@@ -289,8 +284,7 @@ def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
 
     Missing cells, with the code -1, become a level of their own at the end.
     """
-    counts = np.bincount(codes[codes >= 0], minlength=len(names))
-    order = np.argsort(-counts, kind="stable")
+    order = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(names)), kind="stable")
     places = np.append(np.argsort(order), len(names))  # the last one for -1
     gaps = ["(missing)"] if (codes < 0).any() else []
     kind = "uint8" if len(names) < 256 else "uint32"
@@ -339,21 +333,20 @@ def build_payload(
 
     ``compared`` are the given labels, as classes or as a number.
     """
-    rows, features = shown.rows, shown.features
+    rows, features, feature_names = shown.rows, shown.features, content.feature_names
     maps = latent_maps(content)
     places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
-    feature_names = content.feature_names
     names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
-    given, title = None, shorten(content.label_name) or "given label"
+    given = principal = None
+    title = shorten(content.label_name) or "given label"
     if isinstance(compared, Confusion):
         given = pack_levels(title, compared.names, compared.codes[rows])
     elif compared is not None:  # it has a scale of colors, as features have
         names, values = [*names, title], np.column_stack([values, compared.values[rows]])
-    principal = content.principal and {
-        "places": pack(content.principal[0][rows].T, "float32"),
-        "shares": content.principal[1].tolist(),
-    }
+    if content.principal is not None:
+        points, shares = content.principal
+        principal = {"places": pack(points[rows].T, "float32"), "shares": shares.tolist()}
     return {
         "n": len(rows),
         "nClusters": content.n_clusters,

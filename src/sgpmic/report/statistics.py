@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
@@ -75,37 +77,36 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     # d does not depend on units. Columns are mapped to [0, 1], by halves so that no range
     # overflows, which makes constant columns exactly 0 and rounding errors comparable.
     seen = np.isfinite(values)
-    half = 0.5 * np.where(seen, values, np.nan)
-    low = np.where(seen, half, np.inf).min(axis=0)
-    high = np.where(seen, half, -np.inf).max(axis=0)
-    low, high = (np.where(seen.any(axis=0), ends, 0.0) for ends in (low, high))
+    half = 0.5 * np.where(seen, values, 0.0)
+    some = seen.any(axis=0)
+    low = np.where(some, half.min(axis=0, where=seen, initial=np.inf), 0.0)
+    high = np.where(some, half.max(axis=0, where=seen, initial=-np.inf), 0.0)
     span = high - low
     scaled = np.where(seen, half - low, 0.0) / np.where(span > 0, span, 1.0)
     inside = np.eye(n_clusters)[labels]
     counts = inside.T @ seen
-    rest = counts.sum(axis=0) - counts
-    # Moments about the column's mean: its size must not drown its spread.
     n_seen = counts.sum(axis=0)
+    rest = n_seen - counts
+    # Moments about the column's mean: its size must not drown its spread.
     center = scaled.sum(axis=0) / np.maximum(n_seen, 1)
     scaled = np.where(seen, scaled - center, 0.0)
     sums = inside.T @ scaled
-    squares = inside.T @ (scaled * scaled)
     mean_in = sums / np.maximum(counts, 1)
     mean_out = (sums.sum(axis=0) - sums) / np.maximum(rest, 1)
-    scatter = squares.sum(axis=0) - counts * mean_in**2 - rest * mean_out**2
+    squares = (inside.T @ (scaled * scaled)).sum(axis=0)
+    scatter = squares - counts * mean_in**2 - rest * mean_out**2
     deviation = np.sqrt(np.maximum(scatter, 0.0) / np.maximum(n_seen - 2, 1))
     # The floor, a billionth of the range, keeps d finite and lets rounding errors count as 0.
     effects = (mean_in - mean_out) / np.maximum(deviation, 1e-9)
-    effects[(counts == 0) | (rest == 0)] = 0.0
-
-    def in_units(means: Floats, counts: Floats) -> Floats:
-        # No mean lies outside, whatever the rounding: the largest numbers would overflow.
-        halves = np.clip(low + span * (means + center), low, high)
-        return np.where(counts > 0, 2.0 * halves, np.nan)
-
     effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
+    effects[(counts == 0) | (rest == 0)] = 0.0
     certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))
-    return np.stack([in_units(mean_in, counts), in_units(mean_out, rest), effects, certain, counts])
+    # No mean lies outside, whatever the rounding: the largest numbers would overflow.
+    means = (
+        np.where(n > 0, 2.0 * np.clip(low + span * (mean + center), low, high), np.nan)
+        for mean, n in ((mean_in, counts), (mean_out, rest))
+    )
+    return np.stack([*means, effects, certain, counts])
 
 
 def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float = 0.0) -> Floats:
@@ -166,11 +167,10 @@ def compare_labels(
         return None
     if (numbers := continuous_labels(given)) is not None:
         return number_by_cluster(numbers, labels, n_clusters)
-    different, codes, counts = np.unique(
-        np.asarray(given, dtype=object), return_inverse=True, return_counts=True
-    )
-    order = np.argsort(-counts, kind="stable")
-    names, codes = [str(different[i]) for i in order], np.argsort(order)[codes]
+    counts = Counter(sorted(given))  # of equally frequent ones, the first by name comes first
+    names = [name for name, _ in counts.most_common()]
+    places = {name: place for place, name in enumerate(names)}
+    codes = np.array([places[label] for label in given])
     table = np.zeros((n_clusters, len(names)), dtype=np.int64)
     np.add.at(table, (labels, codes), 1)
     purity = float(table.max(axis=1).sum() / len(labels))
@@ -204,20 +204,16 @@ def continuous_labels(given: list[str]) -> Floats | None:
     more than twenty whole ones differ and they do not simply count from 0 or 1, as codes of classes
     do. Missing labels, which are empty, become NaN.
     """
-    different = {label for label in given if label}
     try:
-        numbers = {label: float(label) for label in different}
+        numbers = {label: float(label) for label in set(given) if label}
     except ValueError:
         return None
     values = sorted(set(numbers.values()))
-    if not np.isfinite(values).all():
+    whole = all(value.is_integer() for value in values)
+    if len(values) <= (_MOST_CLASSES if whole else _MOST_STEPS) or not np.isfinite(values).all():
         return None
-    if all(value.is_integer() for value in values):
-        codes = values[:1] in ([0.0], [1.0]) and values[-1] - values[0] == len(values) - 1
-        if codes or len(values) <= _MOST_CLASSES:
-            return None
-    elif len(values) <= _MOST_STEPS:
-        return None
+    if whole and values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1:
+        return None  # codes
     return np.array([numbers.get(label, np.nan) for label in given])
 
 
@@ -242,11 +238,7 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
     """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
-    certainty = memberships.max(axis=1)
-    worst = np.sort(certainty)[:count].max(initial=-np.inf)
-    candidates = np.flatnonzero(certainty <= worst)  # the others need no entropy
-    entropy = entr(memberships[candidates]).sum(axis=1)
-    return candidates[np.lexsort((candidates, -entropy, certainty[candidates]))][:count]
+    return np.lexsort((-entr(memberships).sum(axis=1), memberships.max(axis=1)))[:count]
 
 
 def typical_rows(
@@ -257,31 +249,28 @@ def typical_rows(
     Those lie deepest in the cluster's Gaussian and hardly belong anywhere else. Only rows whose
     most probable cluster it is are considered; of equal ones the first rows are taken.
     """
-    labels = memberships.argmax(axis=1)
-    found = []
-    for m in range(memberships.shape[1]):
+    labels, found = memberships.argmax(axis=1), []
+    for m, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
         mine = np.flatnonzero(labels == m)
-        score = log_gaussian(embedding[mine], means[m], covariances[m])
-        score = score + np.log(memberships[mine, m])
+        score = log_gaussian(embedding[mine], mean, covariance) + np.log(memberships[mine, m])
         found.append(mine[np.argsort(-score, kind="stable")[:count]])
     return found
 
 
 def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return log N(point | mean, covariance) of every point."""
-    factor = np.linalg.cholesky(positive(covariance))
+    factor = cholesky(covariance)
     standard = np.linalg.solve(factor, (points - mean).T)
     log_det = 2.0 * np.log(np.diagonal(factor)).sum()
     return -0.5 * ((standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi))
 
 
-def positive(covariance: Floats) -> Floats:
-    """Return the covariance, its eigenvalues raised where it has no Cholesky factor."""
+def cholesky(covariance: Floats) -> NDArray[Any]:
+    """Return the Cholesky factor of a covariance, its eigenvalues raised where it has none."""
     try:
-        np.linalg.cholesky(covariance)
+        return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         # Files may hold rounded covariances; a report should still be drawn.
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
         floor = max(1e-9 * abs(values).max(), 1e-12)
-        return (vectors * np.maximum(values, floor)) @ vectors.T
-    return covariance
+        return np.linalg.cholesky((vectors * np.maximum(values, floor)) @ vectors.T)

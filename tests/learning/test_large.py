@@ -1,10 +1,13 @@
 """Starts for more rows than a square table of distances could hold."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
-from sgpmic.learning import initialization
+from sgpmic import SGPMIC
+from sgpmic.learning import initialization, starts
 from sgpmic.learning.initialization import embed, initial_memberships
 
 
@@ -45,3 +48,51 @@ def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     Y = np.repeat(groups(60)[0], 3, axis=0)
     found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
     np.testing.assert_array_equal(found[::3], found[1::3])
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestLearningFromTheSampleFirst:
+    """Of a table so large that its start is made from a sample."""
+
+    @pytest.fixture(autouse=True)
+    def large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(starts, "MOST_START_ROWS", 500)
+        monkeypatch.setattr(initialization, "SAMPLED_ROWS", 200)
+
+    @pytest.fixture
+    def learned(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many rows were learned from before all of them."""
+        counts: list[int] = []
+        learn = starts.Starts._learn
+
+        def counted(self: Any, numbers: Any, *others: Any) -> Any:
+            counts.append(len(numbers))
+            return learn(self, numbers, *others)
+
+        monkeypatch.setattr(starts.Starts, "_learn", counted)
+        return counts
+
+    def test_all_rows_begin_at_a_higher_bound(
+        self, learned: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rounds: list[int] = []
+        model = SGPMIC(3, max_iter=2, n_inducing=20, random_state=0)
+        model.set_params(em__callbacks=[lambda progress: rounds.append(progress.round)])
+        Y, _ = groups(600)
+        found = model.fit(np.sin(Y)).history_["bound"]
+        assert (learned, rounds) == ([200], [1, 2])
+        assert len(model.history_["bound"]) == 2
+        monkeypatch.setattr(
+            starts.Starts, "_learn", lambda self, numbers, X, S, mappings, vote: (X, mappings)
+        )
+        assert found[0] > model.fit(np.sin(Y)).history_["bound"][0] + 100.0
+
+    def test_nothing_is_learned_where_latent_points_are_given_or_cells_are_missing(
+        self, learned: list[int]
+    ) -> None:
+        Y, _ = groups(600)
+        model = SGPMIC(3, max_iter=1, n_inducing=20, random_state=0)
+        gaps = np.where(np.random.RandomState(0).uniform(size=Y.shape) < 0.05, np.nan, Y)
+        model.fit(gaps)
+        model.set_params(start__embedding=Y[:, :2]).fit(Y)
+        assert learned == []

@@ -38,6 +38,8 @@ def test_a_table_is_what_the_standard_library_writes() -> None:
     lists = {name: column.tolist() for name, column in columns.items()}
     for header in (True, False):
         assert table_bytes(columns, header=header) == by_the_standard_library(lists, header)
+    few = {name: column[:100] for name, column in columns.items()}
+    assert table_bytes(few) == table_bytes(columns)[: len(table_bytes(few))]
 
 
 def test_a_table_without_rows_is_its_header() -> None:

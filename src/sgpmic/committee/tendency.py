@@ -350,16 +350,24 @@ def widest_gap(Z: Floats) -> float:
     sizes = np.concatenate([np.ones(n), tree[:, 3]])
     merged = tree[:, :2].astype(np.int64)
     smaller = np.where(sizes[merged[:, 0]] < sizes[merged[:, 1]], merged[:, 0], merged[:, 1])
-    rows = [[row] for row in range(n)]
-    for one, other in merged:
-        rows.append(rows[one] + rows[other])
     # Equal rows have no distance: without a floor two of them would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
     best = 0.0
     for merge in np.flatnonzero(sizes[smaller] >= smallest):
-        inner = np.median(core[rows[smaller[merge]]])
+        inner = np.median(core[_members(tree, smaller[merge])])
         best = max(best, float(np.log((tree[merge, 2] + floor) / (inner + floor))))
     return best
+
+
+def _members(tree: Floats, node: int) -> list[int]:
+    n, found, open_ = len(tree) + 1, [], [node]
+    while open_:
+        at = open_.pop()
+        if at < n:
+            found.append(at)
+        else:
+            open_ += [int(tree[at - n, 0]), int(tree[at - n, 1])]
+    return found
 
 
 def separations(tables: Floats) -> Floats:

@@ -45,17 +45,23 @@ class ProcessGroup:
     devices : sequence of jax.Device or None
         The devices of all processes. By default all that JAX has where there are several
         processes, and otherwise the one that JAX computes on.
+    alone : bool
+        This process by itself, for what all of a job compute for themselves.
     """
 
-    def __init__(self, n_own: int, devices: Sequence[Any] | None = None) -> None:
-        self.n_processes = jax.process_count()
-        self.process = jax.process_index()
+    def __init__(
+        self, n_own: int, devices: Sequence[Any] | None = None, *, alone: bool = False
+    ) -> None:
+        self.n_processes, self.process = jax.process_count(), jax.process_index()
+        if alone:
+            self.n_processes, self.process = 1, 0
         if devices is None:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows follow the order of the processes, and so must devices.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
         self.n_own = n_own
-        self.counts = gathered(np.array([n_own], dtype=np.int64))[:, 0]
+        counts = np.array([n_own], dtype=np.int64)
+        self.counts = counts if alone else gathered(counts)[:, 0]
         self.n_rows = int(self.counts.sum())
         self.first = int(self.counts[: self.process].sum())
         if (self.counts == 0).any():
@@ -73,6 +79,8 @@ class ProcessGroup:
 
     @cached_property
     def _own_devices(self) -> list[Any]:
+        if self.n_processes == 1:
+            return self._devices
         return [device for device in self._devices if device.process_index == self.process]
 
     @cached_property
@@ -84,6 +92,8 @@ class ProcessGroup:
         """Return this process's number of blocks and the size of a block."""
         owners = [device.process_index for device in self._devices]
         n_devices = np.bincount(owners, minlength=self.n_processes)
+        if self.n_processes == 1:
+            n_devices = np.array([len(self._devices)])
         most = int(np.max(-(-self.counts // n_devices)))
         n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
         return n_blocks * len(self._own_devices), size

@@ -65,9 +65,9 @@ class TestLearningFromTheSampleFirst:
         counts: list[int] = []
         learn = starts.Starts._learn
 
-        def counted(self: Any, numbers: Any, *others: Any) -> Any:
-            counts.append(len(numbers))
-            return learn(self, numbers, *others)
+        def counted(self: Any, Y: Any, *others: Any) -> Any:
+            counts.append(len(Y))
+            return learn(self, Y, *others)
 
         monkeypatch.setattr(starts.Starts, "_learn", counted)
         return counts
@@ -83,7 +83,7 @@ class TestLearningFromTheSampleFirst:
         assert (learned, rounds) == ([200], [1, 2])
         assert len(model.history_["bound"]) == 2
         monkeypatch.setattr(
-            starts.Starts, "_learn", lambda self, numbers, X, S, mappings, vote: (X, mappings)
+            starts.Starts, "_learn", lambda self, Y, X, S, mappings, votes: (X, mappings)
         )
         assert found[0] > model.fit(np.sin(Y)).history_["bound"][0] + 100.0
 

@@ -140,7 +140,7 @@ def run(
             if number == len(starts.fits):
                 which = f"start {number + 1}" if n_planned > 1 or number else "start"
                 announce(f"{which}: {start}")
-                starts.begin(start, view, vote)
+                starts.begin(start, Y, view, vote)
             where = {"start": number, "n_starts": max(n_planned, number + 1)}
             run_em(starts.fits[number], problem, **where, save=starts.save)
     except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has

@@ -216,9 +216,9 @@ class Starts:
             fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
         self.checkpoint.save([start.seed for start in self.planned], fits)
 
-    def begin(self, start: PlannedStart, view: View, vote: Vote | None) -> None:
-        """Begin a fit, from a table as the committee sees it and what it has voted."""
-        X, S, mappings, notes = self._values(start, view, vote)
+    def begin(self, start: PlannedStart, Y: Floats, view: View, vote: Vote | None) -> None:
+        """Begin a fit, from a table, as the committee sees it, and what it has voted."""
+        X, S, mappings, notes = self._values(start, Y, view, vote)
         if start.is_retry:
             why = f"A cluster ended without rows, so another start was made ({start})."
             notes = (why, *notes)
@@ -267,9 +267,9 @@ class Starts:
         return Mappings(kernels, *arrays)
 
     def _learn(
-        self, numbers: Ints, X: Floats, S: Floats, mappings: Mappings, vote: Vote | None
+        self, Y: Floats, X: Floats, S: Floats, mappings: Mappings, votes: Floats | None
     ) -> tuple[Floats, Mappings]:
-        """Return latent points and mappings that EM finds for some of the rows by themselves.
+        """Return latent points and mappings that EM finds for some rows, in every process alike.
 
         From there, all rows need half as many iterations and come to a higher bound.
         """
@@ -277,34 +277,35 @@ class Starts:
         kind, M = X.dtype, settings.padded_clusters(group.n_rows)
         shapes = (jax.ShapeDtypeStruct((rows.n_padded, n), kind) for n in (X.shape[1], M))
         self._prepare(self._laid_out(*shapes) | mappings._asdict())
-        announce(f"learning from {len(numbers)} rows first")
-        quiet = replace(settings, em=replace(settings.em, callbacks=()), verbose=False)
-        Y = rows.Y[numbers // rows.Y.shape[2], :, numbers % rows.Y.shape[2]]
+        announce(f"learning from {len(Y)} rows first")
         few = self.problem._replace(
-            settings=quiet, group=ProcessGroup(len(numbers)), rows=make_rows(Y), log_volume=0.0
+            settings=replace(settings, em=replace(settings.em, callbacks=()), verbose=False),
+            group=ProcessGroup(len(Y), alone=True),
+            rows=make_rows(self.problem.scaler.transform(Y)),
+            log_volume=0.0,
         )
-        if vote is not None:
-            prior = few.lay_out_memberships(vote.shares[numbers])
+        if votes is not None:
+            prior = few.lay_out_memberships(votes)
             weighted = replace(few.rows, assignment_prior=prior, prior_weight=rows.prior_weight)
             few = few._replace(rows=weighted)
         fit = em.StartFit(Starts(few, [], None)._first_state(X, S, mappings))
         em.run_em(fit, few, start=0, n_starts=1, save=lambda: None)
-        X = few.group.own_rows(fit.state.parameters.X)
-        return X, jax.tree.map(np.asarray, fit.state.mappings)
+        learned = few.group.own_rows(fit.state.parameters.X), fit.state.mappings
+        return group.agree(jax.tree.map(np.asarray, learned))
 
     def _values(
-        self, start: PlannedStart, view: View, vote: Vote | None
+        self, start: PlannedStart, Y: Floats, view: View, vote: Vote | None
     ) -> tuple[Floats, Floats, Mappings, tuple[str, ...]]:
         """Return X (n_own, Q), S (n_own, M) and the mappings that a start begins with, and notes.
 
         Of very many rows a sample is embedded and clustered, and every other row gets weighted
-        means over its nearest rows in the sample. What each process does to its own rows is the
-        same however many processes there are. A process by itself learns from the sample first.
+        means over its nearest rows in the sample, of which EM learns first. What each process does
+        to its own rows is the same however many processes there are.
         """
         from sgpmic.learning import initialization as make  # much that reports do not need
 
         settings, group, *_ = self.problem
-        Y, n_clusters, rng = view.rows, settings.n_clusters, np.random.RandomState(start.seed)
+        n_clusters, rng = settings.n_clusters, np.random.RandomState(start.seed)
         memberships = start.memberships
         if isinstance(memberships, str) and memberships == "votes":
             memberships = "fcm" if vote is None else vote.shares
@@ -319,7 +320,7 @@ class Starts:
                 return given
             return group.rows_at(np.asarray(given, np.float64), numbers)
 
-        sample = group.rows_at(Y, numbers)
+        sample = group.rows_at(view.rows, numbers)
         if view.scaler.kind == "each":  # one factor for all features changes rounding only
             sample = sample / view.scaler.scale
         X, notes = make.embed(
@@ -348,11 +349,14 @@ class Starts:
             "the others were placed between their nearest rows among them."
         )
         by_name = isinstance(start.embedding, str)
-        if by_name and group.n_processes == 1 and self.problem.rows.n_observed is None:  # no gaps
-            X, mappings = self._learn(numbers, X, S, mappings, vote)
-        sample = view.scaler.transform(group.rows_at(Y, numbers))
+        if by_name and self.problem.rows.n_observed is None:  # there are no gaps
+            votes = None if vote is None else group.rows_at(vote.shares, numbers)
+            X, mappings = self._learn(group.rows_at(Y, numbers), X, S, mappings, votes)
+        sample = view.scaler.transform(group.rows_at(view.rows, numbers))
         offset, scale, *_ = view.scaler
-        found = interpolate(sample, np.hstack([X, S]), Y, make.PLACED_BETWEEN, offset, scale)
+        found = interpolate(
+            sample, np.hstack([X, S]), view.rows, make.PLACED_BETWEEN, offset, scale
+        )
         X_own, S_own = found[:, : X.shape[1]], found[:, X.shape[1] :]
         if not by_name:
             X_own = np.asarray(start.embedding, np.float64) / deviations

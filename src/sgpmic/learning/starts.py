@@ -271,7 +271,7 @@ class Starts:
     ) -> tuple[Floats, Mappings]:
         """Return latent points and mappings that EM finds for some rows, in every process alike.
 
-        From there, all rows need half as many iterations and come to a higher bound.
+        From there, all rows need a third fewer iterations and come to a higher bound.
         """
         settings, group, rows, *_ = self.problem
         kind, M = X.dtype, settings.padded_clusters(group.n_rows)

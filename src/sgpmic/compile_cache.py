@@ -45,6 +45,7 @@ CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 MOST_BYTES = 512 * 2**20
 #: Set where the folder turned out to be of no use: it cannot be written to after all.
 _given_up = False
+_warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
 #: Compiled programs are let go when the process has grown by so much with them.
 MOST_MEMORY = 2**30
@@ -187,7 +188,8 @@ def _compile(
 
     # The digest is in the name, so that JAX keeps every program under a name of its own.
     on_arrays.__name__ = f"{function.__name__}_{digest[:16]}"
-    folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
+    with _warning_once:  # other threads compile too
+        folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
     options = compiler_options(device.platform)
     if folder is None:
         return jax.jit(on_arrays).lower(*arrays).compile(options)
@@ -210,9 +212,10 @@ def _compile(
         raise
     except Exception as error:  # JAX's, zlib's, the system's
         kept.remove()
-        if isinstance(error, OSError) and not _given_up:  # a full disk
-            _given_up = True
-            _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
+        with _warning_once:
+            if isinstance(error, OSError) and not _given_up:  # a full disk
+                _given_up = True
+                _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
         return lowered.compile(options)
     if traced is None:
         kept.save(trace)

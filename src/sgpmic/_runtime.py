@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -71,6 +72,17 @@ class SharedContext:
             self._users -= 1
             if not self._users:
                 self._entered.__exit__(None, None, None)
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Wait until all have left it, and let nobody enter meanwhile."""
+        while self._lock.acquire() and self._users:
+            self._lock.release()
+            time.sleep(0.01)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 @contextmanager

@@ -192,7 +192,8 @@ def _compile(
         folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
     options = compiler_options(device.platform)
     if folder is None:
-        return jax.jit(on_arrays).lower(*arrays).compile(options)
+        with _our_cache.left():
+            return jax.jit(on_arrays).lower(*arrays).compile(options)
 
     kept = _KeptProgram(folder, on_arrays.__name__, digest)
     traced = kept.load()
@@ -216,7 +217,8 @@ def _compile(
             if isinstance(error, OSError) and not _given_up:  # a full disk
                 _given_up = True
                 _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
-        return lowered.compile(options)
+        with _our_cache.left():
+            return lowered.compile(options)
     if traced is None:
         kept.save(trace)
     return program

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -56,33 +55,30 @@ class SharedContext:
 
     def __init__(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
         self._context = context
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._users = 0
         self._entered: AbstractContextManager[Any]
 
     def __enter__(self) -> None:
-        with self._lock:
+        with self._changed:
             if not self._users:
                 self._entered = self._context()
                 self._entered.__enter__()
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
+        with self._changed:
             self._users -= 1
             if not self._users:
                 self._entered.__exit__(None, None, None)
+                self._changed.notify_all()
 
     @contextmanager
     def left(self) -> Iterator[None]:
         """Wait until all have left it, and let nobody enter meanwhile."""
-        while self._lock.acquire() and self._users:
-            self._lock.release()
-            time.sleep(0.01)
-        try:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users)
             yield
-        finally:
-            self._lock.release()
 
 
 @contextmanager

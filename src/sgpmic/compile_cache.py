@@ -45,6 +45,7 @@ CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 MOST_BYTES = 512 * 2**20
 #: Set where the folder turned out to be of no use: it cannot be written to after all.
 _given_up = False
+#: Held where a warning is given that others would give too.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
 #: Compiled programs are let go when the process has grown by so much with them.

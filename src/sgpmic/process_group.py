@@ -59,6 +59,7 @@ class ProcessGroup:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows follow the order of the processes, and so must devices.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
+        self._owners = [0 if alone else device.process_index for device in self._devices]
         self.n_own = n_own
         counts = np.array([n_own], dtype=np.int64)
         self.counts = counts if alone else gathered(counts)[:, 0]
@@ -79,9 +80,9 @@ class ProcessGroup:
 
     @cached_property
     def _own_devices(self) -> list[Any]:
-        if self.n_processes == 1:
-            return self._devices
-        return [device for device in self._devices if device.process_index == self.process]
+        return [
+            d for d, owner in zip(self._devices, self._owners, strict=True) if owner == self.process
+        ]
 
     @cached_property
     def gpu_memory(self) -> int:
@@ -90,10 +91,7 @@ class ProcessGroup:
 
     def layout(self, block: int | None) -> tuple[int, int]:
         """Return this process's number of blocks and the size of a block."""
-        owners = [device.process_index for device in self._devices]
-        n_devices = np.bincount(owners, minlength=self.n_processes)
-        if self.n_processes == 1:
-            n_devices = np.array([len(self._devices)])
+        n_devices = np.bincount(self._owners, minlength=self.n_processes)
         most = int(np.max(-(-self.counts // n_devices)))
         n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
         return n_blocks * len(self._own_devices), size

@@ -16,11 +16,12 @@ import jax
 import numpy as np
 import pytest
 from tests.jobs.jobs import BY_ROW, Found, Processes, collect, make_table, run, start
-from tests.jobs.worker import SETTINGS, evaluate
+from tests.jobs.worker import SAMPLED, SETTINGS, evaluate
 
 from sgpmic import SGPMIC, Committee, jobs
 from sgpmic._runtime import numerics
 from sgpmic.jobs.job import TRY_AGAIN
+from sgpmic.learning import initialization, starts
 from sgpmic.learning.em import em_iteration
 from sgpmic.process_group import ProcessGroup, SharedTable
 from sgpmic.storage.model_file import ModelFileError
@@ -40,6 +41,7 @@ class Runs(NamedTuple):
     resumed: Found  # from what a job of two was when it was broken off
     checkpoint: Path
     voted: Found | None  # by a committee
+    sampled: Found | None  # from a start that is made from a sample
 
 
 def all_in_one(
@@ -48,8 +50,9 @@ def all_in_one(
     """Let one job do it all: its processes start once, and compile the same programs once."""
     checkpoint = shutil.copytree(broken_off, folder / "checkpoint")
     found = run(table, folder, n_processes, evaluate=True, resume=str(checkpoint), votes=votes)
-    voted = collect(folder, n_processes, "-voted") if votes else None
-    return Runs(found, collect(folder, n_processes, "-resumed"), checkpoint, voted)
+    more = [collect(folder, n_processes, f"-{kind}") for kind in ("voted", "sampled") if votes]
+    resumed = collect(folder, n_processes, "-resumed")
+    return Runs(found, resumed, checkpoint, *(more or (None, None)))
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +100,18 @@ def test_two_processes(two: Runs, plain: Found) -> None:
 
 def test_three_processes(three: Runs, plain: Found) -> None:
     same(three.undisturbed, plain)
+
+
+def test_every_process_learns_from_the_same_sample(
+    two: Runs, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "MOST_START_ROWS", SAMPLED[0])
+    monkeypatch.setattr(initialization, "SAMPLED_ROWS", SAMPLED[1])
+    alone = SGPMIC().set_params(**(SETTINGS | {"max_iter": 2})).fit(np.load(table))
+    together = two.sampled
+    assert together is not None
+    np.testing.assert_array_equal(together["labels"], alone.labels_)
+    np.testing.assert_allclose(together["bounds"], alone.history_["bound"], rtol=1e-6)
 
 
 def test_two_devices_of_one_process(table: Path, plain: Found) -> None:

@@ -3,7 +3,8 @@
 Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``. Where SETTINGS
 have a ``resume``, a checkpoint, it then resumes from that and leaves what came of it in
 ``FOLDER/<process>-resumed.npz``: a second fit of the same shape has nothing to compile. And where
-they have ``votes``, it fits for one round with a committee, to ``FOLDER/<process>-voted.npz``.
+they have ``votes``, it fits for one round with a committee, to ``FOLDER/<process>-voted.npz``, and
+as if the table were too large for a start from all rows, to ``FOLDER/<process>-sampled.npz``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SETTINGS: dict[str, Any] = {
     "computation__block_size": 64,
     "random_state": 0,
 }
+
+#: More rows than the first are a large table, and the second are its sample.
+SAMPLED = 200, 150
 
 
 def evaluate(table: Any) -> dict[str, np.ndarray]:
@@ -77,6 +81,7 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     """Evaluate and fit as one process of a job."""
     job = jobs.initialize()
     from sgpmic import SGPMIC, Committee
+    from sgpmic.learning import initialization, starts
 
     process, n, _ = job
     if settings.pop("stuck", False):
@@ -115,6 +120,9 @@ def main(table: str, folder: str, settings: dict[str, Any]) -> None:
     if votes:
         found = fit(settings | {"committee": Committee(), "max_iter": 1, "scale": "one"})
         np.savez(Path(folder) / f"{process}-voted.npz", **found)
+        starts.MOST_START_ROWS, initialization.SAMPLED_ROWS = SAMPLED
+        found = fit(settings | {"max_iter": 2})
+        np.savez(Path(folder) / f"{process}-sampled.npz", **found)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import warnings
 
 import numpy as np
+import pytest
 
 from sgpmic import EM, SGPMIC, Committee, Computation, Start
 from sgpmic.kernels import RBF, Kernel
@@ -57,3 +58,9 @@ def test_settings_of_an_earlier_version() -> None:
 def test_a_random_state_has_no_seed_to_write() -> None:
     parameters = {"random_state": np.random.RandomState(0), "tol": 0.5}
     assert encode_parameters(parameters) == ({"tol": 0.5}, {})
+
+
+def test_a_parameter_that_no_estimator_has_is_refused() -> None:
+    """What settings leave out is not passed over where an estimator never had it."""
+    with pytest.raises(TypeError, match="device"):
+        SGPMIC(**decode_parameters({"device": "gpu"}, {}))

@@ -242,7 +242,8 @@ def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, A
         if not isinstance(value, dict):
             return value
         if "settings" in value:
-            return _SETTINGS[value["settings"]](**decode_parameters(value["values"], arrays))
+            kept = {k: v for k, v in value["values"].items() if k not in _NOT_STORED}
+            return _SETTINGS[value["settings"]](**decode_parameters(kept, arrays))
         if "array" in value:
             return arrays[value["array"]]
         kernel = value["kernel"]
@@ -250,7 +251,7 @@ def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, A
         fields = {k: np.asarray(v) if isinstance(v, list) else v for k, v in numbers}
         return KERNELS[kernel["name"]](ard=bool(kernel["ard"]), **fields)
 
-    return {name: decode(value) for name, value in encoded.items() if name not in _NOT_STORED}
+    return {name: decode(value) for name, value in encoded.items()}
 
 
 def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Learn the networks of the committee again, from nothing: ``make judge``.
 
 1. All members cluster made-up problems; the judge learns how right each is.
-2. With that judge the committee votes on other problems; from these its calibration and the number
-   of clusters are learned.
+2. With that judge the committee votes on other problems, from which its calibration is learned, and
+   into every number of clusters on others again, from which their number is learned.
 
 What was observed stays in a folder, so that an interrupted run goes on where it stopped.
 """
@@ -12,45 +12,48 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import sgpmic.committee
 from judge import learn
-from judge.observe import Arrays, observe_all, observe_members, observe_votes, read_all
+from judge.observe import (
+    Arrays,
+    observe_all,
+    observe_members,
+    observe_numbers,
+    observe_votes,
+    read_all,
+)
+from judge.problems import make_noise
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
-#: The problems that the judge learns from, those that it votes on for the number of clusters, and
-#: how many of these the calibration learns from: with all, more rows changed than got better.
-JUDGED, VOTED, CALIBRATED = 8_000, 3_368, 1_580
+#: Seeds of the problems that each learns from: the judge, the calibration (with more of them, more
+#: rows changed than got better), the number of clusters, and this one from noise besides.
+JUDGED, VOTED = range(8_000), range(1_000_000, 1_001_580)
+COUNTED, NOISE = range(3_000_000, 3_008_000), range(4_000_000, 4_000_200)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m judge", description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path("build/judge"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--judged", type=int, default=JUDGED)
-    parser.add_argument("--voted", type=int, default=VOTED)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for each observation")
-    parser.add_argument("--stop-after", choices=["judge", "votes"])
+    parser.add_argument("--share", type=float, default=1.0, help="of the problems, to try it")
     options = parser.parse_args()
 
     def observe(what: Callable[[int], Arrays], seeds: range, name: str) -> list[Arrays]:
-        paths = observe_all(what, seeds, options.folder, name, options.jobs, options.seconds)
+        some = seeds[: max(1, round(options.share * len(seeds)))]
+        paths = observe_all(what, some, options.folder, name, options.jobs)
         return [observed for _, observed in read_all(paths)]
 
-    members = observe(observe_members, range(options.judged), "members")
-    networks = {"judge": learn.learn_judge(members)}
-    learn.save_networks(WEIGHTS, networks)
-    if options.stop_after == "judge":
-        return
+    networks = {"judge": learn.learn_judge(observe(observe_members, JUDGED, "members"))}
+    learn.save_networks(WEIGHTS, networks)  # for the votes
     load_networks.cache_clear()
-    first = 1_000_000  # problems that the judge has not seen
-    votes = observe(observe_votes, range(first, first + options.voted), "votes")
-    if options.stop_after == "votes":
-        return
-    networks["calibration"] = learn.learn_calibration(votes[:CALIBRATED])
-    networks["number of clusters"] = learn.learn_number(votes)
+    networks["calibration"] = learn.learn_calibration(observe(observe_votes, VOTED, "votes"))
+    counted = observe(observe_numbers, COUNTED, "numbers")
+    noise = observe(partial(observe_numbers, make=make_noise), NOISE, "noise")
+    networks["number of clusters"] = learn.learn_number(counted + noise)
     learn.save_networks(WEIGHTS, networks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,12 +17,18 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from judge.problems import Problem, make_problem
-from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evidence
+from sgpmic.committee.examination import (
+    MOST_EXAMINED,
+    MOST_TRIED,
+    MOST_VOTED_ON,
+    gather_evidence,
+)
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import judge, pairwise_agreement, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
 from sgpmic.committee.tendency import cluster_tendency
 from sgpmic.committee.voting import calibration_inputs, consensus
+from sgpmic.learning.preprocessing import sample_numbers
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -80,33 +86,17 @@ def _observe_chunk(observe: Callable[[int], Arrays], job: tuple[range, Path]) ->
 
 
 def observe_all(
-    observe: Callable[[int], Arrays],
-    seeds: range,
-    folder: Path,
-    name: str,
-    jobs: int,
-    seconds: float = float("inf"),
+    observe: Callable[[int], Arrays], seeds: range, folder: Path, name: str, jobs: int
 ) -> list[Path]:
-    """Observe problems on several processes; what is in the folder already is kept.
-
-    After ``seconds`` no more are begun.
-    """
+    """Observe problems on several processes; what is in the folder already is kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    chunks = [range(s, min(s + CHUNK, seeds.stop)) for s in range(seeds.start, seeds.stop, CHUNK)]
-    paths = {chunk: folder / f"{name}-{chunk.start:07d}.npz" for chunk in chunks}
-    waiting = iter([(chunk, path) for chunk, path in paths.items() if not path.exists()])
-    work = partial(_observe_chunk, observe)
-    began = time.monotonic()
+    chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
+    paths = [folder / f"{name}-{chunk.start:07d}.npz" for chunk in chunks]
+    waiting = [job for job in zip(chunks, paths, strict=True) if not job[1].exists()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(work, job) for _, job in zip(range(jobs), waiting, strict=False)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                first, took = future.result()
-                print(f"{name} from {first}: {took:.1f} s", flush=True)
-                if time.monotonic() - began < seconds and (job := next(waiting, None)):
-                    running.add(pool.submit(work, job))
-    return [path for path in paths.values() if path.exists()]
+        for first, took in pool.map(partial(_observe_chunk, observe), waiting):
+            print(f"{name} from {first}: {took:.1f} s", flush=True)
+    return paths
 
 
 def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
@@ -121,17 +111,10 @@ def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
 
 
 def observe_votes(seed: int) -> Arrays:
-    """Return what a judged vote is worth, row by row, and what speaks for numbers of clusters."""
-    problem = make_problem(seed)
+    """Return what a judged vote is worth, row by row."""
     rng = np.random.default_rng([seed, 2])
-    if len(problem.y) > MOST_VOTED_ON:
-        rows = np.sort(rng.choice(len(problem.y), MOST_VOTED_ON, replace=False))
-        y = np.unique(problem.y[rows], return_inverse=True)[1]
-        problem = problem._replace(X=problem.X[rows], y=y)
-    Y = scaled(problem)
-    geometry = Geometry(Y, MOST_TRIED)
-    tendency = cluster_tendency(Y)
-    evidence = gather_evidence(geometry, tendency)
+    problem = _sampled(make_problem(seed), MOST_VOTED_ON, rng)
+    geometry = Geometry(scaled(problem), MOST_TRIED)
     k = asked_for(seed, problem)
     labels = cluster_all(geometry, k).labels
     opinion = judge(geometry, labels, k)
@@ -145,11 +128,34 @@ def observe_votes(seed: int) -> Arrays:
         "shares": shares[some].max(axis=1),
         "ari": np.array(adjusted_rand_score(problem.y, outcome)),
         "k": np.array([k, int(problem.y.max()) + 1]),
-        "candidates": np.array(evidence.candidates),
-        "evidence": evidence.inputs.astype(np.float32),
-        "p_value": np.array(tendency.p_value),
         "kind": np.array(problem.kind),
     }
+
+
+def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) -> Arrays:
+    """Return what speaks for every number of clusters, and how right the vote for it is."""
+    problem = _sampled(make(seed), MOST_EXAMINED, np.random.default_rng([seed, 2]))
+    Y = scaled(problem)
+    voted_on = sample_numbers(len(Y), MOST_VOTED_ON)
+    tendency = cluster_tendency(Y)
+    found = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), tendency)
+    return {
+        "candidates": np.array(found.candidates),
+        "inputs": found.inputs.astype(np.float32),
+        "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in found.labels]),
+        "k": np.array(int(problem.y.max()) + 1),
+        "supported": np.array(tendency.supported),
+        "kind": np.array(problem.kind),
+    }
+
+
+def _sampled(problem: Problem, most: int, rng: np.random.Generator) -> Problem:
+    """Return a problem with at most so many of its rows."""
+    if len(problem.y) <= most:
+        return problem
+    rows = np.sort(rng.choice(len(problem.y), most, replace=False))
+    y = np.unique(problem.y[rows], return_inverse=True)[1]
+    return problem._replace(X=problem.X[rows], y=y)
 
 
 def matches(y: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

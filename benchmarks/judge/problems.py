@@ -53,6 +53,7 @@ from judge.priors import (
     log_uniform,
     one_of,
     rotation,
+    standardized,
 )
 from judge.shapes import shape
 from judge.tables import expression, signal, table
@@ -131,3 +132,19 @@ def make_problem(seed: int) -> Problem:
     order = rng.permutation(len(y))
     each = kind == "table" or (kind != "shape" and X.shape[1] > 3 and bool(rng.random() < 0.5))
     return Problem(np.ascontiguousarray(X[order]), y[order].astype(np.int64), kind, each)
+
+
+def make_noise(seed: int) -> Problem:
+    """Draw a table of one cluster, with correlated features of any skew and any tails.
+
+    Gaussian rows, their features transformed by a sinh-arcsinh each (Jones and Pewsey). The number
+    of clusters is learned from these besides: of skewed or heavy-tailed noise there is little else.
+    """
+    rng = np.random.default_rng(seed)
+    n, p = draw_n_rows(rng), int(log_uniform(rng, 2, 30))
+    loadings = rng.normal(size=(int(rng.integers(1, p + 1)), p))
+    Z = rng.normal(size=(n, len(loadings))) @ loadings + rng.gamma(1.0) * rng.normal(size=(n, p))
+    skew = rng.uniform(0.0, 1.0) * rng.normal(size=p)
+    tails = np.exp(rng.uniform(-1.0, 0.3, size=p))  # below 1 they are heavier than normal
+    X = np.sinh((np.arcsinh(standardized(Z)) + skew) / tails)
+    return Problem(X, np.zeros(n, np.int64), "unimodal", True)

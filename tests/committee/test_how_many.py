@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from how_many_data import blobs, shape
-from sgpmic.committee.examination import Evidence, _expected_agreement, choose_number
+from sgpmic.committee.examination import choose_number
 from sgpmic.committee.tendency import cluster_tendency
 
 
@@ -41,22 +40,3 @@ def test_heavy_tails_are_one_cluster_and_clusters_that_the_test_found_are_severa
     assert tendency.supported
     assert found.probability[0] == 0.0
     assert found.chosen == 2
-
-
-def test_the_expected_agreement_is_an_average_over_the_numbers_that_may_be_true() -> None:
-    rng = np.random.default_rng(0)
-    four = np.sort(rng.integers(4, size=90))
-    labels = (np.zeros(90, np.int64), four // 2, np.maximum(four - 1, 0), four)
-    probability, trust = np.array([0.1, 0.4, 0.1, 0.4]), np.array([1.0, 0.6, 0.5, 0.6])
-    found = _expected_agreement(
-        Evidence((1, 2, 3, 4), np.zeros((4, 1)), trust, 2, labels), probability
-    )
-    slow = [
-        sum(
-            p * t * adjusted_rand_score(one, other)
-            for p, t, other in zip(probability, trust, labels, strict=True)
-        )
-        for one in labels
-    ]
-    np.testing.assert_allclose(found, slow, atol=1e-12)
-    assert found.argmax() == 2  # between two and four, which are both more probable

@@ -6,6 +6,7 @@ import json
 import sys
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +175,26 @@ def test_learning_again_gives_the_same_bits(tmp_path: Path) -> None:
         files.append((tmp_path / f"{name}.safetensors").read_bytes())
     assert files[0] == files[1]
     assert set(parse_networks(files[0])) == {"judge"}
+
+
+def test_numbers_of_clusters_are_learned_from_what_speaks_for_them() -> None:
+    from judge import learn
+
+    rng = np.random.default_rng(0)
+    candidates = np.arange(1, 8)
+
+    def draw() -> dict[str, Any]:
+        true = rng.integers(1, 7)
+        far = np.abs(candidates - true)
+        inputs = np.column_stack([far + 0.1 * rng.normal(size=7), rng.normal(size=(7, 3))])
+        ari = np.maximum(1.0 - 0.3 * far, 0.0)
+        return {"candidates": candidates, "inputs": inputs, "ari": ari, "k": np.array(true)}
+
+    seen, unseen = ([draw() for _ in range(count)] for count in (300, 50))
+    seen[0]["k"] = np.array(9)  # more than are tried
+    network = learn.learn_number(seen, epochs=100, n_networks=2, hidden=(8,))
+    logits, expected = np.moveaxis([network(each["inputs"]).mean(axis=0) for each in unseen], 2, 0)
+    true = np.array([each["k"] for each in unseen])
+    assert np.mean(candidates[logits.argmax(axis=1)] == true) > 0.8
+    assert np.mean(candidates[expected.argmax(axis=1)] == true) > 0.8
+    assert expected.max(axis=1).mean() == pytest.approx(1.0, abs=0.1)

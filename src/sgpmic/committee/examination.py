@@ -177,7 +177,6 @@ class Evidence(NamedTuple):
 
     candidates: list[int]  # from one on
     inputs: Floats  # (n_candidates, d) what the network sees of each
-    trust: Floats  # (n_candidates,) the index that the judge expects of the vote; 1 for one cluster
     modes: int
     labels: list[Ints]  # what the committee arrived at
 
@@ -190,18 +189,19 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     mixtures, the modes of the density. Two figures are compared with noise of the same covariance
     without clusters: how compact the clusters of k-means are (the gap statistic of Tibshirani,
     Walther and Hastie) and how far clusterings agree (stability). For a single cluster there is the
-    test of cluster tendency. Small networks turn the evidence into scores, and a softmax turns
-    these into probabilities (:mod:`sgpmic.committee.judge` says how they learned). The number that
-    is chosen is the one of which most agreement with the true clusters is expected.
+    test of cluster tendency. From the evidence small networks tell the probability of every number
+    and how far its vote agrees with the true clusters, whatever their number
+    (:mod:`sgpmic.committee.judge` says how they learned). The number with most agreement is chosen.
+    Where several numbers are probable, it is often between them.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
     found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
-    scores = judge.load_networks()["number of clusters"](found.inputs)[..., 0].mean(axis=0)
-    probability = softmax(scores)
+    outputs = judge.load_networks()["number of clusters"](found.inputs).mean(axis=0)
+    probability, expected = softmax(outputs[:, 0]), np.clip(outputs[:, 1], 1e-6, 1.0)
     if tendency.supported and len(probability) > 1:
         probability[0] = 0.0  # the test has found more than one cluster
         probability /= probability.sum()
-    expected = _expected_agreement(found, probability)
+    expected[0] = probability[0]  # one cluster agrees wholly, if there is no more, or not at all
     return NumberOfClusters(
         found.candidates[int(expected.argmax())],
         found.candidates,
@@ -211,19 +211,6 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
         [_shares(labels) for labels in found.labels],
         [[], *map(_split, found.labels[:-1], found.labels[1:])],
     )
-
-
-def _expected_agreement(found: Evidence, probability: Floats) -> Floats:
-    """Return the adjusted Rand index with the true clusters that is expected of each number.
-
-    Where k is the true number, the clusters are about those of the vote into k, as far as the judge
-    trusts these, and the vote into another number agrees with them as far as it agrees with that
-    vote. Where several numbers are probable, the maximum is often between them. If there is no more
-    than one cluster, only one is right.
-    """
-    agreement = judge.pairwise_agreement(np.stack(found.labels), max(found.candidates))
-    weighted: Floats = agreement @ (probability * found.trust)
-    return weighted
 
 
 def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
@@ -246,8 +233,7 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
         labels.append(outcome)
     by_number = np.array(figures).reshape(-1, N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
-    trust = np.append(1.0, np.clip(by_number[:, 0], 0.02, 1.0))
-    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), trust, modes, labels)
+    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), modes, labels)
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:

@@ -43,6 +43,24 @@ def test_every_row_has_a_mark_at_its_latent_point(model: SGPMIC) -> None:
     assert display.ax_.get_aspect() == 1.0
 
 
+def test_rows_without_any_value_are_not_drawn() -> None:
+    points, labels = blobs(13)
+    memberships = np.eye(13)[labels]
+    points[4], memberships[4] = np.nan, np.nan
+    everywhere = EmbeddingDisplay.from_predictions(
+        points, memberships, color_by="certainty", labels=["text"] * 65, size=np.arange(1, 66)
+    )
+    assert len(everywhere.numbers_) == 13
+    assert np.isfinite([text.get_position() for text in everywhere.texts_]).all()
+    by_cluster = EmbeddingDisplay.from_predictions(points, memberships)
+    assert entries(by_cluster)[0] == "cluster 0 (4 rows)"
+    assert entries(by_cluster)[-1] == "missing (1 row)"
+    assert np.isfinite(by_cluster.ax_.dataLim.bounds).all()
+    points[5, 0] = np.nan  # half a point is a mistake
+    with pytest.raises(ValueError, match="finite numbers"):
+        EmbeddingDisplay.from_predictions(points, memberships)
+
+
 def test_rows_in_doubt_are_paler() -> None:
     points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     memberships = np.array([[0.95, 0.05], [0.55, 0.45], [0.1, 0.9]])
@@ -165,6 +183,13 @@ def test_what_counts_as_labels(model: SGPMIC, frame: pd.DataFrame) -> None:
         (np.arange(60) % 2 == 0, ["no", "yes"]),
         (pd.array([1, 0, None] * 20, dtype="Int64"), ["0", "1", "missing"]),
         (["x", "y"] * 30, ["x", "y"]),
+        *[
+            (np.ma.masked_array(np.arange(60) % 3, np.arange(60) < 2).astype(kind), expected)
+            for kind, expected in (
+                (int, ["0", "1", "2", "missing"]),
+                (bool, ["no", "yes", "missing"]),
+            )
+        ],
     ]
     for given, expected in cases:
         found = [entry.split(" (")[0] for entry in entries(model.plot_embedding(color_by=given))]

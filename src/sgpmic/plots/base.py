@@ -126,7 +126,9 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     else:
         filled = [(row, str(text)) for row, text in enumerate(labels) if not is_missing(text)]
         chosen = _apart(ax, places, filled[:_MOST_TRIED])
-    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen]
+    # Rows without any value are not drawn.
+    drawn = [(row, text) for row, text in chosen if np.isfinite(places[row]).all()]
+    return [_write(ax, places[row], text, _SIZE, 4) for row, text in drawn]
 
 
 def write_number(ax: Axes, place: Any, text: str) -> Text:

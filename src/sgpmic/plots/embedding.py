@@ -58,7 +58,7 @@ class EmbeddingDisplay(Display):
     ----------
     points : array-like of shape (n_rows, n_components)
         Such as ``model.transform(X)``. Of more than two dimensions, the two principal axes are
-        drawn.
+        drawn. Points of rows without any value, which are NaN, are not.
     memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
         ``model.predict_proba(X)``; or labels, whole numbers from 0.
     means, covariances : ndarrays or None
@@ -95,9 +95,10 @@ class EmbeddingDisplay(Display):
         n_components: int | None = None,
     ) -> None:
         points = np.asarray(points, dtype=np.float64)
-        if points.ndim != 2 or not np.isfinite(points).all():
+        unknown = np.isnan(points).all(axis=-1)  # rows without any value
+        if points.ndim != 2 or not np.isfinite(points[~unknown]).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        axes = view_axes(points)[:, :2]
+        axes = view_axes(points[~unknown])[:, :2]
         self.points, self.n_components = points @ axes, n_components or points.shape[1]
         self.memberships = _as_memberships(memberships, len(points))
         self.feature_names, self.means, self.covariances = feature_names, means, covariances
@@ -108,7 +109,7 @@ class EmbeddingDisplay(Display):
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
         """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
-        names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+        names = getattr(estimator, "feature_names_in_", None)
         mixture: Any = {"means": estimator.means_, "covariances": estimator.covariances_}
         shown = cls(estimator.embedding_, estimator.memberships_, feature_names=names, **mixture)
         return shown.plot(**plotting)
@@ -131,8 +132,9 @@ class EmbeddingDisplay(Display):
 
     @property
     def labels(self) -> Ints:
-        """The most probable cluster of every row."""
-        return self.memberships.argmax(axis=1)
+        """The most probable cluster of every row, −1 for rows without any value."""
+        unknown = np.isnan(self.memberships).any(axis=1)
+        return np.where(unknown, -1, self.memberships.argmax(axis=1))
 
     def plot(
         self,
@@ -148,7 +150,8 @@ class EmbeddingDisplay(Display):
         hue, n_clusters = self._hue(color_by, X), self.memberships.shape[1]
         self._areas, size_range = _areas(size, len(self.points))
         # A height for axes 6.5 inches wide that equal units fill well
-        width, height = np.maximum(np.ptp(self.points, axis=0), 1e-9)[[0, -1]]
+        known = self.points[np.isfinite(self.points[:, 0])]
+        width, height = np.maximum(np.ptp(known, axis=0), 1e-9)[[0, -1]]
         height = np.clip(6.5 * height / width + 0.9, 3.5, 7.4)
         self._places = places = self.points
         flat = places.shape[1] == 1
@@ -185,7 +188,7 @@ class EmbeddingDisplay(Display):
         self.numbers_ = [
             base.write_number(ax, np.median(places[self.labels == m], axis=0), str(m))
             for m in np.unique(self.labels)
-            if centers and not flat
+            if centers and not flat and m >= 0
         ]
         self.texts_ = [] if labels is None else base.write_texts(ax, places, labels)
         return self
@@ -331,7 +334,11 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     the most frequent first.
     """
     order = getattr(getattr(values, "cat", None), "categories", None)
-    array: NDArray[Any] = np.ma.filled(values, np.nan) if np.ma.isMA(values) else np.asarray(values)
+    if np.ma.isMA(values):  # whole numbers, truth values and words have no NaN
+        with_nan = float if values.dtype.kind in "iuf" else object
+        array: NDArray[Any] = np.ma.filled(values.astype(with_nan), np.nan)
+    else:
+        array = np.asarray(values)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
     if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
         array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
@@ -372,7 +379,9 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
     """Return a column of a table: a data frame, a dict of columns, or an array with names."""
     is_table = isinstance(X, Mapping) or hasattr(X, "columns")
-    known = list(getattr(X, "columns", X) if is_table else feature_names or ())
+    known = list(
+        getattr(X, "columns", X) if is_table else () if feature_names is None else feature_names
+    )
     if name in known:
         return X[name] if is_table else np.asarray(X)[:, known.index(name)]
     names = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")

@@ -11,8 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from judge.clouds import COVARIANCES, TAILS, mixture
-from judge.problems import KINDS, Problem, make_problem
+from judge.problems import KINDS, Problem, make_noise, make_problem
 from judge.shapes import SHAPES, shape
+from sgpmic.committee.tendency import cluster_tendency
 
 TABLES = ("table", "signal", "expression")
 
@@ -28,6 +29,17 @@ def test_a_seed_gives_one_problem_and_another_seed_another() -> None:
     np.testing.assert_array_equal(first.y, again.y)
     assert first[2:] == again[2:]
     assert not np.array_equal(first.X, other.X)
+
+
+def test_noise_has_one_mode() -> None:
+    np.testing.assert_array_equal(make_noise(7).X, make_noise(7).X)
+    tables = [make_noise(seed) for seed in range(12)]
+    assert all(np.isfinite(X).all() and not y.any() for X, y, _, _ in tables)
+    scaled = [(X - X.mean(axis=0)) / X.std(axis=0) for X, _, _, _ in tables]
+    assert sum(cluster_tendency(Y).supported for Y in scaled) <= 1
+    # Some are skewed and have heavy tails, as is little of the other noise.
+    assert max(np.abs((Y**3).mean(axis=0)).max() for Y in scaled) > 2
+    assert max((Y**4).mean(axis=0).max() for Y in scaled) > 10
 
 
 @pytest.mark.slow

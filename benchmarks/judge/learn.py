@@ -63,7 +63,8 @@ def train(
     if kinds is not None:
         names = sorted(set(kinds))
         seen = [np.flatnonzero(np.array(kinds) != names[i % len(names)]) for i in range(n_networks)]
-    n_batches = min(len(each) for each in seen) // batch
+    batch = min(batch, *map(len, seen))
+    n_batches = min(map(len, seen)) // batch
     steps = epochs * n_batches
     optimizer = optax.adamw(optax.cosine_decay_schedule(_RATE, steps), weight_decay=_DECAY)
 

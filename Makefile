@@ -123,7 +123,7 @@ paper-table: $(VENV)/installed-paper
 paper-figures: $(VENV)/installed-paper
 	$(BIN)/python -m paper figures $(if $(FACES),--folder $(FACES))
 
-# The networks of the committee (docs/judge.md), from nothing: about a quarter of an hour on sixteen cores.
+# The networks of the committee (docs/judge.md), from nothing: about half an hour on sixteen cores.
 judge: $(VENV)/installed-test
 	cd benchmarks && JAX_PLATFORMS=cpu PYTHONPATH=. ../$(BIN)/python -m judge --folder ../build/judge
 

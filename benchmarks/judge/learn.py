@@ -179,7 +179,8 @@ def number_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
     """Return the loss for numbers of clusters.
 
     The cross-entropy of the true number; squared errors of the adjusted Rand index of the vote for
-    each number, and the index that is lost by a number drawn with weights by what is expected.
+    each number, and the index that is lost by a number drawn with weights by what is expected. (Of
+    one cluster, the library then takes its probability instead.)
     """
     mask, ari = batch["mask"], batch["ari"]
     scores = jnp.where(mask, outputs[..., 0], -jnp.inf)
@@ -232,8 +233,7 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
     expected = learned(inputs.reshape(-1, inputs.shape[-1]))[..., 1].mean(axis=0)
     expected = np.where(mask, expected.reshape(mask.shape), -np.inf)[:, 1:]
     rows, best = np.arange(len(observed)), expected.argmax(axis=1)
-    known = np.isfinite(expected.max(axis=1))  # of very few rows only one cluster is tried
-    slope, start = np.polyfit(expected.max(axis=1)[known], ari[rows, best + 1][known], 1)
+    slope, start = np.polyfit(expected[rows, best], ari[rows, best + 1], 1)
     learned.weights[-1][..., 1] *= slope
     learned.biases[-1][..., 1] = slope * learned.biases[-1][..., 1] + start
     return learned

@@ -70,12 +70,17 @@ class SharedContext:
         with self._changed:
             self._users -= 1
             if not self._users:
-                self._entered.__exit__(None, None, None)
-                self._changed.notify_all()
+                try:
+                    self._entered.__exit__(None, None, None)
+                finally:
+                    self._changed.notify_all()
 
     @contextmanager
     def left(self) -> Iterator[None]:
-        """Wait until all have left it, and let nobody enter meanwhile."""
+        """Wait until all have left it, and let no other thread enter meanwhile.
+
+        Not for a thread that is in it.
+        """
         with self._changed:
             self._changed.wait_for(lambda: not self._users)
             yield

@@ -32,11 +32,13 @@ def test_heavy_tails_are_one_cluster_and_clusters_that_the_test_found_are_severa
     tails = rng.standard_t(3, (150, 4))
     tendency = cluster_tendency(tails)
     assert tendency.p_value > 0.3
-    assert choose_number(tails, tendency).chosen == 1
+    found = choose_number(tails, tendency)
+    assert found.chosen == 1
+    assert found.expected[0] == found.probability[0] == max(found.expected)
 
     two = rng.normal(size=(150, 4)) + 6.0 * (np.arange(150) % 2)[:, None]
     tendency = cluster_tendency(two)
     found = choose_number(two, tendency)
     assert tendency.supported
-    assert found.probability[0] == 0.0
-    assert found.chosen == 2
+    assert found.probability[0] == found.expected[0] == 0.0
+    assert found.chosen == found.candidates[int(np.argmax(found.expected))] == 2

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
+from sgpmic._runtime import SharedContext
 from sgpmic.learning.em import em_iteration
 from support.processes import of_one_device
 
@@ -29,6 +32,34 @@ def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> N
     quick_fit(table, max_iter=2, start__n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, start__embedding="pca", tol=0.1)
     assert len(em_iteration) == 1
+
+
+def test_a_shared_context_is_waited_for_even_where_leaving_it_fails() -> None:
+    @contextmanager
+    def failing() -> Iterator[None]:
+        yield
+        raise OSError("not left well")
+
+    inside, shared, events = threading.Event(), SharedContext(failing), []
+
+    def wait() -> None:
+        inside.wait(30)
+        with shared.left():
+            events.append("alone")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+
+    def enter_twice() -> None:
+        with shared, shared:
+            inside.set()
+            waiting.join(0.2)
+            events.append("in it")
+
+    with pytest.raises(OSError, match="not left"):
+        enter_twice()
+    waiting.join(30)
+    assert events == ["in it", "alone"]
 
 
 def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_three_processes(three: Runs, plain: Found) -> None:
 
 
 def test_every_process_learns_from_the_same_sample(
-    two: Runs, table: Path, monkeypatch: pytest.MonkeyPatch
+    two: Runs, plain: Found, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starts, "MOST_START_ROWS", SAMPLED[0])
     monkeypatch.setattr(initialization, "SAMPLED_ROWS", SAMPLED[1])
@@ -112,6 +112,8 @@ def test_every_process_learns_from_the_same_sample(
     assert together is not None
     np.testing.assert_array_equal(together["labels"], alone.labels_)
     np.testing.assert_allclose(together["bounds"], alone.history_["bound"], rtol=1e-6)
+    # From all rows at once it starts elsewhere.
+    assert together["bounds"][0] != pytest.approx(plain["bounds"][0], rel=1e-6)
 
 
 def test_two_devices_of_one_process(table: Path, plain: Found) -> None:

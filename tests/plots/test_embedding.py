@@ -46,16 +46,22 @@ def test_every_row_has_a_mark_at_its_latent_point(model: SGPMIC) -> None:
 def test_rows_without_any_value_are_not_drawn() -> None:
     points, labels = blobs(13)
     memberships = np.eye(13)[labels]
-    points[4], memberships[4] = np.nan, np.nan
+    memberships[9, :2] = 0.3, 0.45
+    points[0], memberships[0] = np.nan, np.nan
     everywhere = EmbeddingDisplay.from_predictions(
         points, memberships, color_by="certainty", labels=["text"] * 65, size=np.arange(1, 66)
     )
     assert len(everywhere.numbers_) == 13
+    assert everywhere.scatters_[-1].get_clim() == (0.45, 1.0)
+    assert len(everywhere.texts_) > 10
     assert np.isfinite([text.get_position() for text in everywhere.texts_]).all()
     by_cluster = EmbeddingDisplay.from_predictions(points, memberships)
     assert entries(by_cluster)[0] == "cluster 0 (4 rows)"
     assert entries(by_cluster)[-1] == "missing (1 row)"
     assert np.isfinite(by_cluster.ax_.dataLim.bounds).all()
+    labels[0] = -1  # as a model labels them
+    by_label = EmbeddingDisplay.from_predictions(points, labels)
+    np.testing.assert_array_equal(by_label.labels, labels)
     points[5, 0] = np.nan  # half a point is a mistake
     with pytest.raises(ValueError, match="finite numbers"):
         EmbeddingDisplay.from_predictions(points, memberships)
@@ -194,6 +200,9 @@ def test_what_counts_as_labels(model: SGPMIC, frame: pd.DataFrame) -> None:
     for given, expected in cases:
         found = [entry.split(" (")[0] for entry in entries(model.plot_embedding(color_by=given))]
         assert found == expected
+    hidden = np.ma.masked_array(frame.to_numpy(), frame.to_numpy() < np.median(frame))
+    marks = model.plot_embedding(color_by=str(frame.columns[0]), X=hidden).scatters_[0]
+    assert marks.get_label() == f"missing ({hidden.mask[:, 0].sum()} rows)"
     for numbers in (np.arange(60), np.arange(60) / 7, pd.array(range(60), dtype="Int64")):
         assert model.plot_embedding(color_by=numbers).colorbar_ is not None
     named = model.plot_embedding(color_by="noise", X=frame.to_numpy())

@@ -106,6 +106,11 @@ def test_the_memberships_stand_in_order_and_add_up(model: SGPMIC) -> None:
     assert legend_of(display.ax_) == [f"cluster {m} ({n} rows)" for m, n in enumerate(sizes)]
     fitted = model.plot_memberships()
     np.testing.assert_array_equal(fitted.memberships, model.memberships_)
+    memberships[order[0]] = np.nan  # a row without any value
+    display = MembershipsDisplay.from_predictions(memberships)
+    np.testing.assert_array_equal(display.order, order[1:])
+    assert legend_of(display.ax_)[0] == f"cluster 0 ({sizes[0] - 1} rows)"
+    assert display.ax_.get_xlim() == (0, 49)
 
 
 def test_many_memberships_are_thinned_and_it_is_said() -> None:

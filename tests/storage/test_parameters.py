@@ -61,6 +61,6 @@ def test_a_random_state_has_no_seed_to_write() -> None:
 
 
 def test_a_parameter_that_no_estimator_has_is_refused() -> None:
-    """What settings leave out is not passed over where an estimator never had it."""
+    """A name that settings do not store is still an error for an estimator."""
     with pytest.raises(TypeError, match="device"):
         SGPMIC(**decode_parameters({"device": "gpu"}, {}))

@@ -191,22 +191,23 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     Walther and Hastie) and how far clusterings agree (stability). For a single cluster there is the
     test of cluster tendency. From the evidence small networks tell the probability of every number
     and how far its vote agrees with the true clusters, whatever their number
-    (:mod:`sgpmic.committee.judge` says how they learned). The number with most agreement is chosen.
-    Where several numbers are probable, it is often between them.
+    (:mod:`sgpmic.committee.judge` says how they learned). The number with most agreement is
+    chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
     found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
     outputs = judge.load_networks()["number of clusters"](found.inputs).mean(axis=0)
-    probability, expected = softmax(outputs[:, 0]), np.clip(outputs[:, 1], 1e-6, 1.0)
+    probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
+    expected[0] = probability[0]  # one cluster is either entirely right or worth nothing
     if tendency.supported and len(probability) > 1:
-        probability[0] = 0.0  # the test has found more than one cluster
+        # The test has found more than one.
+        probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
-    expected[0] = probability[0]  # one cluster agrees wholly, if there is no more, or not at all
     return NumberOfClusters(
         found.candidates[int(expected.argmax())],
         found.candidates,
         probability.tolist(),
-        expected.tolist(),
+        np.clip(expected, 0.0, 1.0).tolist(),
         found.modes,
         [_shares(labels) for labels in found.labels],
         [[], *map(_split, found.labels[:-1], found.labels[1:])],

@@ -113,6 +113,7 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     are left out, and those that would lie over an earlier one.
     """
     n_rows = len(places)
+    drawn = set(np.flatnonzero(np.isfinite(places).all(axis=1)).tolist())  # rows that have values
     if isinstance(labels, Mapping):
         chosen = [(int(row), str(text)) for row, text in labels.items()]
         for row, _ in chosen:
@@ -124,11 +125,13 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
             "each (None for no text), or a dict from row numbers to texts."
         )
     else:
-        filled = [(row, str(text)) for row, text in enumerate(labels) if not is_missing(text)]
+        filled = [
+            (row, str(text))
+            for row, text in enumerate(labels)
+            if row in drawn and not is_missing(text)
+        ]
         chosen = _apart(ax, places, filled[:_MOST_TRIED])
-    # Rows without any value are not drawn.
-    drawn = [(row, text) for row, text in chosen if np.isfinite(places[row]).all()]
-    return [_write(ax, places[row], text, _SIZE, 4) for row, text in drawn]
+    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen if row in drawn]
 
 
 def write_number(ax: Axes, place: Any, text: str) -> Text:

@@ -44,8 +44,8 @@ class MembershipsDisplay(Display):
 
     Attributes
     ----------
-    order : ndarray of shape (n_rows,)
-        The rows as they stand from left to right.
+    order : ndarray of int
+        The rows as they stand from left to right; those without any value are left out.
     bars_ : list of PolyCollection
         The parts of bars of every cluster.
     rows_ : ndarray of int
@@ -55,10 +55,11 @@ class MembershipsDisplay(Display):
 
     def __init__(self, memberships: ArrayLike) -> None:
         self.memberships: Floats = np.asarray(memberships, dtype=np.float64)
-        if self.memberships.ndim != 2 or not self.memberships.size:
+        if self.memberships.ndim != 2 or np.isnan(self.memberships).all():
             raise ValueError("memberships must have the shape (n_rows, n_clusters).")
         labels, certainty = self.memberships.argmax(axis=1), self.memberships.max(axis=1)
-        self.order: Ints = np.lexsort([-certainty, labels])
+        order: Ints = np.lexsort([-certainty, labels])
+        self.order = order[np.isfinite(certainty[order])]
 
     @classmethod
     def from_estimator(
@@ -76,7 +77,7 @@ class MembershipsDisplay(Display):
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw it on the axes given, or on those of a new figure."""
-        n_rows, n_clusters = self.memberships.shape
+        n_rows, n_clusters = len(self.order), self.memberships.shape[1]
         ax = self._draw_on(ax, 8.0 + base.legend_width(n_clusters), 3.4)
         from matplotlib.collections import PolyCollection
 
@@ -91,7 +92,7 @@ class MembershipsDisplay(Display):
         bottoms = np.cumsum(heights, axis=1) - heights + below_others
         np.put_along_axis(bottoms, largest, 0.0, axis=1)
         colors = distinct_colors(min(n_clusters, N_COLORS), dark=is_dark(ax))
-        sizes = np.bincount(self.memberships.argmax(axis=1), minlength=n_clusters)
+        sizes = np.bincount(self.memberships[self.order].argmax(axis=1), minlength=n_clusters)
         self.bars_ = []
         for m in range(n_clusters):
             shown = heights[:, m] > _LEAST

@@ -60,7 +60,7 @@ class EmbeddingDisplay(Display):
         Such as ``model.transform(X)``. Of more than two dimensions, the two principal axes are
         drawn. Points of rows without any value, which are NaN, are not.
     memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
-        ``model.predict_proba(X)``; or labels, whole numbers from 0.
+        ``model.predict_proba(X)``; or labels, whole numbers from 0, −1 for rows without any value.
     means, covariances : ndarrays or None
         ``model.means_`` and ``model.covariances_``, for outlines.
     feature_names : sequence of str or None
@@ -96,11 +96,13 @@ class EmbeddingDisplay(Display):
     ) -> None:
         points = np.asarray(points, dtype=np.float64)
         unknown = np.isnan(points).all(axis=-1)  # rows without any value
-        if points.ndim != 2 or not np.isfinite(points[~unknown]).all():
+        nothing = points.size > 0 and unknown.all()
+        if points.ndim != 2 or nothing or not np.isfinite(points[~unknown]).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
         axes = view_axes(points[~unknown])[:, :2]
         self.points, self.n_components = points @ axes, n_components or points.shape[1]
         self.memberships = _as_memberships(memberships, len(points))
+        self.memberships[unknown] = np.nan
         self.feature_names, self.means, self.covariances = feature_names, means, covariances
         if means is not None and covariances is not None:
             self.means, self.covariances = means @ axes, axes.T @ covariances @ axes
@@ -203,7 +205,7 @@ class EmbeddingDisplay(Display):
         if color_by == "certainty":
             certainty = self.memberships.max(axis=1)
             # Where all are sure, a scale of its own would show rounding errors.
-            return Hue("certainty", certainty, ends=(min(0.5, float(certainty.min())), 1.0))
+            return Hue("certainty", certainty, ends=(min(0.5, float(np.nanmin(certainty))), 1.0))
         if color_by not in (None, "cluster"):
             raise ValueError(
                 f"color_by={color_by!r} names a column: give the table that has it, X=…; "
@@ -292,7 +294,7 @@ class EmbeddingDisplay(Display):
 
 
 def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
-    """Return memberships, of labels as zeros and ones."""
+    """Return memberships, of labels as zeros and ones, NaN of the label −1."""
     found = np.asarray(given)
     if found.shape[:1] != (n_rows,) or found.ndim > 2:
         raise ValueError(
@@ -300,10 +302,10 @@ def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
             "one row of memberships for each."
         )
     if found.ndim == 2:
-        return np.asarray(found, dtype=np.float64)
-    if found.dtype.kind not in "iu" or found.min(initial=0) < 0:
-        raise ValueError("Labels must be whole numbers from 0.")
-    return np.eye(int(found.max(initial=0)) + 1)[found]
+        return np.array(found, dtype=np.float64)
+    if found.dtype.kind not in "iu" or found.min(initial=0) < -1:
+        raise ValueError("Labels must be whole numbers from 0, or -1 for rows without any value.")
+    return np.where(found[:, None] < 0, np.nan, np.eye(int(found.max(initial=0)) + 1)[found])
 
 
 def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
@@ -334,6 +336,11 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     the most frequent first.
     """
     order = getattr(getattr(values, "cat", None), "categories", None)
+    if np.shape(values) != (n_rows,):
+        raise ValueError(
+            f"color_by has shape {np.shape(values)}, but there are {n_rows} rows: give one entry "
+            "for each."
+        )
     if np.ma.isMA(values):  # whole numbers, truth values and words have no NaN
         with_nan = float if values.dtype.kind in "iuf" else object
         array: NDArray[Any] = np.ma.filled(values.astype(with_nan), np.nan)
@@ -342,11 +349,6 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     kind = getattr(getattr(values, "dtype", None), "kind", "")
     if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
         array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
-    if array.shape != (n_rows,):
-        raise ValueError(
-            f"color_by has shape {array.shape}, but there are {n_rows} rows: give one entry for "
-            "each."
-        )
     if order is None and array.dtype.kind == "f":
         return Hue(name, np.asarray(array, dtype=np.float64))
     seen = np.array([not is_missing(one) for one in array], dtype=bool)
@@ -379,11 +381,10 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
     """Return a column of a table: a data frame, a dict of columns, or an array with names."""
     is_table = isinstance(X, Mapping) or hasattr(X, "columns")
-    known = list(
-        getattr(X, "columns", X) if is_table else () if feature_names is None else feature_names
-    )
+    named = getattr(X, "columns", X) if is_table else feature_names
+    known = [] if named is None else list(named)
     if name in known:
-        return X[name] if is_table else np.asarray(X)[:, known.index(name)]
+        return X[name] if is_table else np.asanyarray(X)[:, known.index(name)]
     names = ", ".join(map(str, known[:8])) + (", …" if len(known) > 8 else "")
     raise ValueError(
         f"color_by={name!r} is not a column of X"

@@ -112,26 +112,21 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
     are left out, and those that would lie over an earlier one.
     """
-    n_rows = len(places)
-    drawn = set(np.flatnonzero(np.isfinite(places).all(axis=1)).tolist())  # rows that have values
+    n_rows, drawn = len(places), np.isfinite(places[:, 0])  # those without any value are not
     if isinstance(labels, Mapping):
-        chosen = [(int(row), str(text)) for row, text in labels.items()]
-        for row, _ in chosen:
-            if not 0 <= row < n_rows:
+        for row in labels:
+            if not 0 <= int(row) < n_rows:
                 raise ValueError(f"labels has row {row}, but rows are 0 to {n_rows - 1}.")
+        chosen = [(int(row), str(text)) for row, text in labels.items() if drawn[int(row)]]
     elif len(labels) != n_rows:
         raise ValueError(
             f"labels has {len(labels)} entries, but there are {n_rows} rows: give one for "
             "each (None for no text), or a dict from row numbers to texts."
         )
     else:
-        filled = [
-            (row, str(text))
-            for row, text in enumerate(labels)
-            if row in drawn and not is_missing(text)
-        ]
-        chosen = _apart(ax, places, filled[:_MOST_TRIED])
-    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen if row in drawn]
+        asked = [(row, str(t)) for row, t in enumerate(labels) if drawn[row] and not is_missing(t)]
+        chosen = _apart(ax, places, asked[:_MOST_TRIED])
+    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen]
 
 
 def write_number(ax: Axes, place: Any, text: str) -> Text:

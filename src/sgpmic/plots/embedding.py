@@ -341,12 +341,10 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
             f"color_by has shape {np.shape(values)}, but there are {n_rows} rows: give one entry "
             "for each."
         )
-    if np.ma.isMA(values):  # whole numbers, truth values and words have no NaN
-        with_nan = float if values.dtype.kind in "iuf" else object
-        array: NDArray[Any] = np.ma.filled(values.astype(with_nan), np.nan)
-    else:
-        array = np.asarray(values)
+    array: NDArray[Any] = np.asarray(values)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
+    if np.ma.isMA(values):  # whole numbers, truth values and words have no NaN
+        array = np.ma.filled(values.astype(float if kind in "iuf" else object), np.nan)
     if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
         array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
     if order is None and array.dtype.kind == "f":

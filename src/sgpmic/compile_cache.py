@@ -270,10 +270,13 @@ def _nodes(structure: Any) -> Any:
 def compiler_options(platform: str) -> dict[str, str | bool]:
     """Return those options for a kind of device that this version of XLA knows."""
     known: dict[str, str | bool] = {}
-    for name, value in _COMPILER_OPTIONS.get(platform, {}).items():
+    every = _COMPILER_OPTIONS.get(platform, {})
+    for options in (every, *({name: value} for name, value in every.items())):
         with suppress(Exception):  # of several kinds, from inside XLA
-            jax.jit(lambda x: x, compiler_options={name: value})(0)
-            known[name] = value
+            jax.jit(lambda x: x, compiler_options=options)(0)
+            known |= options
+            if options is every:
+                break
     return known
 
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh, solve_triangular
-from scipy.special import logsumexp
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.gaps import FactorModel
@@ -84,7 +83,7 @@ class ClusterNormals(NamedTuple):
             squares = np.sum(deviation**2, axis=2) - np.sum((deviation @ loadings) ** 2, axis=2)
             log_det = constant + 2.0 * np.log(np.diagonal(factor)).sum()
             terms[place] = np.log(self.weights[m]) - 0.5 * (log_det + squares.ravel()[: len(Y)])
-        return logsumexp(terms, axis=0)
+        return np.logaddexp.reduce(terms, axis=0)
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:

@@ -77,10 +77,7 @@ class SharedContext:
 
     @contextmanager
     def left(self) -> Iterator[None]:
-        """Wait until all have left it, and let no other thread enter meanwhile.
-
-        Not for a thread that is in it.
-        """
+        """Wait until all threads have left it, and let none enter; not for one that is in it."""
         with self._changed:
             self._changed.wait_for(lambda: not self._users)
             yield

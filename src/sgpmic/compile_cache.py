@@ -70,7 +70,10 @@ _programs: list[Program[Any]] = []
 
 
 class Program(Generic[_R]):
-    """A function that is compiled for every kind of arguments: arrays are traced, others static."""
+    """A function that is compiled for every kind of arguments: arrays are traced, others static.
+
+    Not one that is called inside another. :func:`release_programs` lets go of what was compiled.
+    """
 
     memory = 0  # by how many bytes compiling all programs has made the process grow
 
@@ -134,13 +137,8 @@ class Program(Generic[_R]):
         self._begun = {}
 
 
-def compiled(function: Callable[..., _R]) -> Program[_R]:
-    """Decorate a function of this package to be compiled; :func:`release_programs` lets go of it.
-
-    Arrays among its arguments are traced, everything else is static. Not for a function that is
-    called inside another compiled one.
-    """
-    return Program(function)
+#: Decorates functions of this package.
+compiled = Program
 
 
 def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:

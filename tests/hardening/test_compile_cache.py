@@ -228,6 +228,14 @@ def test_an_exception_in_the_background_is_the_callers(
     assert power.program(np.ones(3), 2).tolist() == [1.0] * 3
 
 
+def test_options_that_xla_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, str | bool] = {"xla_backend_optimization_level": "2"}
+    for asked in (known, known | {"xla_no_such_option": True}, {"xla_no_such_option": True}):
+        monkeypatch.setattr(compile_cache, "_COMPILER_OPTIONS", {"cpu": asked})
+        found = compile_cache.compiler_options.__wrapped__("cpu")
+        assert found == {name: value for name, value in asked.items() if name in known}
+
+
 def test_equal_numbers_of_different_types_are_different_programs() -> None:
     @compiled
     def kind(x: jax.Array, number: Any) -> Any:

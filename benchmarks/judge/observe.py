@@ -125,10 +125,6 @@ def observe_votes(seed: int) -> Arrays:
     return {
         "inputs": inputs[some].astype(np.float32),
         "right": matches(problem.y, outcome)[some],
-        "shares": shares[some].max(axis=1),
-        "ari": np.array(adjusted_rand_score(problem.y, outcome)),
-        "k": np.array([k, int(problem.y.max()) + 1]),
-        "kind": np.array(problem.kind),
     }
 
 
@@ -137,15 +133,12 @@ def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) ->
     problem = _sampled(make(seed), MOST_EXAMINED, np.random.default_rng([seed, 2]))
     Y = scaled(problem)
     voted_on = sample_numbers(len(Y), MOST_VOTED_ON)
-    tendency = cluster_tendency(Y)
-    found = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), tendency)
+    found = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), cluster_tendency(Y))
     return {
         "candidates": np.array(found.candidates),
         "inputs": found.inputs.astype(np.float32),
         "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in found.labels]),
         "k": np.array(int(problem.y.max()) + 1),
-        "supported": np.array(tendency.supported),
-        "kind": np.array(problem.kind),
     }
 
 
@@ -154,8 +147,8 @@ def _sampled(problem: Problem, most: int, rng: np.random.Generator) -> Problem:
     if len(problem.y) <= most:
         return problem
     rows = np.sort(rng.choice(len(problem.y), most, replace=False))
-    y = np.unique(problem.y[rows], return_inverse=True)[1]
-    return problem._replace(X=problem.X[rows], y=y)
+    X, y = problem.X[rows], np.unique(problem.y[rows], return_inverse=True)[1]
+    return problem._replace(X=X[:, np.ptp(X, axis=0) > 0], y=y)  # rare counts may be all zero
 
 
 def matches(y: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -50,8 +50,8 @@ def draw_weights(rng: Rng, k: int) -> Floats:
 
 
 def sizes_of(weights: Floats, n: int) -> Integers:
-    """Return sizes that sum to n, each at least 2 % and five rows."""
-    floor = max(SMALLEST_SHARE, FEWEST_ROWS / n)
+    """Return sizes that sum to n, each at least 2 % and five rows where there are so many."""
+    floor = min(max(SMALLEST_SHARE, FEWEST_ROWS / n), 1 / len(weights))
     shares = floor + (1 - floor * len(weights)) * weights / weights.sum()
     ends = np.round(n * np.cumsum(shares)).astype(np.int64)
     return np.diff(ends, prepend=0)

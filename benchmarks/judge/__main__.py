@@ -31,10 +31,10 @@ from judge.problems import make_noise
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
-#: Seeds of the problems that each learns from: the judge, the calibration (so many by a score on
-#: real data: docs/judge.md), and the number of clusters, with and without clusters to find.
-JUDGED, VOTED = range(8_000), range(1_000_000, 1_001_580)
-COUNTED, NOISE = range(3_000_000, 3_008_000), range(4_000_000, 4_000_200)
+#: Seeds of the problems that each learns from: the judge, the calibration, and the number of
+#: clusters, with and without clusters to find.
+JUDGED, VOTED = range(16_000), range(1_000_000, 1_004_000)
+COUNTED, NOISE = range(3_000_000, 3_006_400), range(4_000_000, 4_000_200)
 
 
 def main() -> None:

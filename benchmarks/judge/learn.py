@@ -32,7 +32,7 @@ def train(
     n_outputs: int,
     n_networks: int = 8,
     epochs: int = 40,
-    batch: int = 256,
+    batch: int = 64,
     hidden: Sequence[int] = _HIDDEN,
     kinds: Sequence[str] | None = None,
     seed: int = 0,
@@ -207,7 +207,7 @@ def learn_calibration(observed: Sequence[Arrays], **changes: Any) -> Perceptrons
     options: dict[str, Any] = {
         "n_networks": 4,
         "epochs": 15,
-        "batch": 1024,
+        "batch": 256,
         "hidden": (32, 16),
     } | changes
     mask = np.ones(right.shape, dtype=bool)
@@ -225,7 +225,7 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
         inputs[i, :count], ari[i, :count], mask[i, :count] = each["inputs"], each["ari"], True
         if each["k"] in each["candidates"]:
             number[i] = np.flatnonzero(each["candidates"] == each["k"])[0]
-    options: dict[str, Any] = {"n_networks": 4, "epochs": 25, "batch": 64, "hidden": (48,)}
+    options: dict[str, Any] = {"n_networks": 4, "epochs": 25, "hidden": (48,)}
     targets = {"number": number, "ari": ari.astype(np.float32)}
     learned = train(inputs, targets, mask, number_loss, n_outputs=2, **(options | changes))
     # The largest of several expectations, pushed apart by the loss besides, is too large: a line

@@ -29,7 +29,7 @@ __all__ = [
 
 __version__ = "1.0.0rc1"
 
-# Loading a cached executable makes XLA log pages of spurious errors about tuning flags
+# Loading a cached executable makes XLA log pages of errors about tuning flags that no CPU has
 # (jax-ml/jax#38445). JAX sets the same variable to 1: if it was imported first, they appear.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

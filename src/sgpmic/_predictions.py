@@ -156,8 +156,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         A mixture of two densities: that of the mapping, with the latent point integrated out by
         Laplace's approximation, and a normal distribution per cluster. Their weights are learned
-        by leave-one-out on training rows (:mod:`sgpmic.learning.prediction.cluster_normals`). Low
-        values mark outliers.
+        from held-out training rows (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values
+        mark outliers.
 
         Parameters
         ----------
@@ -196,8 +196,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def unusual_below_(self) -> float:
         """Log density threshold of outliers, computed on first access.
 
-        A new row from the same distribution falls below it with an estimated probability of half a
-        percent, by leave-one-out on training rows.
+        A new row from the same distribution falls below it with a probability of half a percent,
+        as estimated from held-out training rows.
         """
         check_is_fitted(self)
         with on_device(self.computation.device):

@@ -10,7 +10,7 @@ units, and noise in the last digits changes it in few places.
 
 Scaling. Features of different units (a length, a weight, a price) have to be standardized
 individually, or the one with the largest values dominates. Features of one unit (pixels, word
-counts, the petal lengths of a flower) are divided by a common factor, so that the variance of a
+counts, the dimensions of a flower) are divided by a common factor, so that the variance of a
 feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
 evidence for one unit: at least twenty features, nine in ten of one number type (integers or not),
 and a ratio of at most ten between the 0.9 and 0.1 quantiles of their ranges. This holds for pixels,

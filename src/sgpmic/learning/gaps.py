@@ -289,7 +289,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
 
 
 def _of_rows(rows: Floats, weights: Floats) -> Imputer:
-    from scipy.spatial import KDTree  # 0.1 s to import, not needed elsewhere
+    from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
     factors = fit_factors(rows)
     mean, _ = factors.expected(rows)
@@ -299,7 +299,7 @@ def _of_rows(rows: Floats, weights: Floats) -> Imputer:
 
 def _convex(parts: Floats, truth: Floats) -> Floats:
     """Return the weights (k,) of the convex combination with the least squared error."""
-    from scipy.optimize import nnls  # 0.2 s to import, not needed elsewhere
+    from scipy.optimize import nnls  # 0.2 s, not needed by other predictions
 
     scale = 1e3 * float(np.sqrt(np.mean(parts**2)) or 1.0) * np.sqrt(len(truth))
     padded = np.vstack([parts, np.full((1, parts.shape[1]), scale)])

@@ -187,7 +187,7 @@ def in_threads(
     """Map a function over parts of the rows, by default in one thread per core."""
     if len(firsts) < 2:
         return [function(first) for first in firsts]
-    from joblib import cpu_count  # respects the CPU affinity of this process
+    from joblib import cpu_count  # only the CPUs available to this process
 
     with ThreadPoolExecutor(n_threads or cpu_count()) as threads:
         return list(threads.map(function, firsts))

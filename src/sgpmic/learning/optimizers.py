@@ -228,7 +228,7 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
 def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
     """Return whether a trial has a lower value, or an equal one and a smaller gradient.
 
-    Accepting all equal values, steps the size of the rounding error would cycle.
+    If equal values alone were enough, steps the size of the rounding error would cycle.
     """
     return (trial_value < value) | ((trial_value == value) & (trial_square < square))
 

@@ -468,7 +468,7 @@ class Predictor:
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
         """Draw latent points of a cluster between those of its training rows."""
-        from scipy.spatial import KDTree  # 0.1 s to import, not needed elsewhere
+        from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:

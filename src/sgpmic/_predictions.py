@@ -302,7 +302,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _rows_to_draw(
         self, X: ArrayLike | None
     ) -> tuple[Floats, Floats, Floats, dict[str, list[str]]]:
-        """Return what plots need of rows; for None, of the training rows or a sample of them.
+        """Return the data for plots of rows; for None, of the training rows or a sample of them.
 
         These are the preprocessed rows (encoded, reduced), their latent points, their memberships,
         and their text columns (names and descriptions).

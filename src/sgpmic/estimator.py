@@ -55,10 +55,10 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         clusters, or 1 if the rows look like noise (:mod:`sgpmic.committee.examination`). The choice
         is in ``n_clusters_``, the probability of every candidate in ``number_of_clusters_``.
     n_components : int, float or 'auto', default=2
-        Number of latent dimensions. A float between 0 and 1 is the fraction of variance that as
-        many principal components must explain. 'auto' counts the principal components with more
-        variance than expected by chance (``number_of_dimensions_``). More dimensions than features
-        raise a :class:`sgpmic.exceptions.DimensionsWarning` if there are more than two.
+        Number of latent dimensions. A float between 0 and 1 selects as many as the principal
+        components needed to explain that fraction of variance, 'auto' as many as those with more
+        variance than expected by chance (``number_of_dimensions_``). A number above 2 and above the
+        number of features triggers a :class:`sgpmic.exceptions.DimensionsWarning`.
     kernel : str or Kernel, default='rbf'
         'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or a kernel object from
         :mod:`sgpmic.kernels`, whose parameters are the initial values.
@@ -458,8 +458,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         ``empty`` holds the indices of the rows without any value, which were excluded.
         """
         self._predictor, self._explained, self._empty_rows = predictor, None, empty
-        # Where np.insert puts the empty rows. It copies, so that changes by a user do not reach
-        # the model.
+        # Insertion points of the empty rows. np.insert copies, so that changes by a user do not
+        # reach the model.
         places = empty - np.arange(len(empty))
         self.embedding_ = np.insert(X, places, np.nan, axis=0)
         if x_std is not None:

@@ -2,8 +2,8 @@
 
 Computed from the committee's view of the table (:class:`sgpmic.committee.examination.View`).
 
-scikit-learn's Isomap and SpectralEmbedding are not used: duplicate rows have edges of length zero,
-which sparse graphs treat as missing, and they join a disconnected graph by other links.
+Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
+zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.
 """
 
 from __future__ import annotations

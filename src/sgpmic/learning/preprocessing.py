@@ -362,8 +362,8 @@ def rotated(Y: Floats) -> Floats:
 def view_axes(points: Floats) -> Floats:
     """Return the axes for plots of latent points, as columns of an orthogonal matrix.
 
-    The identity for up to two dimensions; otherwise the principal axes, each with the sign that
-    makes its largest entry positive.
+    The identity for up to two dimensions; otherwise the principal axes, with the entry of largest
+    magnitude positive in each.
     """
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])

@@ -1,4 +1,4 @@
-"""Clustering and non-linear dimensionality reduction, learned together.
+"""Joint clustering and nonlinear dimensionality reduction.
 
 >>> from sgpmic import SGPMIC
 >>> model = SGPMIC(n_clusters=3, n_components=2, random_state=0)
@@ -29,11 +29,11 @@ __all__ = [
 
 __version__ = "1.0.0rc1"
 
-# Loading a kept program makes XLA print pages of errors about tuning flags that no processor has
-# (jax-ml/jax#38445). JAX sets the same variable, to 1: where it was imported first they are shown.
+# Loading a cached executable makes XLA log pages of errors about tuning flags that no CPU has
+# (jax-ml/jax#38445). JAX sets the same variable to 1: if it was imported first, they appear.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# Imported when first used: JAX takes seconds, and `sgpmic --help` should not.
+# Lazy imports: importing JAX takes seconds, and `sgpmic --help` should not.
 _PLACES = {
     "SGPMIC": "sgpmic.estimator",
     "Progress": "sgpmic.learning.em",
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_PLACES[name]), name)
     except ModuleNotFoundError as error:
-        # Only where somebody has left it out on purpose: docs/howto/install.md.
+        # A required dependency, missing only if left out on purpose: docs/howto/install.md.
         if error.name != "pyarrow":
             raise
         raise ImportError(f"{name} needs pyarrow: pip install pyarrow.") from None

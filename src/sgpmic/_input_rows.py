@@ -1,4 +1,4 @@
-"""The rows that a user gives, as numbers; or one sentence that says why they are not."""
+"""Conversion of input rows to numbers, with one-sentence error messages."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
 
-# How the types of columns begin that are not numbers, though NumPy may make some of them.
+# Prefixes of non-numeric column types, some of which NumPy would convert to numbers.
 _OTHER_TYPES = ("cat", "enum", "dict", "date", "time", "duration", "period", "interval")
 
 
 def _has_other_columns(X: Any) -> bool:
-    """Return whether X is a data frame with columns of words, categories or dates."""
+    """Return whether X is a data frame with columns of text, categories or dates."""
     names = _column_names(X) or []
     if len(set(map(str, names))) < len(names):
-        return False  # it is refused later
+        return False  # rejected later
     for column in (X[name] for name in names):
         dtype = getattr(column, "dtype", getattr(column, "type", None))
         is_plain = getattr(dtype, "kind", "O") in "biuf"
@@ -39,9 +39,9 @@ def _has_other_columns(X: Any) -> bool:
 
 
 def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], str]]]:
-    """Return an encoder, rows as numbers, and a warning that says what was done.
+    """Encode a data frame with text, categories or dates.
 
-    None, X itself, and no warning where X is no data frame with words, categories or dates.
+    Returns the encoder, the encoded rows, and a warning; otherwise None, X itself, and none.
     """
     if not _has_other_columns(X):
         return None, X, []
@@ -59,9 +59,9 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
 
 
 def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
-    """Return what names rows, or says more of them, and is not fitted to, by the column's name.
+    """Return the columns that describe rows but are not features, by name.
 
-    An index of words, and columns of ids and text.
+    These are a string index, and columns of ids and text.
     """
     found = {}
     if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
@@ -77,14 +77,14 @@ def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
 
 
 def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
-    """Return rows as an array of float64, row by row in memory, or as a sparse matrix.
+    """Validate rows; return a C-contiguous float64 array or a sparse matrix.
 
-    X is what somebody takes for a table, ``options`` are those of scikit-learn's ``validate_data``.
-    Errors have scikit-learn's customary sentence, or ours where it leaves that to NumPy.
+    ``options`` are those of scikit-learn's ``validate_data``. Error messages are scikit-learn's, or
+    ours where it would pass on NumPy's.
     """
     X = _unmasked(X)
     _refuse_misread(X)
-    # In C order: sums in another one would round differently.
+    # C order, because the memory order affects the rounding of sums.
     options |= {"dtype": np.float64, "order": "C", "accept_sparse": "csr"}
     try:
         return validate_data(estimator, X, ensure_all_finite="allow-nan", **options)
@@ -94,13 +94,13 @@ def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
         reason = _why_not(X)
         if reason is None:
             raise
-        # Others, such as the OverflowError for a very long integer, are as good as this.
+        # Other exceptions, such as OverflowError for a very long integer, become ValueError.
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(reason) from error
 
 
 def refuse_huge_cells(Y: Floats, names: Sequence[str] | None) -> None:
-    """Raise for a cell that float64 cannot square, and say where it is."""
+    """Raise for a cell whose square overflows float64, naming its location."""
     largest = max(np.fmax.reduce(Y, axis=None), -np.fmin.reduce(Y, axis=None))
     if not largest > LARGEST_DATA:
         return
@@ -113,24 +113,24 @@ def refuse_huge_cells(Y: Floats, names: Sequence[str] | None) -> None:
 
 
 def _unmasked(X: Any) -> Any:
-    """Return an array with NaN where it is masked; others see through the mask."""
+    """Replace masked cells by NaN; scikit-learn would ignore the mask."""
     if not isinstance(X, np.ma.MaskedArray) or X.dtype.kind in "cmMV":
-        return X  # not a table of numbers in any case
+        return X  # not a numeric table in any case
     return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
 
 
 def _refuse_misread(X: Any) -> None:
-    """Raise for what others would take for something else."""
+    """Raise for input that scikit-learn or SciPy would misinterpret."""
     if issparse(X):
         if X.ndim != 2:
             raise ValueError(
                 f"X must be a table of rows and columns; this has {X.ndim} dimensions."
             )
-        try:  # SciPy would write where it must not.
+        try:  # with invalid indices, SciPy would write out of bounds
             getattr(X, "check_format", lambda full_check: None)(full_check=True)
         except ValueError as error:
             raise ValueError(f"X is a damaged sparse matrix: {error}.") from None
-    # Dates and times, also missing ones, would become numbers of any unit.
+    # Dates and times, including missing ones, would become numbers of arbitrary unit.
     dtypes = getattr(X, "dtypes", None)
     if dtypes is None:
         dtypes = [getattr(X, "dtype", None)]
@@ -141,7 +141,7 @@ def _refuse_misread(X: Any) -> None:
 
 
 def _why_not(X: Any) -> str | None:
-    """Return why X is no table of numbers; None if that is not the reason."""
+    """Return why X is not a numeric table; None if that is not the reason."""
     names = _column_names(X)
     if names is not None:
         twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
@@ -164,14 +164,14 @@ def _why_not(X: Any) -> str | None:
 
 
 def _column_names(X: Any) -> list[Any] | None:
-    """Return the names of a table's columns; None for what is no table."""
+    """Return the column names of a data frame; None if X is not one."""
     if not (hasattr(X, "columns") and hasattr(X, "shape")):
         return None
-    return [*getattr(X, "column_names", X.columns)]  # pyarrow's columns are those themselves
+    return [*getattr(X, "column_names", X.columns)]  # pyarrow's .columns are the columns themselves
 
 
 def _culprit(X: Any, names: list[Any] | None) -> str | None:
-    """Return which column, row or cell is at fault, as far as it can be told."""
+    """Return which column, row or cell is at fault, if that can be determined."""
     if names is not None:
         for name in names:
             if (error := _no_numbers(X[name])) is not None:

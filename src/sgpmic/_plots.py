@@ -1,4 +1,4 @@
-"""Plots, report and summary of the estimator; what makes them is imported when it is called."""
+"""Plots, report and summary of the estimator, with lazy imports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from sgpmic.report.page import InteractivePicture
 
 
-#: What there is of every number of clusters; 'certainty' in models of earlier versions.
+#: Columns with a value per number of clusters; 'certainty' in models of earlier versions.
 _BY_NUMBER = ("candidates", "probability", "certainty", "expected")
 
 
 def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return columns as a data frame of pandas or polars, or as a dict where neither is there."""
+    """Return columns as a pandas or polars data frame, or as a dict if neither is installed."""
     try:
         from pandas import DataFrame
     except ImportError:
@@ -37,10 +37,10 @@ def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
 
 
 class PlotsMixin:
-    """What a fitted model shows: plots, the report, the summary, and what is in them as tables.
+    """Plots, report and summary of a fitted model, and their contents as tables.
 
-    Plots go on the matplotlib axes given or on new ones; each returns a display of
-    :mod:`sgpmic.plots`, with what was drawn in ``ax_`` and ``figure_``.
+    Plots use the given matplotlib axes or new ones; each returns a display object from
+    :mod:`sgpmic.plots`, with the attributes ``ax_`` and ``figure_``.
     """
 
     labels_: Ints
@@ -50,14 +50,14 @@ class PlotsMixin:
 
     @property
     def committee_(self) -> Any:
-        """Every member of the committee, the weightiest first."""
+        """The members of the committee, by decreasing weight."""
         check_is_fitted(self)
         names = ("name", "weight", "expected", "agreement", "cut", "reason")
         return _data_frame({name: [m.get(name) for m in self._committee] for name in names})
 
     @property
     def number_of_clusters_(self) -> Any:
-        """The probability of every number of clusters; None where their number was given."""
+        """The probability of each number of clusters; None if the number was given."""
         check_is_fitted(self)
         if self._number_of_clusters is None:
             return None
@@ -67,7 +67,7 @@ class PlotsMixin:
 
     @property
     def profiles_(self) -> Any:
-        """The name, the sentence and the rule of every cluster; made when first asked for."""
+        """Name, description and rule of each cluster, computed on first access."""
         explained = self._explain()
         rules, numbers = [found.rule for found in explained], range(len(explained))
         columns: dict[str, list[Any]] = {
@@ -91,7 +91,7 @@ class PlotsMixin:
         return self._explained
 
     def summary(self: Any) -> None:
-        """Print what ``sgpmic fit`` prints at the end: the clusters, and how they were found."""
+        """Print the summary of ``sgpmic fit``: the clusters, and how they were found."""
         explained = self._explain()
         from sgpmic.report.explanations import print_summary
 
@@ -105,16 +105,16 @@ class PlotsMixin:
         labels: Sequence[Any] | None = None,
         title: str = "Clusters",
     ) -> None:
-        """Write the report: one HTML file that opens in any browser, without a network.
+        """Write the report, a single HTML file that works offline in any browser.
 
         Parameters
         ----------
         path : str or path-like
         X : array-like or data frame of shape (n_samples, n_features), or None
-            Rows to show, as ``fit`` takes them: their ids, texts and index name them. None for the
-            training rows (a sample of 20 000 where there were more).
+            Rows to show, in the format of ``fit``, named by their ids, texts and index. None for
+            the training rows (a sample of 20 000 if there are more).
         labels : sequence of n_samples labels or None
-            A known grouping, to compare the clusters with.
+            Known labels to compare the clusters with.
         title : str, default='Clusters'
         """
         from sgpmic.report.content import content_of_rows
@@ -134,26 +134,26 @@ class PlotsMixin:
         title: str | None = None,
         ax: Axes | None = None,
     ) -> plots.EmbeddingDisplay:
-        """Draw the latent points, colored by cluster or by anything else, and the Gaussians.
+        """Plot the latent points, colored by cluster or other values, and the Gaussians.
 
-        Of more than two latent dimensions, the two principal axes are drawn (``view_``); one
-        alone is drawn with a lane for each cluster.
+        With more than two latent dimensions, the first two principal axes are plotted (``view_``);
+        a single dimension is plotted with a lane for each cluster.
 
         Parameters
         ----------
         color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
-            Clusters by default, paler where a row's cluster is in doubt. Numbers have a color
-            bar. Labels (words, yes and no, categories, whole numbers with at most twelve different
-            values) have a legend, with more than forty of them the rarest together. What is
-            missing is gray and named.
+            Clusters by default, paler for uncertain rows. Numbers get a color bar. Labels
+            (strings, booleans, categories, integers with at most twelve distinct values) get a
+            legend; beyond forty, the rarest share an entry. Missing values are gray, with their own
+            entry.
         X : data frame, dict of columns, or array, or None
-            The training rows in the same order, with the column that ``color_by`` names. It may
+            The training rows in the same order, including the column named by ``color_by``. It may
             have columns that the model was not fitted to.
         size : float, array-like of shape (n_samples,) or None
-            Area of the marks in points²; or numbers that are shown by the area.
+            Marker area in points², or values to show as areas.
         labels : sequence of n_samples texts, dict of row number to text, or None
-            Texts written at points. Of a sequence, None leaves a row without, and texts that would
-            lie over an earlier one are left out; of a dict, all are written.
+            Text annotations of points. In a sequence, None means no text, and texts that would
+            overlap an earlier one are omitted; the texts of a dict are all shown.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
 
@@ -176,27 +176,27 @@ class PlotsMixin:
         title: str = "Latent space",
         height: int = 760,
     ) -> InteractivePicture:
-        """Return the latent points as a picture for a notebook: point, zoom, select, save.
+        """Return an interactive plot of the latent points for notebooks: hover, zoom, select, save.
 
-        It is the report's picture: rows can be colored by any feature, selected with a lasso and
-        compared with the rest, found by number, and saved as CSV; nothing is asked of a network.
+        It is the plot of the report: rows can be colored by any feature, selected with a lasso and
+        compared with the rest, found by number, and saved as CSV. It works offline.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            Rows to show; None for the training rows (a sample of 20 000 where there were more).
+            Rows to show; None for the training rows (a sample of 20 000 if there are more).
         labels : sequence of n_samples labels or None
-            A known grouping, to color by.
+            Known labels to color by.
         names : sequence of str
-            What clusters are called, the first one first.
+            Cluster names, in the order of the clusters.
         title : str
         height : int, default=760
-            Of the cell, in pixels.
+            Height of the cell in pixels.
 
         Returns
         -------
         picture : InteractivePicture
-            Shown by notebooks; ``picture.save("picture.html")`` writes it as a file.
+            Displayed by notebooks; ``picture.save("picture.html")`` writes it to a file.
         """
         from sgpmic.report.content import content_of_rows
         from sgpmic.report.page import InteractivePicture, render_report
@@ -207,12 +207,12 @@ class PlotsMixin:
     def plot_memberships(
         self: Any, X: ArrayLike | None = None, *, ax: Axes | None = None
     ) -> plots.MembershipsDisplay:
-        """Draw the probability of every cluster for every row, as stacked bars.
+        """Plot the probability of each cluster for each row, as stacked bars.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            Rows to draw; None for the training rows.
+            Rows to plot; None for the training rows.
         ax : matplotlib Axes, or None for a new figure
 
         Returns
@@ -224,7 +224,7 @@ class PlotsMixin:
         return plots.MembershipsDisplay.from_estimator(self, X, ax=ax)
 
     def plot_committee(self: Any, *, ax: Axes | None = None) -> plots.CommitteeDisplay:
-        """Draw what every member of the committee weighs, and how far it agrees with the whole.
+        """Plot the weight of each committee member and its agreement with the committee.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class PlotsMixin:
     def plot_number_of_clusters(
         self: Any, *, ax: Axes | None = None
     ) -> plots.NumberOfClustersDisplay:
-        """Draw how the number of clusters was found, with ``n_clusters='auto'``.
+        """Plot how ``n_clusters='auto'`` chose the number of clusters.
 
         Parameters
         ----------
@@ -258,14 +258,14 @@ class PlotsMixin:
     def plot_profiles(
         self: Any, X: ArrayLike | None = None, *, n_features: int = 10, ax: Axes | None = None
     ) -> plots.ProfilesDisplay:
-        """Draw which features, or columns and levels, set the clusters apart, as effect sizes.
+        """Plot the features (or columns and levels) that distinguish the clusters, by effect size.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or None
-            Rows to describe; None for the training rows (of more than 20 000, a sample).
+            Rows to describe; None for the training rows (a sample of 20 000 if there are more).
         n_features : int, default=10
-            How many features to show at most: those that set clusters apart most.
+            Maximum number of features to show, the most distinctive ones.
         ax : matplotlib Axes, or None for a new figure
 
         Returns
@@ -277,10 +277,10 @@ class PlotsMixin:
         return plots.ProfilesDisplay.from_estimator(self, X, n_features=n_features, ax=ax)
 
     def plot_bound(self: Any, *, ax: Axes | None = None) -> plots.BoundDisplay:
-        """Draw the bound over the rounds of every start.
+        """Plot the bound over the iterations of each start.
 
-        The start that was kept may not be the one with the highest bound: the fit that agrees
-        best with the others is kept, unless ``start__selection='bound'``.
+        The selected start may not have the highest bound: the fit that agrees best with the others
+        is selected, unless ``start__selection='bound'``.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a fitted model says about rows, new ones and those it was fitted to; and its file."""
+"""Prediction, imputation, sampling and serialization of a fitted model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sgpmic.storage.models import StoredModel, load_model, save_model, unreadabl
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
-#: What a model file keeps besides the predictor.
+#: Attributes stored in a model file besides the predictor.
 _STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
-#: What a file calls the records of a fit, and the attributes that hold them.
+#: Records of a fit: their names in a model file, and the attributes that hold them.
 _STORED_RECORDS = {
     "history": "history_",
     "starts": "starts_",
@@ -40,7 +40,7 @@ _STORED_RECORDS = {
 class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """The methods of :class:`sgpmic.SGPMIC` that need a fitted model.
 
-    They ask its predictor; rows go through the same steps as in ``fit``.
+    They delegate to its predictor, after the same preprocessing as in ``fit``.
     """
 
     _predictor: Predictor
@@ -50,8 +50,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     _row_words: dict[str, list[str]]
 
     def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
-        """Return rows as the model takes them, and which of them have no value at all."""
-        rows = self._read_rows(X)  # before a predictor is asked for: it says where there is none
+        """Return the preprocessed rows, and a mask of those without any value."""
+        rows = self._read_rows(X)  # first, as it raises NotFittedError
         return self._predictor.known_rows(rows)
 
     def _read_rows(self, X: ArrayLike) -> Floats:
@@ -62,7 +62,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def transform(self, X: ArrayLike) -> Floats:
-        """Return the latent points of rows.
+        """Return the latent point of each row.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the probability of every cluster for every row.
+        """Return the probability of each cluster for each row.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return blanked(self._predictor.place(Y)[1], empty)
 
     def predict(self, X: ArrayLike) -> Ints:
-        """Return the most probable cluster of every row.
+        """Return the most probable cluster of each row.
 
         Parameters
         ----------
@@ -109,10 +109,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
-        """Return labels, memberships, latent points and log densities of rows at once.
+        """Return labels, memberships, latent points, log densities and outliers in one call.
 
-        The same as ``predict``, ``predict_proba``, ``transform``, ``score_samples`` and
-        ``is_outlier``, for the cost of the last.
+        Same as ``predict``, ``predict_proba``, ``transform``, ``score_samples`` and
+        ``is_outlier``, at the cost of the last alone.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         assessment : Assessment
-            A tuple with the fields ``labels``, ``memberships``, ``embedding``, ``log_density`` and
+            Named tuple of ``labels``, ``memberships``, ``embedding``, ``log_density`` and
             ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
             unusual.
         """
@@ -130,7 +130,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Return the rows that latent points stand for.
+        """Map latent points to expected rows.
 
         Parameters
         ----------
@@ -152,13 +152,12 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return restored_rows(self._predictor.decode(points), self._reduction)
 
     def score_samples(self, X: ArrayLike) -> Floats:
-        """Return the log density of every row under the model.
+        """Return the log density of each row under the model.
 
-        A mixture of what the mapping says, with the latent point integrated out by Laplace's
-        approximation, and of normal distributions of the clusters' rows; how much each counts is
-        learned from training rows that are left out
-        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark rows that are unlike
-        anything seen in fit.
+        A mixture of two densities: that of the mapping, with the latent point integrated out by
+        Laplace's approximation, and a normal distribution per cluster. Their weights are learned
+        from held-out training rows (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values
+        mark outliers.
 
         Parameters
         ----------
@@ -172,7 +171,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.assess(X).log_density
 
     def is_outlier(self, X: ArrayLike) -> Bools:
-        """Return which rows are unlike anything seen in fit: those below :attr:`unusual_below_`.
+        """Return which rows are outliers: their log density is below :attr:`unusual_below_`.
 
         Parameters
         ----------
@@ -185,7 +184,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.score_samples(X) < self.unusual_below_
 
     def unusual(self, X: ArrayLike) -> Bools:
-        """Return :meth:`is_outlier`; deprecated, to be removed in the next release."""
+        """Deprecated alias of :meth:`is_outlier`, to be removed in the next release."""
         warnings.warn(
             "SGPMIC.unusual is called is_outlier now; the old name goes with the next release.",
             FutureWarning,
@@ -195,20 +194,19 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @property
     def unusual_below_(self) -> float:
-        """The log density under which a row counts as unusual; computed when first asked for.
+        """Log density threshold of outliers, computed on first access.
 
-        A new row of the same kind falls below it with a probability of half a percent, as far as
-        training rows tell, each under the model of all the others.
+        A new row from the same distribution falls below it with a probability of half a percent,
+        as estimated from held-out training rows.
         """
         check_is_fitted(self)
         with on_device(self.computation.device):
             return self._predictor.unusual_below
 
     def __dir__(self) -> list[str]:
-        """Return attribute names, without those that take a while and are not computed yet.
+        """Return attribute names, without expensive ones that are not computed yet.
 
-        scikit-learn tries every name for ``dir``, and its diagram in a notebook reads all that are
-        listed.
+        scikit-learn tries every name for ``dir``, and its HTML diagram reads all that are listed.
         """
         names = set(object.__dir__(self))
         if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
@@ -218,7 +216,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return [name for name in names if hasattr(self, name)]
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """Return the mean log density of rows.
+        """Return the mean log density of the rows.
 
         Parameters
         ----------
@@ -243,7 +241,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         X : ndarray of shape (n_samples, n_features_in_)
         labels : ndarray of shape (n_samples,)
-            The cluster each was drawn from; rows are sorted by it.
+            The cluster each row was drawn from; rows are sorted by it.
         """
         check_is_fitted(self)
         check("n_samples", n_samples, whole_number(1))
@@ -253,7 +251,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @on_chosen_device
     def impute(self, X: ArrayLike) -> Imputation:
-        """Return rows with missing values replaced by their expectations, and their uncertainty.
+        """Impute missing values by their expectations, with standard deviations.
 
         Combines the mapping at a row's latent point, the correlations with the row's other values,
         and the values of similar rows (:mod:`sgpmic.learning.gaps`).
@@ -266,16 +264,16 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         imputation : Imputation
-            A tuple with the fields ``values``, the rows without gaps, and ``std``, the standard
-            deviation of every value, 0 for known ones. Both are NaN for a feature that no row had
-            in ``fit``. If the model has an encoder, both are dicts of the user's columns:
-            ``values`` as :meth:`sgpmic.TableEncoder.inverse_transform` returns them, ``std`` of
-            those that are numbers.
+            Named tuple of ``values``, the completed rows, and ``std``, the standard deviation of
+            each value, 0 for observed ones. Both are NaN for a feature without any value in
+            ``fit``. If the model has an encoder, both are dicts of the original columns:
+            ``values`` as returned by :meth:`sgpmic.TableEncoder.inverse_transform`, ``std`` of
+            the numeric ones.
 
         Raises
         ------
         ValueError
-            If the model was fitted to a sparse matrix of many features.
+            If the model was fitted to a sparse matrix with many features.
         """
         check_is_fitted(self)
         if self._reduction is not None:
@@ -287,7 +285,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         found = Imputation(*(blanked(values, empty) for values in self._predictor.impute(Y)))
         if self.encoder_ is None:
             return found
-        values, std = found  # of the columns that the table was made of
+        values, std = found  # of the encoded features
         low, high = (self.encoder_.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
         numbers = (name for name in low if low[name].dtype == float)
         deviations = {name: (high[name] - low[name]) / 2.0 for name in numbers}
@@ -304,18 +302,18 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _rows_to_draw(
         self, X: ArrayLike | None
     ) -> tuple[Floats, Floats, Floats, dict[str, list[str]]]:
-        """Return rows as pictures show them; of None, the training rows, or a sample of them.
+        """Return the data for plots of rows; for None, of the training rows or a sample of them.
 
-        As the model takes them (encoded, reduced), their latent points, their memberships, and
-        what names them or says more of them, column by column.
+        These are the preprocessed rows (encoded, reduced), their latent points, their memberships,
+        and their text columns (names and descriptions).
         """
         check_is_fitted(self)
         if X is None:
             reference = self._predictor.reference
             values, rows = reference.rows, reference.lookup(reference.rows)
             if len(values) == len(self._predictor.X):
-                rows = np.arange(len(values))  # those that are equal have names of their own
-            # Not those of the estimator, which also have rows without any value.
+                rows = np.arange(len(values))  # duplicate rows have names of their own
+            # Not the estimator's attributes, which include rows without any value.
             placed, found = (self._predictor.X[rows], self._predictor.S[rows]), self._row_words
         else:
             values, empty = self._check_rows(X)
@@ -327,9 +325,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file that :meth:`load` reads.
 
-        The file holds arrays and JSON only (safetensors); loading never runs code from it. It
-        contains the training rows (20 000 of them, drawn at random, where there are more) and
-        fingerprints of all: mind who may read it.
+        The file holds only arrays and JSON (safetensors); loading never executes code from it. It
+        contains the training rows (a random sample of 20 000 if there are more) and hashes of all
+        of them: take care whom you share it with.
 
         Parameters
         ----------

@@ -1,13 +1,13 @@
-"""How our computations run, without changing anything for other code in the process.
+"""Runtime settings of our computations, without side effects on other code in the process.
 
-Two things have to be set around them:
+Two things are set by context managers:
 
-- **float64.** JAX computes in float32 unless its global ``jax_enable_x64`` switch is on. Flipping
-  that would change the numbers of every other JAX program in the process, so a context does it.
-- **One BLAS thread.** JAX's factorizations on a CPU are LAPACK calls of SciPy's OpenBLAS, which
+- **float64.** JAX computes in float32 unless its global ``jax_enable_x64`` flag is set. That would
+  change the results of all other JAX code in the process, so it is set only within a context.
+- **One BLAS thread.** JAX's factorizations on a CPU are LAPACK calls to SciPy's OpenBLAS, which
   splits even a 50 × 50 matrix over all cores and lets its threads wait for each other. On two
-  cores of which one was busy, a round of EM took 2.9 s instead of 0.05 s. Our matrices are small
-  and XLA has threads of its own for the large products.
+  cores of which one was busy, an EM iteration took 2.9 s instead of 0.05 s. Our matrices are small,
+  and XLA has its own threads for the large products.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ def double_precision() -> AbstractContextManager[None]:
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    # Looking for the libraries takes milliseconds, setting their threads microseconds.
-    import scipy.linalg.cython_lapack  # noqa: F401  (the library must be loaded to be found)
+    # Cached, because finding the libraries takes milliseconds, setting their threads microseconds.
+    import scipy.linalg.cython_lapack  # noqa: F401  (only loaded libraries are found)
 
     return ThreadpoolController()
 
 
 class SharedContext:
-    """Context manager for settings of the whole process, which several threads may need at once.
+    """Reference-counted context manager for process-wide settings that several threads need.
 
-    The first of them enters it and the last one leaves it: each by itself would restore what the
-    others have set.
+    The first thread enters it and the last one exits it: otherwise one thread would restore the
+    settings while others still need them changed.
     """
 
     def __init__(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -77,7 +77,7 @@ class SharedContext:
 
     @contextmanager
     def left(self) -> Iterator[None]:
-        """Wait until all threads have left it, and let none enter; not for one that is in it."""
+        """Wait until no thread is inside, and keep others out; not to be called from inside."""
         with self._changed:
             self._changed.wait_for(lambda: not self._users)
             yield
@@ -85,7 +85,7 @@ class SharedContext:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep BLAS to one thread, and then give it back what it had."""
+    """Limit BLAS to one thread, and restore the previous numbers on exit."""
     pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
     before = [(pool, pool.num_threads) for pool in pools]
     for pool in pools:
@@ -98,8 +98,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def _set_threads(pool: Any, number: int) -> None:
-    # Since threadpoolctl 3.7 the public method lets only one Python thread change OpenBLAS, and
-    # the last to leave need not be it. Should the private one go, BLAS may be left with one thread.
+    # Since threadpoolctl 3.7 the public method lets only one Python thread change OpenBLAS, and the
+    # last to exit may be another. Without the private one, BLAS may be left with one thread.
     try:
         pool._real_set_num_threads(number)
     except (AttributeError, TypeError):
@@ -109,24 +109,24 @@ def _set_threads(pool: Any, number: int) -> None:
 _one_blas_thread = SharedContext(_one_thread)
 
 
-# Threads of JAX and their locks do not survive a fork: a child that computes waits for them for
-# ever.
+# JAX's threads and locks do not survive a fork: a child that computes would wait for them forever.
 _computed = False
 _forking_after_jax = False
 _forked = False
 
 
 def _jax_has_started() -> bool:
-    """Return whether anybody has computed with JAX in this process."""
+    """Return whether JAX's backends have been initialized in this process."""
     from jax._src import xla_bridge
 
-    # No public function says so without starting JAX; without this one, we know of ourselves only.
+    # No public function tells without initializing them; without this one, we only know whether
+    # this package has computed.
     started = getattr(xla_bridge, "backends_are_initialized", None)
     return _computed or (started is not None and bool(started()))
 
 
 def _before_fork() -> None:
-    global _forking_after_jax  # asked in the parent: the lock of JAX may be held in the child
+    global _forking_after_jax  # set in the parent: JAX's lock may be held in the child
     _forking_after_jax = _forked or _jax_has_started()
 
 
@@ -141,7 +141,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def refuse_after_fork() -> None:
-    """Raise in a process that was forked after JAX had computed in its parent: it would hang."""
+    """Raise if this process was forked after JAX had computed in its parent: it would hang."""
     global _computed
     if _forked:
         raise RuntimeError(
@@ -160,12 +160,12 @@ def numerics() -> Iterator[None]:
         yield
 
 
-#: Where to compute: where JAX does by itself, or somewhere in particular.
+#: Devices to compute on; 'auto' is JAX's default.
 DEVICES = ("auto", "cpu", "gpu")
 
 
 def on_device(name: str) -> AbstractContextManager[Any]:
-    """Return a context in which computations run on a device of this kind, if there is one."""
+    """Return a context in which computations run on a device of this kind; raise if none."""
     if name == "auto":
         return nullcontext()
     try:
@@ -179,7 +179,7 @@ def on_device(name: str) -> AbstractContextManager[Any]:
 
 
 def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate an estimator's method so that it computes where its settings say."""
+    """Decorate an estimator's method to run on the device in its settings."""
 
     @wraps(method)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -192,7 +192,7 @@ def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def default_device() -> Any:
-    """Return the device on which JAX computes what is not on a device yet."""
+    """Return JAX's default device."""
     device = getattr(jax.config, "jax_default_device", None)  # not declared
     if device is None or isinstance(device, str):
         device = jax.local_devices(backend=device)[0]
@@ -200,11 +200,11 @@ def default_device() -> Any:
 
 
 def map_components(function: Callable[[Any], _R], components: Any) -> _R:
-    """Return ``function`` of every component of a model, stacked.
+    """Map ``function`` over the components of a model and stack the results.
 
-    Of one component there is no loop: it would only give the compiler more to do. Of several, one
-    after the other on a CPU, where batched factorizations deadlock some versions of JAX; all at
-    once elsewhere: a GPU takes six times as long for ten small matrices in turn.
+    A single component needs no loop, which would only slow down compilation. Several are mapped
+    sequentially on a CPU, where batched factorizations deadlock in some versions of JAX, and by
+    ``vmap`` elsewhere: a GPU takes six times as long for ten small matrices in sequence.
     """
     if _count(components) == 1:
         return loop_components(function, components)
@@ -214,14 +214,14 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
 
 def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
-    """Return the same, one after the other on any device."""
+    """Like :func:`map_components`, but sequential on any device."""
     return scan_components(lambda carry, each: (carry, function(each)), (), components)[1]
 
 
 def scan_components(
     function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
 ) -> tuple[_C, _R]:
-    """Carry something through all components, one after the other, as ``lax.scan`` does."""
+    """``lax.scan`` over components, without a loop for a single one."""
     if _count(components) > 1:
         return lax.scan(function, carry, components)
     carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], components))
@@ -232,15 +232,15 @@ def _count(components: Any) -> int:
     return int(jax.tree.leaves(components)[0].shape[0])
 
 
-#: Is told what is being done, in a few words.
+#: Called with a short description of the current stage.
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listening(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Let a function hear what learning is doing: what comes before the iterations takes a while.
+    """Report the stages of a fit to a function: those before the iterations can take a while.
 
-    None for silence, where a fit is part of another one.
+    None silences the reports, for a fit inside another one.
     """
     token = _listener.set(listener)
     try:
@@ -250,7 +250,7 @@ def listening(listener: Callable[[str], None] | None) -> Iterator[None]:
 
 
 def announce(words: str) -> None:
-    """Tell the listener, if there is one, what is done next."""
+    """Report the next stage to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(words)

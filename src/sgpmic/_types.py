@@ -1,4 +1,4 @@
-"""Names for types that stand in many signatures."""
+"""Type aliases."""
 
 from __future__ import annotations
 

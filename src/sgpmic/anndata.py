@@ -1,4 +1,4 @@
-"""Clusters of the cells of an AnnData, in the manner of scanpy's ``tl.leiden``."""
+"""Clustering of the cells of an AnnData object, in the style of scanpy's ``tl.leiden``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["cluster"]
 
 _log = logging.getLogger("sgpmic")
 
-#: How many values are looked at to tell counts from other numbers.
+#: Number of values checked to recognize raw counts.
 _LOOKED_AT = 100_000
 
 
@@ -34,46 +34,46 @@ def cluster(
     random_state: int | np.random.RandomState | None = 0,
     **parameters: Any,
 ) -> AnnData | None:
-    """Cluster cells, and place them in a latent space.
+    """Cluster cells, and embed them in a latent space.
 
     Parameters
     ----------
     adata : AnnData
-        Cells are its rows. Normalize and log-transform counts first, as for any clustering.
+        Annotated data with cells as rows. Normalize and log-transform counts first.
     n_clusters : int or 'auto', default='auto'
         Number of clusters.
     use_rep : str, optional
-        What is clustered: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` where it is
-        there, otherwise ``'X'``, dense or sparse.
+        Representation to cluster: a key of ``adata.obsm``, or ``'X'``. By default ``'X_pca'`` if
+        present, otherwise ``'X'``, dense or sparse.
     n_pcs : int, optional
-        How many columns of a representation in ``adata.obsm`` to use; all by default.
+        Number of columns of a representation in ``adata.obsm`` to use; all by default.
     key_added : str, default='sgpmic'
-        What the results are called.
+        Key under which to store the results.
     copy : bool, default=False
-        Whether to return a copy with the results, and leave `adata` as it is.
+        Whether to return a copy with the results, and leave `adata` unchanged.
     random_state : int, RandomState instance or None, default=0
         Random seed.
     **parameters
-        Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are all
-        divided by one number (``scale='one'``) by default: a component's variance says how much
-        it matters.
+        Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are scaled by
+        a common factor (``scale='one'``) by default, as the variance of a component reflects its
+        importance.
 
     Returns
     -------
     AnnData or None
-        The copy, or None where there is none. It holds
+        The copy, or None with ``copy=False``. The following are added:
 
-        - ``.obs[key_added]``: the cluster of every cell, a categorical of ``'0'``, ``'1'``, …;
+        - ``.obs[key_added]``: the cluster of each cell, a categorical of ``'0'``, ``'1'``, …;
           ``'0'`` is the largest.
-        - ``.obs[key_added + '_certainty']``: how probable that cluster is.
-        - ``.obsm[key_added + '_memberships']``: the probability of every cluster.
+        - ``.obs[key_added + '_certainty']``: the probability of that cluster.
+        - ``.obsm[key_added + '_memberships']``: the probability of each cluster.
         - ``.obsm['X_' + key_added]``: the latent points, for ``sc.pl.embedding``.
-        - ``.uns[key_added]``: the parameters (``'params'``), whether the cells have clusters at all
-          (``'support'``), the clusters' weights and how the fit ended.
+        - ``.uns[key_added]``: the parameters (``'params'``), the test for cluster tendency
+          (``'support'``), the cluster weights, the bound and whether the fit converged.
 
     See Also
     --------
-    SGPMIC : The model itself: fit it to ``adata.obsm['X_pca']`` to place new cells.
+    SGPMIC : The model itself: fit it to ``adata.obsm['X_pca']`` to predict new cells.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def cluster(
 
 
 def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, Any]:
-    """Return what is clustered, and its name."""
+    """Return the name and the values of the representation to cluster."""
     name = use_rep or ("X_pca" if "X_pca" in adata.obsm else "X")
     if name == "X":
         if n_pcs is not None:
@@ -149,19 +149,19 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
         return name, rows
     if not 1 <= n_pcs <= rows.shape[1]:
         raise ValueError(f"n_pcs is {n_pcs}, but adata.obsm[{name!r}] has {rows.shape[1]} columns.")
-    # A representation may be a data frame.
+    # The representation may be a data frame.
     return name, rows.iloc[:, :n_pcs] if hasattr(rows, "iloc") else rows[:, :n_pcs]
 
 
 def _store(model: SGPMIC, adata: AnnData, key: str, asked: dict[str, Any]) -> None:
-    import pandas as pd  # anndata has it
+    import pandas as pd  # a dependency of anndata
 
     present = np.unique(model.labels_).astype(str)
     adata.obs[key] = pd.Categorical(model.labels_.astype(str), categories=present)
     adata.obs[f"{key}_certainty"] = model.memberships_.max(axis=1)
     adata.obsm[f"{key}_memberships"] = model.memberships_
     adata.obsm[f"X_{key}"] = model.embedding_
-    plain = str | bool | int | float  # what an h5ad file can hold
+    plain = str | bool | int | float  # types that h5ad files support
     found: dict[str, Any] = {
         "params": {
             k: v if isinstance(v, plain) else repr(v) for k, v in asked.items() if v is not None

@@ -1,4 +1,4 @@
-"""Colors and markers that tell many clusters apart, for plots and reports alike."""
+"""Colors and markers that distinguish many clusters, for plots and reports."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ import numpy as np
 
 from sgpmic._types import Floats
 
-#: Okabe and Ito's colors, which color-blind readers can tell apart.
+#: Okabe and Ito's colorblind-safe palette.
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
-#: So that a plot survives a black-and-white printer.
+#: Markers, to keep plots readable in black and white.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 
-#: So many colors are used before they come again with other markers.
+#: Number of colors before they repeat with other markers.
 N_COLORS = 24
 
-#: Of what is missing or left over, on light and on dark ground.
+#: For missing values and leftovers, on light and on dark backgrounds.
 GREY, GREY_ON_DARK = "#A8A8A8", "#7A7A7A"
 
-# Yellow is lost on white; black and a dark blue are lost on black.
+# Replacements: yellow is hard to see on white, black and dark blue on black.
 _ON_LIGHT = {"#F0E442": "#B8A600"}
 _ON_DARK = {"#000000": "#E8E8E8", "#0072B2": "#4F7BF0"}
 
-# Lightness (OKLab) of further colors: neither lost on the ground nor near black or white.
+# Lightness range (OKLab) of further colors: visible on the background, not near black or white.
 _LIGHTNESS = {False: (0.38, 0.76), True: (0.6, 0.92)}
 _LEVELS = 18
 
 
 @cache
 def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
-    """Return colors that differ: Okabe and Ito's eight, then others far from all before them.
+    """Return distinct colors: Okabe and Ito's eight, then each as far as possible from all others.
 
-    They are written ``#RRGGBB``, and the first ones do not depend on the count. On dark ground
-    they are others.
+    As ``#RRGGBB``. The first ones do not depend on the count. Some differ on dark backgrounds.
     """
     changed = _ON_DARK if dark else _ON_LIGHT
     base = [changed.get(color, color) for color in OKABE_ITO]
@@ -46,7 +45,7 @@ def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
     low, high = _LIGHTNESS[dark]
     usable = (places[:, 0] >= low) & (places[:, 0] <= high)
     grid, places = grid[usable], places[usable]
-    # Greys are for what is missing.
+    # Grays are reserved for missing values.
     taken = [list(bytes.fromhex(color[1:])) for color in (*base, GREY, GREY_ON_DARK)]
     known = oklab(np.array(taken) / 255.0)
     distance = np.min([np.linalg.norm(places - one, axis=1) for one in known], axis=0)
@@ -58,22 +57,19 @@ def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
 
 
 def style_of(number: int, *, dark: bool = False) -> tuple[str, str]:
-    """Return color and marker of a cluster; no pair comes twice within 240 clusters."""
+    """Return color and marker of a cluster; no pair repeats within 240 clusters."""
     place, cycle = number % N_COLORS, number // N_COLORS
     return distinct_colors(N_COLORS, dark=dark)[place], MARKERS[(place + cycle) % len(MARKERS)]
 
 
 def oklab(colors: Floats) -> Floats:
-    """Return places in OKLab, where distances are about as large as they look.
-
-    Colors, (n, 3), are red, green and blue (sRGB) from 0 to 1.
-    """
+    """Convert sRGB colors (n, 3), from 0 to 1, to the perceptually uniform OKLab space."""
     linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
     cones = np.cbrt(linear @ _TO_CONES.T)
     return cones @ _TO_LAB.T
 
 
-# Ottosson's matrices.
+# Ottosson's matrices for OKLab.
 _TO_CONES = np.array(
     [
         [0.4122214708, 0.5363325363, 0.0514459929],

@@ -1,13 +1,13 @@
-"""Compiled programs: kept on disk for the next Python process, let go in time in this one.
+"""Cache of compiled programs, on disk across processes and in memory within one.
 
-Tracing and compiling take most of the time of a first fit. JAX's own compilation cache keeps what
-was compiled; what was traced is kept beside it, in the form that ``jax.export`` gives it.
+Tracing and compiling take most of the time of a first fit. JAX's persistent compilation cache
+stores executables; traces are stored next to them, as serialized by ``jax.export``.
 
 Compiled programs are native code, so the folder is trusted like the Python environment itself: it
-is used only if it belongs to this user and nobody else can write to it. A digest binds every
-program to what it was made from; it guards against mix-ups, not against this user.
+is used only if it is owned by this user and not writable by anyone else. A digest binds each
+program to its inputs; it protects against mix-ups, not against this user.
 
-``SGPMIC_CACHE_DIR`` names another folder; set to nothing, it switches this off.
+``SGPMIC_CACHE_DIR`` sets another folder; an empty value disables the cache on disk.
 """
 
 from __future__ import annotations
@@ -39,53 +39,53 @@ from sgpmic.exceptions import SGPMICWarning
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: The environment variable that moves the folder or, set to nothing, switches it off.
+#: Environment variable that sets the cache folder; an empty value disables it.
 CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
-#: The folder is kept below this size; the oldest programs go first.
+#: Maximum size of the cache folder; the oldest programs are evicted first.
 MOST_BYTES = 512 * 2**20
-#: Set where the folder turned out to be of no use: it cannot be written to after all.
+#: Set once writing to the folder has failed.
 _given_up = False
-#: Held where a warning is given that others would give too.
+#: Keeps several threads from issuing the same warning.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
-#: Compiled programs are let go when the process has grown by so much with them.
+#: In-memory programs are released once compiling has grown the process by this many bytes.
 MOST_MEMORY = 2**30
 
-#: What XLA is told, by kind of device. On a GPU, a part of an array goes into a matrix product as
-#: it lies, without a copy, and products are left to cuBLAS, which is nearly twice as fast in
-#: float64 as XLA's own. On a processor, XLA's older code for fused loops and LLVM's second level
-#: run as fast as the newer and the third, and are compiled much sooner (docs/performance.md).
+#: XLA compiler options, by kind of device. On a GPU, slices are fused into matrix products without
+#: a copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
+#: On a CPU, XLA's older emitters for fused loops and LLVM's -O2 give code as fast as the newer
+#: ones and -O3, and compile much faster (docs/performance.md).
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "gpu": {"xla_gpu_enable_dynamic_slice_fusion": True, "xla_gpu_enable_triton_gemm": False},
     "cpu": {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": "2"},
 }
 
-#: Settings of JAX that change what is traced.
+#: JAX settings that affect tracing.
 _SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion")
-#: Stands for an array among arguments.
+#: Placeholder for an array among arguments.
 _ARRAY = object()
 
-#: All our compiled programs, to be let go when a process has too many.
+#: All compiled functions of this package, to be released together.
 _programs: list[Program[Any]] = []
 
 
 class Program(Generic[_R]):
-    """A function that is compiled for every kind of arguments: arrays are traced, others static.
+    """A function compiled per argument signature: arrays are traced, other arguments static.
 
-    Not one that is called inside another. :func:`release_programs` lets go of what was compiled.
+    Not to be called inside another. :func:`release_programs` clears the compilation caches.
     """
 
-    memory = 0  # by how many bytes compiling all programs has made the process grow
+    memory = 0  # bytes by which compiling all programs has grown the process
 
     def __init__(self, function: Callable[..., _R]) -> None:
         self.function = function
-        self._begun: dict[Any, Future[Callable[..., _R]]] = {}  # by what they are called with
+        self._begun: dict[Any, Future[Callable[..., _R]]] = {}  # by call signature
         self._lock = threading.Lock()
         update_wrapper(self, function)
         _programs.append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> _R:
-        """Return what the function does, compiled first where it has to be."""
+        """Call the function, compiling it first if necessary."""
         key, leaves = _key(args, kwargs)
         program = self._begun.get(key)
         if program is None:
@@ -98,9 +98,9 @@ class Program(Generic[_R]):
         return program.result()(*filter(_is_array, leaves))
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Compile in the background what will be called soon; of arrays only the shapes count.
+        """Compile in the background for a later call; arrays may be given as shapes and dtypes.
 
-        Only on a processor: a GPU's programs are tuned by timing them.
+        Only on a CPU: programs for a GPU are autotuned by timing them.
         """
         key, leaves = _key(args, kwargs)
         _, _, device, settings = key
@@ -109,7 +109,7 @@ class Program(Generic[_R]):
                 return
             program = self._begun[key] = Future()
 
-        def compile_like_caller() -> None:  # settings of JAX are those of a thread
+        def compile_like_caller() -> None:  # these JAX settings are thread-local
             double = double_precision() if settings[0] else nullcontext()
             with double, jax.default_device(device):
                 self._compile(program, key, leaves)
@@ -117,7 +117,7 @@ class Program(Generic[_R]):
         threading.Thread(target=compile_like_caller, name="compiling").start()
 
     def has(self, *args: Any, **kwargs: Any) -> bool:
-        """Return whether such a call would find its program, or one that is being compiled."""
+        """Return whether the program for such a call is compiled, or being compiled."""
         return _key(args, kwargs)[0] in self._begun
 
     def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
@@ -125,24 +125,24 @@ class Program(Generic[_R]):
             with _measuring_memory:
                 program.set_result(_compile(self.function, leaves, *key))
         except BaseException as error:
-            self._begun.pop(key, None)  # it may have been interrupted: the next call tries again
+            self._begun.pop(key, None)  # perhaps interrupted: the next call tries again
             program.set_exception(error)
 
     def __len__(self) -> int:
-        """The number of programs."""
+        """Number of compiled programs."""
         return len(self._begun)
 
     def clear_cache(self) -> None:
-        """Let go of what was compiled."""
+        """Clear the compilation cache."""
         self._begun = {}
 
 
-#: Decorates functions of this package.
+#: Decorator.
 compiled = Program
 
 
 def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
-    """Return what of the arguments of a call a program is compiled for, and their leaves."""
+    """Return the signature of a call that a program is compiled for, and the argument leaves."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
     return (structure, tuple(map(_kind, leaves)), default_device(), settings), leaves
@@ -168,7 +168,7 @@ def _compile(
     device: Any,
     settings: tuple[Any, ...],
 ) -> Callable[..., Any]:
-    """Return a function of arrays that is compiled, or taken from our folder."""
+    """Return an executable function of arrays, compiled or loaded from the cache folder."""
     global _given_up
     arrays = list(filter(_is_array, leaves))
     static = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
@@ -185,7 +185,7 @@ def _compile(
         args, kwargs = jax.tree.unflatten(structure, filled)
         return function(*args, **kwargs)
 
-    # The digest is in the name, so that JAX keeps every program under a name of its own.
+    # The name includes the digest, so that each program has its own file in JAX's cache.
     on_arrays.__name__ = f"{function.__name__}_{digest[:16]}"
     with _warning_once:  # other threads compile too
         folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
@@ -197,7 +197,7 @@ def _compile(
     kept = _KeptProgram(folder, on_arrays.__name__, digest)
     traced = kept.load()
     trace = b"" if traced or spread or device.platform != "cpu" else _export(on_arrays, arrays)
-    # What is exported now is read back like what was kept: the next process finds the same program.
+    # A new export is deserialized like a cached one, so that the next process hits JAX's cache.
     call = traced or (export.deserialize(bytearray(trace)).call if trace else on_arrays)
 
     def named(*arrays: jax.Array) -> Any:
@@ -210,7 +210,7 @@ def _compile(
             program = lowered.compile(options)
     except MemoryError:
         raise
-    except Exception as error:  # JAX's, zlib's, the system's
+    except Exception as error:  # from JAX, zlib or the operating system
         kept.remove()
         with _warning_once:
             if isinstance(error, OSError) and not _given_up:  # a full disk
@@ -224,12 +224,12 @@ def _compile(
 
 
 def _export(function: Callable[..., Any], arrays: list[Any]) -> bytes:
-    """Return the trace of a function of such arrays; nothing where its results have other types."""
-    # For a processor, also where JAX would rather compute on a GPU.
+    """Return the serialized trace of a function; empty if its result cannot be serialized."""
+    # For the CPU, even if JAX's default is a GPU.
     exported = export.export(jax.jit(function), platforms=["cpu"])(*arrays)
     try:
         return bytes(exported.serialize())
-    except (ValueError, ImportError):  # types that are not keepable, or no flatbuffers
+    except (ValueError, ImportError):  # types that are not registered, or no flatbuffers
         return b""
 
 
@@ -238,21 +238,21 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _placement(array: Any) -> Any:
-    """Return how an array is laid out over devices; None on the one that JAX computes on."""
+    """Return the sharding of an array; None if it is on the default device."""
     if not isinstance(array, jax.Array) or array.sharding.device_set == {default_device()}:
         return None
     return array.sharding
 
 
 def _kind(leaf: Any) -> Any:
-    """Return what of an argument a program is compiled for."""
+    """Return the part of an argument that determines compilation."""
     if not _is_array(leaf):
         return type(leaf), leaf  # 1, 1.0 and True are equal
     return leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False), _placement(leaf)
 
 
 def _is_lasting(function: Callable[..., Any], static: list[Any]) -> bool:
-    """Return whether names and reprs say all about a function and its static arguments."""
+    """Return whether a function and its static arguments are identified by names and reprs."""
     return function.__closure__ is None and all(
         leaf is _ARRAY or isinstance(leaf, bool | int | float | str) or is_dataclass(leaf)
         for leaf in static
@@ -260,17 +260,17 @@ def _is_lasting(function: Callable[..., Any], static: list[Any]) -> bool:
 
 
 def _nodes(structure: Any) -> Any:
-    """Return the types of a pytree's nodes, with what they hold beside their children."""
+    """Return the node types and auxiliary data of a pytree, recursively."""
     return structure.node_data(), [_nodes(child) for child in structure.children()]
 
 
 @cache
 def compiler_options(platform: str) -> dict[str, str | bool]:
-    """Return those options for a kind of device that this version of XLA knows."""
+    """Return the options for a kind of device that this version of XLA supports."""
     known: dict[str, str | bool] = {}
     every = _COMPILER_OPTIONS.get(platform, {})
     for options in (every, *({name: value} for name, value in every.items())):
-        with suppress(Exception):  # of several kinds, from inside XLA
+        with suppress(Exception):  # XLA raises several kinds
             jax.jit(lambda x: x, compiler_options=options)(0)
             known |= options
             if options is every:
@@ -279,23 +279,22 @@ def compiler_options(platform: str) -> dict[str, str | bool]:
 
 
 def release_programs() -> None:
-    """Let go of our compiled programs where they take too much of the process.
+    """Clear the compilation caches if they take too many resources.
 
-    That is where it has half the memory maps it may have: a fit of a new shape compiles programs
-    that take about a thousand maps, of which Linux allows a process 65 530, and beyond the
-    compiler aborts. Or where it has grown by more than :data:`MOST_MEMORY` while they were
-    compiled: a shape takes some seventy megabytes. A shape that comes again after that is compiled
-    again, or taken from the folder.
+    That is if the process has used half of its memory maps: a fit of a new shape compiles programs
+    that take about a thousand maps; Linux allows a process 65 530, beyond which the compiler
+    aborts. Or if compiling has grown the process by more than :data:`MOST_MEMORY`: a shape takes
+    about 70 MB. Shapes used again afterwards are recompiled, or loaded from the cache folder.
     """
     if _share_of_maps() > 0.5 or Program.memory > MOST_MEMORY:
         clear_programs()
-        with suppress(AttributeError, OSError):  # of the GNU C library only
-            # What is free again stays with the process otherwise.
+        with suppress(AttributeError, OSError):  # glibc only
+            # Otherwise the freed memory is not returned to the system.
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def clear_programs() -> None:
-    """Let go of all our compiled programs."""
+    """Clear the compilation caches."""
     for program in _programs:
         program.clear_cache()
     gc.collect()
@@ -303,33 +302,33 @@ def clear_programs() -> None:
 
 
 def _share_of_maps() -> float:
-    with suppress(OSError, ValueError):  # another system, with other limits
+    with suppress(OSError, ValueError):  # not Linux
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
         return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
     return 0.0
 
 
 def _resident() -> int:
-    """Return how many bytes of memory this process has, 0 where the system does not say."""
+    """Return the resident memory of this process in bytes, 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def keepable(kind: type[_T]) -> type[_T]:
-    """Decorate a NamedTuple that programs return, so that their traces can be kept.
+    """Register a NamedTuple for serialization, so that programs that return it can be cached.
 
-    A trace names the types of its results; only registered types are known by name.
+    A serialized trace refers to its result types by name, which only registered types have.
     """
     name = f"{kind.__module__}.{kind.__qualname__}"
     return export.register_namedtuple_serialization(kind, serialized_name=name)
 
 
 class _KeptProgram:
-    """A program in the folder: its trace, and what JAX has compiled from it.
+    """A program in the cache folder: its trace, and JAX's executable.
 
-    JAX knows it by its name, which no other program has; ``made_from`` is a digest of the function
-    and of its arguments, but for the numbers in arrays.
+    JAX's cache uses its name, which is unique; ``made_from`` is a digest of the function and its
+    arguments, except for the values in arrays.
     """
 
     def __init__(self, folder: Path, name: str, made_from: str) -> None:
@@ -337,8 +336,8 @@ class _KeptProgram:
         self._trace = folder / f"trace_{name}"
 
     def load(self) -> Callable[..., Any] | None:
-        """Return the traced function if there is one; remove whatever is not as it was kept."""
-        with suppress(Exception):  # there is none, or it is damaged
+        """Return the traced function if there is one; remove files that do not match the digest."""
+        with suppress(Exception):  # missing or corrupt
             content = self._trace.read_bytes()
             digest, trace = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
             files = [self._trace, *self._compiled()]
@@ -348,16 +347,16 @@ class _KeptProgram:
         return None
 
     def save(self, trace: bytes) -> None:
-        """Keep a trace, or nothing in place of one, bound to what JAX has just compiled."""
-        with suppress(OSError):  # a full disk, or another process has removed it
+        """Store a trace, possibly empty, with a digest of it and JAX's executable."""
+        with suppress(OSError):  # disk full, or removed by another process
             self._trace.touch()
             for path in (self._trace, *self._compiled()):
                 path.chmod(0o600)
-            # Whoever reads half of it, as another process writes it, finds another digest.
+            # A process that reads a partial write finds that the digest does not match.
             self._trace.write_bytes(self._digest(trace) + trace)
 
     def remove(self) -> None:
-        """Remove the trace and the compiled program."""
+        """Remove the trace and the executable."""
         for path in (self._trace, *self._compiled()):
             with suppress(OSError):
                 path.unlink()
@@ -374,9 +373,9 @@ class _KeptProgram:
 
 @contextmanager
 def compilation_cache(folder: Path | None) -> Iterator[None]:
-    """Let JAX keep what it compiles in our folder, unless the user has set its cache otherwise.
+    """Point JAX's persistent cache to our folder, unless the user has configured it.
 
-    The setting is one for the whole process, so it is ours only while we compile.
+    The setting is process-wide, so it is changed only while we compile.
     """
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
@@ -404,10 +403,10 @@ def compilation_cache(folder: Path | None) -> Iterator[None]:
 
 @cache
 def _find_folder() -> Path | None:
-    """Return the folder of programs made by this version of the package on such a processor.
+    """Return the cache folder for this version of the package and this kind of CPU.
 
-    None where it is switched off, where there is no place for it (no home directory, or one that
-    cannot be written to), and, with a warning, where others could have put programs there.
+    None if it is disabled, if it cannot be created (no home directory, or a read-only one), and,
+    with a warning, if other users could have written to it.
     """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen == "":
@@ -437,18 +436,18 @@ def _warn(why: str) -> None:
 
 
 def _is_private(path: Path, *, follow_symlinks: bool = False) -> bool:
-    """Return whether a file or folder is this user's and nobody else may write to it."""
+    """Return whether a file or folder is owned by this user and not writable by others."""
     status = path.stat(follow_symlinks=follow_symlinks)
-    if not hasattr(os, "getuid"):  # Windows, where a user's folders are the user's own
+    if not hasattr(os, "getuid"):  # Windows, where user folders are private
         return True
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _prune(base: Path, most: int = MOST_BYTES) -> None:
-    """Remove the oldest programs where all of them take too much."""
+    """Evict the oldest programs until the cache is at most ``most`` bytes."""
     entries = []
     for path in base.glob("programs-*/*"):
-        with suppress(OSError):  # another process may remove it first
+        with suppress(OSError):  # removed by another process
             status = path.stat()
             entries.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in entries)
@@ -464,16 +463,15 @@ def _prune(base: Path, most: int = MOST_BYTES) -> None:
 def _environment() -> str:
     """Return a digest of what all programs depend on.
 
-    That is our source, JAX, XLA's flags and the processor: a home directory can be shared by
-    machines of different kinds, and a program for one may end with an illegal instruction on
-    another.
+    That is our source, JAX, XLA's flags and the CPU: machines of different kinds can share a home
+    directory, and a program for one may fail with an illegal instruction on another.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         features = next(line for line in lines if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
         features = f"{platform.node()} {platform.processor()}"
-    # From Python 3.14 on JAX packs programs in another way, under the same names.
+    # From Python 3.14 on, JAX compresses executables differently, under the same names.
     packed = "zstd" if sys.version_info >= (3, 14) else ""
     flags = os.environ.get("XLA_FLAGS", "")
     versions = jax.__version__, version("jaxlib"), packed

@@ -27,160 +27,155 @@ from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction, 
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
 
-# What only a fit needs is imported there: a prediction in a new process takes as long as imports.
+# Fit-only imports are deferred: import time dominates a prediction in a new process.
 if TYPE_CHECKING:
     from sgpmic.learning.em import State
     from sgpmic.learning.run import Result
     from sgpmic.tables.encoder import TableEncoder
 
-#: Attributes by the names that they had up to version 1.0.0rc1.
+#: Attribute names up to version 1.0.0rc1, and their replacements.
 _RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
 
-#: What ``tol='auto'`` stands for.
+#: ``tol='auto'``, by ``latent``.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 
 class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
-    """Clustering and non-linear dimensionality reduction, learned together.
+    """Joint clustering and nonlinear dimensionality reduction.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are
-    an embedding, and a mixture of Gaussians on them is a clustering. Learned by EM on the
+    the embedding, and a Gaussian mixture on them is the clustering. Fitted by EM on the
     KL-corrected variational bound. The defaults are chosen for good results without labels;
-    :meth:`as_published` sets every choice as in the paper.
+    :meth:`as_published` reproduces the settings of the paper.
 
     Parameters
     ----------
     n_clusters : int or 'auto', default='auto'
-        Number of clusters. 'auto' takes the number expected to agree best with the true clusters,
-        which is one where the rows look like noise (:mod:`sgpmic.committee.examination`);
-        ``n_clusters_`` is that number, ``number_of_clusters_`` the probability of every number.
+        Number of clusters. 'auto' chooses the number expected to agree best with the true
+        clusters, or 1 if the rows look like noise (:mod:`sgpmic.committee.examination`). The choice
+        is in ``n_clusters_``, the probability of every candidate in ``number_of_clusters_``.
     n_components : int, float or 'auto', default=2
-        Number of latent dimensions; or, between 0 and 1, the share of variance that as many
-        principal components must explain. 'auto' takes as many as there are principal components
-        with more variance than expected by chance (``number_of_dimensions_``). More than two, and
-        more than there are features, give a warning
-        (:class:`sgpmic.exceptions.DimensionsWarning`).
+        Number of latent dimensions. A float between 0 and 1 selects as many as the principal
+        components needed to explain that fraction of variance, 'auto' as many as those with more
+        variance than expected by chance (``number_of_dimensions_``). A number above 2 and above the
+        number of features triggers a :class:`sgpmic.exceptions.DimensionsWarning`.
     kernel : str or Kernel, default='rbf'
-        'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or an object of
-        :mod:`sgpmic.kernels`, whose parameters are start values.
+        'rbf', 'linear', 'matern32', 'matern52', 'rational_quadratic', or a kernel object from
+        :mod:`sgpmic.kernels`, whose parameters are the initial values.
     mapping : {'shared', 'per_cluster'}, default='shared'
-        One Gaussian process for all clusters, which then differ only by their position in the
-        latent space, or one for each cluster (the paper's model).
+        One Gaussian process for all clusters, which then differ only in their position in latent
+        space, or one for each cluster (the paper's model).
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'unit'}, default='full'
-        Shape of the clusters in the latent space, as in
-        :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes them to the identity.
+        Covariance structure of the clusters in the latent space, as in
+        :class:`sklearn.mixture.GaussianMixture`; 'unit' fixes the covariances to the identity.
     latent : {'point', 'variational'}, default='point'
-        Latent points as point estimates, or with a posterior of their own, a normal distribution
-        for each row; the mixture's parameters then have posteriors too. Surplus clusters end up
-        empty, and memberships say how uncertain a row is. A round takes about 2 ``n_components``
-        times as long. ``em__prior_strength`` applies to 'point' only; the priors of 'variational'
-        are weak.
+        Point estimates of the latent points, or a normal posterior for each, in which case the
+        mixture parameters have posteriors too. With 'variational', surplus clusters end up empty,
+        memberships reflect the uncertainty of a row, and an iteration takes about 2
+        ``n_components`` times as long. ``em__prior_strength`` applies to 'point' only; the priors
+        of 'variational' are weak.
     n_inducing : int, default=50
-        Number of inducing points; at most the number of rows is used.
+        Number of inducing points, capped at the number of rows.
     scale : {'auto', 'each', 'one', 'none'}, default='auto'
-        How features are brought to one unit, after they are centered: every feature is divided by
-        its own standard deviation, all are divided by one number, or none is. 'auto' divides each
-        by its own unless many features of one number type and similar ranges look like one unit
-        (pixels, spectra, expression values); :mod:`sgpmic.learning.preprocessing` has the rule,
-        ``scaler_`` what it decided.
+        Scaling of the centered features: each by its own standard deviation, all by one common
+        factor, or not at all. 'auto' is 'each', unless many features of one number type and
+        similar ranges seem to share a unit (pixels, spectra, expression values); see
+        :mod:`sgpmic.learning.preprocessing` for the rule and ``scaler_`` for its decision.
     committee : Committee or None, default=Committee()
-        Different clusterings that vote on every row's cluster; their votes are the start and the
-        prior of the fit. None for the model by itself.
+        Ensemble of other clustering methods that vote on every row's cluster; the votes are the
+        initialization and the prior of the fit. None fits the model alone.
     max_iter : int, default=20
-        Maximum number of EM rounds.
+        Maximum number of EM iterations.
     tol : float or 'auto', default='auto'
-        Learning ends when a round raises the bound by less than this, relative to the larger of
-        its magnitude (for the scaled data) and the number of rows. With 0, all ``max_iter`` rounds
-        are made. 'auto' is 1e-2 for point estimates: much smaller values raise the bound further
-        but not the quality of the clusters, as freely moving latent points eventually smooth
-        clusters away. For ``latent='variational'`` it is 1e-4: clusters take a while to merge.
+        Convergence threshold: EM stops when the bound changes by less than this, relative to the
+        larger of its magnitude (for the scaled data) and the number of rows. 0 always runs
+        ``max_iter`` iterations. 'auto' is 1e-2 for point estimates: much smaller values raise the
+        bound further but do not improve the clusters, as freely moving latent points eventually
+        smooth them away. It is 1e-4 for ``latent='variational'``: clusters take a while to merge.
     start : Start, default=Start()
-        How the start is made: embedding, memberships, inducing points, retries, warm start.
+        Initialization: embedding, memberships, inducing points, retries, warm start.
     em : EM, default=EM()
-        How EM runs: optimizer, numbers of steps, the strength of the prior, callbacks.
+        EM: optimizer, numbers of steps, strength of the prior, callbacks.
     computation : Computation, default=Computation()
-        How it is computed: device, blocks, checkpoints.
+        Computation: device, block size, checkpoints.
     random_state : int, RandomState instance or None, default=None
         Random seed. The committee's votes do not depend on it.
     verbose : int, default=0
-        1 prints a line for every round.
+        1 prints a line after every iteration.
 
     Attributes
     ----------
     view_ : ndarray of shape (n_samples, 2)
-        The embedding as pictures show it: where it has more than two dimensions, their two
-        principal axes.
+        The embedding as plotted; with more than two dimensions, its first two principal axes.
     labels_ : ndarray of shape (n_samples,)
-        The most probable cluster of every row; cluster 0 is the largest.
+        The most probable cluster of each row; cluster 0 is the largest.
     memberships_ : ndarray of shape (n_samples, n_clusters)
-        q(S): the probability of every row being in every cluster.
+        Responsibilities q(S): the probability of each cluster for each row.
     embedding_ : ndarray of shape (n_samples, n_components_)
         The latent points; with ``latent='variational'`` their means.
     embedding_std_ : ndarray of shape (n_samples, n_components_)
         Their standard deviations, with ``latent='variational'`` only.
     lower_bound_ : float
-        The objective at the end, in the units of the data: the KL-corrected bound plus the log
-        of the conjugate prior (0 without one); with ``latent='variational'`` the variational
+        The final objective, in the units of the data: the KL-corrected bound plus the log density
+        of the conjugate prior (0 without one); with ``latent='variational'``, the variational
         bound.
     history_ : dict of str to list
-        One entry for every round of every start: 'start', 'round', 'bound_after_e', 'bound', ...
+        One entry per iteration of every start: 'start', 'round', 'bound_after_e', 'bound', ...
     starts_ : list of dict
-        Every start: its kind, bound, agreement with the others, rounds, labels, whether it was
-        kept.
+        For each start: its kind, bound, agreement with the others, number of iterations, labels,
+        and whether it was selected.
     n_clusters_ : int
-        Number of clusters, those without rows included: the one asked for, or the one that 'auto'
-        chose.
-    cluster_tendency_ : Support or None
-        Whether the rows stand out from noise without clusters: ``cluster_tendency_.supported``,
+        Number of clusters, as given or chosen by 'auto', including empty ones.
+    cluster_tendency_ : ClusterTendency or None
+        Test of the rows against noise without clusters: ``cluster_tendency_.supported``,
         ``p_value``, ``statistic`` and ``sentence()``. None without a committee.
     number_of_clusters_ : DataFrame, dict of lists, or None
-        How 'auto' chose: the 'probability' of every number of 'candidates', the 'expected'
-        adjusted Rand index with the true clusters, and which one was 'chosen'. None where
-        ``n_clusters`` is a number.
+        How ``n_clusters='auto'`` chose: the 'candidates', the 'probability' of each, its 'expected'
+        adjusted Rand index with the true clusters, and which one was 'chosen'. Otherwise None.
     number_of_dimensions_ : dict or None
-        How ``n_components='auto'`` chose: what was 'chosen', and the 'variance' it goes by.
+        How ``n_components='auto'`` chose: the number 'chosen', and the 'variance' it is based on.
     committee_ : DataFrame or dict of lists
-        Every member of the committee, the one with the highest weight first: 'name', 'weight'
-        (all add up to 1), 'expected' (the adjusted Rand index with the true clusters that the
-        judge expects of it), 'agreement' (the same index with the labels that the committee
-        arrived at), 'cut' (the share of a row's neighbors that it puts into another cluster) and
-        'reason' (why a member could not vote). Empty without a committee.
+        The members of the committee by decreasing weight: 'name', 'weight' (the weights sum to 1),
+        'expected' (its adjusted Rand index with the true clusters, as the judge predicts it),
+        'agreement' (its adjusted Rand index with the committee's labels), 'cut' (the fraction of a
+        row's neighbors that it puts into another cluster) and 'reason' (why a member could not
+        vote). Empty without a committee.
     profiles_ : DataFrame or dict of lists
-        What every cluster is: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most three
-        conditions with its 'precision' and 'coverage'. Made when first asked for.
+        Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
+        three conditions with its 'precision' and 'coverage'. Computed on first access.
     n_iter_ : int
-        Rounds of the start that was kept.
+        Number of EM iterations of the selected start.
     converged_ : bool
-        Whether it ended because the bound had settled.
+        Whether the selected start converged.
     n_components_ : int
         Number of latent dimensions.
     weights_, means_, covariances_ : ndarrays of shape (n_clusters,), (n_clusters, \
 n_components_) and (n_clusters, n_components_, n_components_)
         The latent mixture.
     kernels_ : list of Kernel
-        Learned kernels, for features divided by their scales: one, or one for each cluster.
+        Learned kernels, for scaled features: one, or one for each cluster.
     inducing_ : ndarray of shape (n_inducing, n_components_)
         Inducing points in the latent space.
     beta_ : float
-        Noise precision, for features divided by their scales.
+        Noise precision, for scaled features.
     scaler_ : Scaler
-        How features were centered and scaled: a tuple with the fields ``offset`` and ``scale``,
-        both of shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
+        Centering and scaling of the features: a named tuple of ``offset`` and ``scale``, both of
+        shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
     encoder_ : TableEncoder or None
-        What turns rows of a user's table into features, in every method that takes rows, where
-        the table is more than plain numbers.
+        Encoder that every method applies to its input rows if ``fit`` was given a table of more
+        than plain numbers.
     n_features_in_ : int
-        Number of features seen in fit; of a table with an encoder, of those that it made.
+        Number of features seen in fit, after encoding.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Their names, when all are strings.
 
     Notes
     -----
-    Data frames among the attributes are of pandas, or of polars where that alone is installed;
-    without either they are dicts of lists.
+    Data frames among the attributes are pandas, or polars if only that is installed; without
+    either they are dicts of lists.
 
     A training row keeps its fitted latent point and memberships in ``transform`` and
-    ``predict_proba`` (equal training rows, those of the first); any other row is placed
+    ``predict_proba`` (duplicate rows share one result); any other row is projected
     independently, so the result for a row never depends on the rest of the batch.
 
     References
@@ -238,20 +233,20 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def as_published(
         cls, n_clusters: int = 3, n_components: int | float = 2, **parameters: Any
     ) -> Self:
-        """Return an estimator with every choice as in the paper.
+        """Return an estimator with the settings of the paper.
 
-        A Gaussian process for each cluster, ISOMAP with 12 neighbors and fuzzy c-means as start,
-        random inducing points, scaled conjugate gradients, no prior, data centered but not
-        scaled, a fixed number of rounds. What the paper leaves open (number of rounds and steps,
-        how often the E-step is repeated, the shape of the covariances) is one setting for all
-        data sets; ``docs/paper.md`` says how it was found.
+        A Gaussian process for each cluster, initialization by ISOMAP with 12 neighbors and fuzzy
+        c-means, random inducing points, scaled conjugate gradients, no prior, data centered but
+        not scaled, a fixed number of iterations. What the paper leaves open (numbers of iterations
+        and steps, number of E-steps per iteration, covariance structure) is the same for all data
+        sets; ``docs/paper.md`` says how it was found.
 
         Parameters
         ----------
         n_clusters, n_components
             See :class:`SGPMIC`.
         **parameters
-            Any other parameter, to deviate from the paper; also those of the settings, such as
+            Any other parameters, to deviate from the paper, including nested ones such as
             ``em__m_steps=5``.
         """
         published = cls(
@@ -262,7 +257,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             covariance_type="full",
             latent="point",
             n_inducing=50,
-            scale="one",  # of the numerics alone: the kernel starts in the units of the data
+            scale="one",  # for the numerics only: the kernel starts in the units of the data
             committee=None,
             max_iter=2,
             tol=0.0,
@@ -288,14 +283,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return published.set_params(**parameters)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of settings and kernels (``em__m_steps=5``).
+        """Set parameters, including those of settings and kernels (``em__m_steps=5``).
 
-        Settings are immutable: the estimator gets new ones.
+        Settings are immutable, so the estimator gets new objects.
 
         Parameters
         ----------
         **params
-            By name.
+            Estimator parameters.
 
         Returns
         -------
@@ -319,7 +314,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return self
 
     def check_settings(self) -> FitSettings:
-        """Raise for parameters that cannot be used; return them as learning takes them."""
+        """Validate the parameters and return them as settings of a fit."""
         parameters = self.get_params(deep=False) | {"kernel": get_kernel(self.kernel)}
         del parameters["random_state"]
         settings = FitSettings(**parameters)
@@ -329,22 +324,21 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     @on_chosen_device
     def fit(self, X: ArrayLike | SharedTable, y: object = None) -> Self:
-        """Learn embedding and clustering of the rows of ``X``.
+        """Fit the embedding and the clustering to the rows of ``X``.
 
         Parameters
         ----------
         X : array-like, data frame or sparse matrix of shape (n_samples, n_features)
-            The data (the paper's Y), in their own units. NaN stands for a missing value, which is
-            integrated out. A row without any value is set aside, with a warning: its label is -1,
-            and its latent point and memberships are NaN. A feature without any is left out, with
-            a warning. A data frame (pandas, polars, pyarrow) with words, categories or dates goes
-            through :class:`sgpmic.TableEncoder`, ``encoder_``, which a warning says in one line;
-            with ``scale='auto'`` its features are all scaled by one number where there are
-            categories, as they are of one unit then. A sparse matrix of more than 100 features is
-            reduced to 100 by a truncated singular value decomposition first, which is part of the
-            model (:mod:`sgpmic.learning.preprocessing`); 'auto' then scales all by one number.
+            The data (the paper's Y), in their own units. NaN is a missing value, which is
+            integrated out. A row without any value is excluded with a warning: its label is -1, its
+            latent point and memberships are NaN. A feature without any value is dropped with a
+            warning. A data frame (pandas, polars, pyarrow) with text, categories or dates is
+            encoded by a :class:`sgpmic.TableEncoder` (``encoder_``), with a one-line warning; if it
+            has categories, the encoded features share a unit, and ``scale='auto'`` is 'one'. A
+            sparse matrix with more than 100 features is first reduced to 100 by truncated SVD,
+            which is part of the model (:mod:`sgpmic.learning.preprocessing`); 'auto' is then 'one'.
         y : Ignored
-            Present for scikit-learn's conventions.
+            Present for API consistency.
 
         Returns
         -------
@@ -352,8 +346,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
         Notes
         -----
-        Interrupted (Ctrl-C) after the first round, it warns and keeps the last finished round;
-        with a checkpoint it stops, to be resumed from there.
+        If interrupted (Ctrl-C) after the first iteration, ``fit`` warns and keeps the last finished
+        iteration; with a checkpoint it stops, and can be resumed from there.
         """
         from sgpmic.learning.run import advice
 
@@ -365,9 +359,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
             if encoder is not None:
                 names = encoder.get_feature_names_out()
             for category, sentence in (*notes, *advice(result, settings, names)):
-                # Past the method that chooses the device, to the line of the user's that called it.
+                # 3: the caller's line, past the decorator on_chosen_device.
                 warnings.warn(sentence, category, stacklevel=3)
-        except BaseException:  # a failed fit changes nothing, not even what validation has set
+        except BaseException:  # a failed fit changes nothing, not even attributes set by validation
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
@@ -380,14 +374,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _learn(
         self, X: Any, encoder: TableEncoder | None
     ) -> tuple[FitSettings, Result, Reduction | None, Ints]:
-        """Return the settings and the result of a fit.
-
-        And how a sparse matrix was reduced, and the rows that have no value.
-        """
+        """Return settings, result, reduction of a sparse matrix, and indices of empty rows."""
         settings = self.check_settings()
         release_programs()
         table, group = X if isinstance(X, SharedTable) else (X, None)
-        least = 2 if group is None or group.n_processes == 1 else 1  # others have more
+        least = 2 if group is None or group.n_processes == 1 else 1  # other processes have more
         Y = _input_rows.read_rows(self, table, ensure_min_samples=least)
         reduction = None
         if issparse(Y):
@@ -397,8 +388,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 )
             reduction = fit_reduction(Y, check_random_state(self.random_state))
             Y = dense_rows(Y, reduction)
-        # An encoder has brought categories and all other columns to one unit already; how much a
-        # singular vector varies says how much it matters.
+        # An encoder has already brought categories and all other columns to one unit; the variance
+        # of a singular vector reflects its importance.
         has_one_unit = reduction is not None if encoder is None else encoder.has_categories_
         if has_one_unit and settings.scale == "auto":
             settings = replace(settings, scale="one")
@@ -427,7 +418,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _previous_state(
         self, settings: FitSettings, Y: Floats, group: ProcessGroup
     ) -> State | None:
-        """Return the state to start from, None before the first fit."""
+        """Return the state for a warm start, None before the first fit."""
         state: State | None = getattr(self, "_state", None)
         if state is None:
             if hasattr(self, "_predictor"):
@@ -462,13 +453,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints
     ) -> None:
-        """Set the attributes that a predictor and the rows it was learned from determine.
+        """Set the fitted attributes of a predictor and its training rows.
 
-        The rows ``empty``, counted from 0, were not learned from.
+        ``empty`` holds the indices of the rows without any value, which were excluded.
         """
         self._predictor, self._explained, self._empty_rows = predictor, None, empty
-        # Where they are inserted into arrays of the others. np.insert makes copies: what a user
-        # does to them must not reach the model.
+        # Insertion points of the empty rows. np.insert copies, so that changes by a user do not
+        # reach the model.
         places = empty - np.arange(len(empty))
         self.embedding_ = np.insert(X, places, np.nan, axis=0)
         if x_std is not None:
@@ -487,12 +478,12 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     @property
     def view_(self) -> Floats:
-        """The embedding as pictures show it, of shape (n_samples, 2) or (n_samples, 1)."""
+        """The embedding as plotted, of shape (n_samples, 2) or (n_samples, 1)."""
         check_is_fitted(self)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
-        """Learn, and return the embedding.
+        """Fit the model and return the embedding.
 
         Parameters
         ----------
@@ -505,10 +496,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """
         return self.fit(X).embedding_.copy()
 
-    if not TYPE_CHECKING:  # which would take every name for an attribute
+    if not TYPE_CHECKING:  # type checkers would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
-            """Return an attribute by its former name."""
+            """Return a renamed attribute by its old name."""
             if name not in _RENAMED:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             warnings.warn(
@@ -526,11 +517,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
 
 def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
-    """Return the rows that have a value, and the numbers of the others, with a warning."""
+    """Drop rows without any value, with a warning; return the others and the dropped indices."""
     is_empty = np.isnan(Y).all(axis=1)
     empty = np.flatnonzero(is_empty)
     if not len(empty) or len(empty) == len(Y):
-        return Y, empty[:0]  # of a table without any value others complain
+        return Y, empty[:0]  # a table without any value fails in check_table
     shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
     have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
     warnings.warn(

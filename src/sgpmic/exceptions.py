@@ -1,4 +1,4 @@
-"""Warnings and errors of our own; everything else uses Python's and scikit-learn's."""
+"""Warnings and errors of this package, in addition to Python's and scikit-learn's."""
 
 import sys
 import warnings
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Importing scikit-learn takes more than a second, and `sgpmic predict` should not.
+    # Lazy, because importing scikit-learn takes over a second, and `sgpmic predict` should not.
     if name not in ("ConvergenceWarning", "NotFittedError"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sklearn import exceptions
@@ -36,9 +36,9 @@ def __getattr__(name: str) -> Any:
 
 
 class InvalidParameterError(ValueError, TypeError):
-    """A parameter has a value that cannot be used; its name and the problem are the message.
+    """Invalid value of a parameter; the message is its name and the problem.
 
-    Like scikit-learn's, it is an error of value and of type, because callers expect either.
+    Like scikit-learn's, it is both a ValueError and a TypeError, because callers expect either.
     """
 
     def __init__(self, parameter: str, problem: str) -> None:
@@ -51,18 +51,17 @@ class InvalidParameterError(ValueError, TypeError):
 
 
 class Advice(str):
-    """The message of a warning or an error, with the parameters that would help.
+    """Message of a warning or an error that ends with the parameters that would help.
 
-    These are names, perhaps with a value (``"n_clusters='auto'"``), and end the sentence. Whoever
-    has other names for them, such as the command line, makes a message of ``sentence`` and
-    ``parameters``.
+    Parameters are names, optionally with a value (``"n_clusters='auto'"``). Interfaces with other
+    names for them, such as the command line, build a message from ``sentence`` and ``parameters``.
     """
 
     sentence: str
     parameters: tuple[str, ...]
 
     def __new__(cls, sentence: str, *parameters: str) -> Self:
-        """Return the message in the words of the estimator."""
+        """Return the message with the estimator's parameter names."""
         named = f" ({', '.join(parameters)})." if parameters else ""
         message = super().__new__(cls, sentence + named)
         message.sentence, message.parameters = sentence, parameters
@@ -70,15 +69,15 @@ class Advice(str):
 
 
 class SGPMICWarning(UserWarning):
-    """Base of all warnings of this package."""
+    """Base class of all warnings of this package."""
 
 
 class ColumnsWarning(SGPMICWarning):
-    """Columns of a table were encoded, or left out."""
+    """Columns of a table were encoded or dropped."""
 
 
 class DeadClusterWarning(SGPMICWarning):
-    """A cluster has lost all its rows."""
+    """A cluster is empty."""
 
 
 class DimensionsWarning(SGPMICWarning):
@@ -94,27 +93,27 @@ class EmptyRowWarning(SGPMICWarning):
 
 
 class JitterWarning(SGPMICWarning):
-    """A kernel matrix was close to singular and had to be strengthened."""
+    """A kernel matrix was close to singular and its jitter was raised."""
 
 
 class NoStructureWarning(SGPMICWarning):
-    """The rows do not stand out from noise without clusters."""
+    """The rows cannot be distinguished from noise without clusters."""
 
 
 class StartWarning(SGPMICWarning):
-    """Something about the starting embedding is out of the ordinary."""
+    """There is something unusual about the initialization."""
 
 
 @contextmanager
 def collected_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Collect warnings instead of showing them; at the end the list has those of this package.
+    """Collect warnings about the data instead of showing them; suppress all others.
 
-    Others say nothing about the data.
+    The list is filled on exit.
     """
     ours: list[warnings.WarningMessage] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield ours
-    theirs = sys.modules.get("sklearn.exceptions")  # not imported: no warning of theirs
+    theirs = sys.modules.get("sklearn.exceptions")  # if not imported, there are no such warnings
     kinds = (SGPMICWarning, getattr(theirs, "ConvergenceWarning", SGPMICWarning))
     ours += [w for w in caught if issubclass(w.category, kinds)]

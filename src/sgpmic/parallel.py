@@ -15,5 +15,5 @@ warnings.warn(
 
 
 def __getattr__(name: str) -> Any:
-    # Also ``__path__``, by which ``sgpmic.parallel.on_ray`` is found.
+    # Including ``__path__``, so that ``sgpmic.parallel.on_ray`` can be imported.
     return getattr(jobs, name)

@@ -1,8 +1,8 @@
-"""The processes of a job, and which rows each of them has.
+"""The processes of a job, and the rows of each.
 
-Learning is one program, whether one process has all rows or many have some each. What it asks of
-the others is little: sums, rows drawn from all of them, and to agree. A process by itself is a
-group of one: every method then answers at once.
+A fit is the same program with one process or many (SPMD). Communication is limited to sums, maxima,
+gathers of sampled rows, and broadcasts. A single process is a group of one, for which every method
+returns at once.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _T = TypeVar("_T")
 
 
 class ProcessGroup:
-    """The processes that have the rows of one table, in the order of the rows.
+    """The processes that share the rows of a table, in the order of the rows.
 
-    Every process makes its own object and calls the same methods in the same order: most of them
-    wait for the others. Every device has as many places for rows as any other; those left over
-    have weight 0.
+    Every process creates its own object and calls the same methods in the same order, as most are
+    collective operations. All devices hold the same number of rows, including padding, which has
+    weight 0.
 
     Parameters
     ----------
     n_own : int
-        How many rows this process has.
+        Number of rows of this process.
     devices : sequence of jax.Device or None
-        The devices of all processes. By default all that JAX has where there are several
-        processes, and otherwise the one that JAX computes on.
+        The devices of all processes. By default all devices with several processes, and otherwise
+        JAX's default device.
     alone : bool
-        This process by itself, for what all of a job compute for themselves.
+        Whether the group is this process alone, for local computations within a job.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ProcessGroup:
             self.n_processes, self.process = 1, 0
         if devices is None:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
-        # Rows follow the order of the processes, and so must devices.
+        # Rows are in the order of the processes, and devices must be too.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
         self._owners = [0 if alone else device.process_index for device in self._devices]
         self.n_own = n_own
@@ -73,7 +73,7 @@ class ProcessGroup:
 
     @cached_property
     def mesh(self) -> Mesh | None:
-        """The devices, None where there is only one."""
+        """The device mesh, None for a single device."""
         if len(self._devices) == 1:
             return None
         return Mesh(np.array(self._devices), (ROWS,), axis_types=(AxisType.Auto,))
@@ -86,7 +86,7 @@ class ProcessGroup:
 
     @cached_property
     def gpu_memory(self) -> int:
-        """What every device has for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
+        """Memory per device for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
         return gpu_memory_on(self._own_devices[0])
 
     def layout(self, block: int | None) -> tuple[int, int]:
@@ -97,9 +97,9 @@ class ProcessGroup:
         return n_blocks * len(self._own_devices), size
 
     def put(self, own: np.ndarray) -> jax.Array:
-        """Return the array of all processes of which ``own`` is this one's part.
+        """Return the global array of which ``own`` is this process's part.
 
-        ``own`` has an entry for every row, or for every block, that :meth:`layout` makes.
+        Its leading axis is the padded rows, or the blocks, of :meth:`layout`.
         """
         if self.mesh is None:
             return jax.device_put(own)
@@ -108,22 +108,22 @@ class ProcessGroup:
         return jax.make_array_from_process_local_data(beside_rows, own, (n_all, *own.shape[1:]))
 
     def own_part(self, array: Any) -> np.ndarray:
-        """Return this process's part of what :meth:`put` made, padding included."""
+        """Return this process's part of a global array, including padding."""
         if self.mesh is None:
             return np.asarray(array)
         shards = sorted(array.addressable_shards, key=lambda shard: shard.index[0].start or 0)
         return np.concatenate([np.asarray(shard.data) for shard in shards])
 
     def own_rows(self, array: Any) -> np.ndarray:
-        """Return the entries for this process's rows, without padding."""
+        """Return this process's part of a global array, without padding."""
         return self.own_part(array)[: self.n_own]
 
     def lay_out_rows(
         self, own: np.ndarray, block: int | None, reduce: Callable[[Any], Any]
     ) -> Rows:
-        """Return the rows of all processes as the model reads them, ``block`` at most in a block.
+        """Return the rows of all processes in blocks of at most ``block`` rows.
 
-        ``reduce`` is applied to some rows at a time on their way: no second table is made.
+        ``reduce`` is applied to some rows at a time, which avoids a second copy of the table.
         """
         P = own.shape[1]
         n_features = padded_features(P, self.n_rows)
@@ -132,24 +132,24 @@ class ProcessGroup:
         return Rows(values, weight, norm2, np.float64(P), self.mesh, self.gpu_memory)
 
     def lay_out(self, own: np.ndarray, rows: Rows) -> jax.Array:
-        """Return values that have an entry for each own row, in the places of ``rows``."""
+        """Pad a per-row array of this process and shard it like ``rows``."""
         n_padded = rows.n_padded // len(self._devices) * len(self._own_devices)
         return self.put(pad_rows(own, n_padded))
 
     def total(self, values: _T) -> _T:
-        """Return the sum over the processes of an array."""
+        """Sum an array over the processes."""
         if self.n_processes == 1:
             return values
         return gathered(np.asarray(values)).sum(axis=0)
 
     def largest(self, values: _T) -> _T:
-        """Return the largest of the processes' numbers, entry by entry of an array."""
+        """Return the elementwise maximum of an array over the processes."""
         if self.n_processes == 1:
             return values
         return gathered(np.asarray(values)).max(axis=0)
 
     def agree(self, values: _T) -> _T:
-        """Return the first process's version of a tree of arrays that all of them have."""
+        """Broadcast a pytree of arrays from process 0."""
         if self.n_processes == 1:
             return values
         with double_precision():
@@ -157,9 +157,9 @@ class ProcessGroup:
         return result
 
     def rows_at(self, own: np.ndarray, numbers: Ints) -> np.ndarray:
-        """Return rows by their numbers in the whole table, to every process."""
+        """Return rows by their indices in the whole table, to every process."""
         if self.n_processes == 1:
-            # All of them, in order: no need for a copy.
+            # All rows, in order: no need for a copy.
             return own if len(numbers) == len(own) else own[numbers]
         places = np.asarray(numbers) - self.first
         mine = (places >= 0) & (places < self.n_own)
@@ -168,13 +168,13 @@ class ProcessGroup:
         return self.total(found)
 
     def wait(self, what: str) -> None:
-        """Wait until all processes have come to this point."""
+        """Wait until all processes have reached this point."""
         if self.n_processes > 1:
             multihost_utils.sync_global_devices(what)
 
 
 def gathered(own: np.ndarray) -> np.ndarray:
-    """Return every process's array, (n_processes, ...)."""
+    """Gather an array from all processes, (n_processes, ...)."""
     if jax.process_count() == 1:
         return own[None]
     with double_precision():
@@ -182,12 +182,12 @@ def gathered(own: np.ndarray) -> np.ndarray:
 
 
 class SharedTable(NamedTuple):
-    """A table of which every process has some rows; what ``fit`` takes in place of an array.
+    """A table distributed over processes, as input of ``fit``.
 
     Attributes
     ----------
     values : ndarray of shape (n_own, n_features)
-        The rows this process has, also memory-mapped.
+        The rows of this process; may be memory-mapped.
     group : ProcessGroup
     """
 

@@ -1,1 +1,1 @@
-"""Learning: starts, optimizers, EM as pure steps, and what is kept of a fit."""
+"""Fitting: preprocessing, initialization, optimizers, EM, and the resulting predictor."""

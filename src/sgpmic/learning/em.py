@@ -1,22 +1,22 @@
-"""EM: E-steps, an M-step and the bound, iterated until the bound settles.
+"""EM: E-steps, an M-step and the bound, iterated until the bound converges.
 
-:func:`run_em` is the loop; :func:`em_iteration` is what it repeats, one compiled program:
+:func:`run_em` is the loop, :func:`em_iteration` its body, one compiled program:
 
-1. E-steps: q(F) and q(S), with the mixture's closed forms in between where asked, until S settles
-   or their number is up;
+1. E-steps: q(F) and q(S), optionally with closed-form updates of the mixture in between, until S
+   converges or the maximum number of E-steps is reached;
 2. an M-step: closed forms for π, x̄, C; then SCG or L-BFGS on X, Z, log θ and log β with S and the
    mixture held fixed; then the closed forms again.
 
-Every one of these is an ascent of the same objective, the KL-corrected bound plus the log of the
-conjugate prior, so the objective can only rise from iteration to iteration.
+Each of these increases the same objective, the KL-corrected bound plus the log density of the
+conjugate prior, so the objective never decreases.
 
-Latent points are point estimates, or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), as the mixture's parameters then have (:mod:`sgpmic.model.mixture`).
-With one shared mapping S is then summed out while the optimizer moves X, so that clusters can
-merge; with a mapping for each cluster the data term depends on S, which is held fixed.
+Latent points are point estimates or, with ``latent='variational'``, have posteriors
+N(x_n, diag σ_n²), and so do the mixture parameters (:mod:`sgpmic.model.mixture`). With a shared
+mapping, S is then marginalized out while the optimizer updates X, so that clusters can merge; with
+a mapping per cluster the data term depends on S, which is held fixed.
 
-There is no conversation with the host inside an iteration, and neither another iteration nor
-another start of the same shape compiles anything again.
+An iteration involves no transfers to or from the host, and further iterations, or further starts
+of the same shapes, do not recompile.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from sgpmic.model.rows import Rows, pad, with_cells
 from sgpmic.model.uncertain import entropy_of_points
 from sgpmic.process_group import ProcessGroup
 
-#: The standard deviations of uncertain latent points at the start, for X of variance 1.
+#: Initial posterior standard deviation of latent points, for X of variance 1.
 START_X_STD = 0.3
 
 
 @keepable
 class Parameters(NamedTuple):
-    """What the optimizer moves."""
+    """The parameters that the optimizer updates."""
 
     X: Array  # (N, Q)
     Z: Array  # (U, Q)
-    log_kernels: Kernel  # logarithms of the stacked kernels' parameters
+    log_kernels: Kernel  # log parameters of the stacked kernels
     log_beta: Array
-    log_x_std: Array | None = None  # (N, Q) log σ of uncertain latent points
+    log_x_std: Array | None = None  # (N, Q) log σ of the latent points, with 'variational'
 
     @property
     def x_std(self) -> Array | None:
-        """The standard deviations of uncertain latent points."""
+        """Posterior standard deviations of the latent points, with 'variational'."""
         return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
     def mappings(self, present: Kernel) -> Mappings:
@@ -79,16 +79,16 @@ class Parameters(NamedTuple):
 
 @keepable
 class State(NamedTuple):
-    """Everything an EM iteration starts from and leaves behind."""
+    """State of EM between iterations."""
 
     parameters: Parameters
     S: Array  # (N, M)
     mixture: latent.Mixture
     conjugate: latent.Conjugate
-    #: (G,) The relative jitter of every mapping's K_uu. Where it has to be raised it stays raised:
-    #: a bound with now more and now less jitter would be two functions, and could fall.
+    #: (G,) Relative jitter of each mapping's K_uu. It is never lowered: the bounds at two jitters
+    #: are different functions, and the objective could then decrease.
     jitter: Array
-    #: 1 for each of the kernels' parameters, 0 for a bias or white part that is left out.
+    #: 1 for each kernel parameter in use, 0 for a bias or white term that is left out.
     present: Kernel
     cells: Array | None = None  # (N, P) posterior means of missing cells, 0 for observed ones
 
@@ -99,7 +99,7 @@ class State(NamedTuple):
 
 
 def state_template(settings: FitSettings, *, cells: bool) -> State:
-    """Return a state of empty arrays, for its tree structure; with ``cells`` of missing cells."""
+    """Return a state of empty arrays for its pytree structure, optionally with missing cells."""
     it: Any = np.zeros(0)
     kernel = settings.kernel.for_dimensions(settings.n_components)
     kernels = stack([kernel] * settings.n_mappings)
@@ -109,31 +109,31 @@ def state_template(settings: FitSettings, *, cells: bool) -> State:
 
 
 def by_row(state: State) -> dict[str, Any]:
-    """Return the arrays of a state that have an entry for each row."""
+    """Return the per-row arrays of a state."""
     X, *_, log_x_std = state.parameters
     arrays = {"X": X, "S": state.S, "log_x_std": log_x_std, "cells": state.cells}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
 def with_rows(state: State, arrays: Mapping[str, Any]) -> State:
-    """Return a state with other arrays for what :func:`by_row` names."""
+    """Return a state with new per-row arrays, named as in :func:`by_row`."""
     parameters = state.parameters._replace(X=arrays["X"], log_x_std=arrays.get("log_x_std"))
     return state._replace(parameters=parameters, S=arrays["S"], cells=arrays.get("cells"))
 
 
 class Problem(NamedTuple):
-    """What EM works on."""
+    """Settings and data of a fit."""
 
     settings: FitSettings
     group: ProcessGroup
     rows: Rows
-    cells: Any  # first values of missing cells, laid out as the rows are; None where none has any
-    log_volume: float  # what the bound of the scaled data lacks to be in the units of the data
+    cells: Any  # initial values of missing cells, laid out like the rows; None without gaps
+    log_volume: float  # log Jacobian that turns the bound of the scaled data into data units
     scaler: Scaler
-    order: Order  # in which the rows of this process and the features are taken
+    order: Order  # of this process's rows and of the features
 
     def lay_out_memberships(self, S: Any) -> Any:
-        """Return an array of this process's rows and clusters laid out, with clusters padded."""
+        """Lay out the memberships of this process's rows, with clusters padded."""
         n_clusters = self.settings.padded_clusters(self.group.n_rows)
         return self.group.lay_out(pad(np.asarray(S), (len(S), n_clusters)), self.rows)
 
@@ -147,46 +147,46 @@ class StartFit:
     converged: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
-    broke_off: bool = False  # an iteration gave non-finite numbers; the one before is kept
-    ended: bool = False  # no more iterations are to be made
-    interrupted: bool = False  # learning was interrupted: the last finished iteration is kept
+    broke_off: bool = False  # an iteration gave non-finite values; the previous one is kept
+    ended: bool = False  # no further iterations
+    interrupted: bool = False  # by the user; the last finished iteration is kept
 
 
 @keepable
 class IterationInfo(NamedTuple):
-    """What happened in an iteration; ``history_`` has all but the last two."""
+    """Diagnostics of an iteration; ``history_`` has all but the last two."""
 
-    bound_after_e: Array  # objective after the E-steps (and the mixture's closed forms)
+    bound_after_e: Array  # objective after the E-steps (and closed forms of the mixture)
     bound: Array  # objective at the end of the iteration
-    log_prior: Array  # the part of it that is the conjugate prior
+    log_prior: Array  # its conjugate prior term
     e_steps: Array
     m_steps: Array  # accepted steps of the optimizer
     evaluations: Array
     largest_change: Array  # of a responsibility, over the iteration
     jitter: Array  # the largest relative jitter
     cluster_sizes: Array  # (M,)
-    finite: Array  # whether every number of the new state is
+    finite: Array  # whether all values of the new state are
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told after every iteration.
+    """Progress of a fit, passed to callbacks after every iteration.
 
     Attributes
     ----------
     start, n_starts : int
-        Which start this is (from 0), and how many there are.
+        Index of the current start (from 0), and the number of starts.
     round, max_rounds : int
-        Which iteration has just ended (from 1), and how many there may be.
+        Number of the iteration just finished (from 1), and the maximum.
     bound : float
-        The objective: the KL-corrected bound, in the units of the data, plus the log of the
-        conjugate prior.
+        The objective: the KL-corrected bound, in the units of the data, plus the log density of
+        the conjugate prior.
     change : float
         Its relative change over the iteration; infinite after the first.
     cluster_sizes : ndarray of shape (n_clusters,)
-        Expected number of rows in every cluster.
+        Expected number of rows in each cluster.
     seconds : float
-        Since this start began.
+        Time since the current start began.
     """
 
     start: int
@@ -201,10 +201,10 @@ class Progress:
 
     @property
     def labels(self) -> Ints:
-        """The most probable cluster of every row, numbered as ``cluster_sizes`` is.
+        """The most probable cluster of each row, numbered as in ``cluster_sizes``.
 
-        Computed when asked for: it takes a copy of all memberships. Of several processes, each
-        has the labels of its own rows.
+        Computed on access, as it copies all memberships. With several processes, each gets the
+        labels of its own rows.
         """
         return self._labels()
 
@@ -223,9 +223,9 @@ def print_progress(progress: Progress) -> None:
 def run_em(
     fit: StartFit, problem: Problem, *, start: int, n_starts: int, save: Callable[[], None]
 ) -> None:
-    """Iterate EM until the bound settles, updating ``fit`` in place.
+    """Iterate EM until the bound converges, updating ``fit`` in place.
 
-    It is ``start`` (from 0) of ``n_starts``. ``save`` is called after every iteration.
+    ``start`` (from 0) of ``n_starts`` is for reports; ``save`` is called after every iteration.
     """
     settings, group, rows, _, log_volume, *_ = problem
     max_iter, tol = int(settings.max_iter), float(settings.tol)
@@ -240,8 +240,8 @@ def run_em(
         if not (np.isfinite(bound) and bool(info.finite)):
             fit.broke_off = fit.ended = True
             break
-        # Relative to the bound of the scaled data, so that units do not decide when to stop; and
-        # to the number of rows where that bound is close to 0.
+        # Relative to the bound of the scaled data, so that convergence does not depend on units,
+        # or to the number of rows if that bound is close to 0.
         change = abs(bound - fit.bound) / max(group.n_rows, abs(bound - log_volume))
         seconds = time.perf_counter() - began
         fit.state, fit.bound = state, bound
@@ -261,11 +261,11 @@ def run_em(
             seconds=seconds,
             _labels=partial(lambda state: group.own_rows(state.S).argmax(axis=1), state),
         )
-        # All callbacks are told, also when an earlier one asks to stop.
+        # Every callback is called, even if an earlier one asks to stop.
         answers = [callback(progress) for callback in callbacks]
         stop = any(isinstance(a, (bool, np.bool_)) and bool(a) for a in answers)
         fit.converged = tol > 0 and change <= tol
-        # What one process is asked to do all have to, or the others would wait for ever.
+        # If one process stops, all have to, or the others would wait forever.
         asked_to_stop = bool(group.largest(np.array(stop)))
         fit.ended = fit.converged or asked_to_stop or number == max_iter
         save()
@@ -273,7 +273,7 @@ def run_em(
 
 @compiled
 def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, IterationInfo]:
-    """Make one iteration of EM: E-steps, then an M-step."""
+    """Run one iteration of EM: E-steps, then an M-step."""
     begun = _in_place(state, rows)
     if begun.cells is not None:  # the optimal posterior of missing cells for q(F)
         cells = expected_cells(
@@ -303,9 +303,9 @@ def em_iteration(state: State, rows: Rows, options: EMOptions) -> tuple[State, I
 
 
 def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Array]:
-    """Make the E-steps of an iteration; return the state and their number."""
+    """Run the E-steps of an iteration; return the state and their number."""
 
-    # How many were made, the last one's largest change of S, and what they change.
+    # Carry: the number of E-steps, the last one's largest change of S, and S, mixture, jitter.
     def unsettled(carry: tuple[Any, ...]) -> Array:
         made, change, *_ = carry
         return (made < options.e_steps) & (change > options.e_tol)
@@ -340,18 +340,18 @@ def _e_step(state: State, rows: Rows, options: EMOptions) -> State:
 def _m_step(
     state: State, rows: Rows, options: EMOptions
 ) -> tuple[State, tuple[Array, Array, Array], OptimizerResult]:
-    """Make an M-step.
+    """Run an M-step.
 
-    Returns the new state; the objective before and after, and the log prior that it has then; and
-    what the optimizer found.
+    Returns the new state; the objective before and after, and its new log prior term; and the
+    optimizer's result.
     """
-    if not options.settle_mixture:  # otherwise the E-steps have left it at its closed forms
+    if not options.settle_mixture:  # otherwise the E-steps have already updated it
         state = state._replace(mixture=closed_forms(state, options))
     X, Z, log_kernels, log_beta, log_x_std = state.parameters
     S, prior = state.S, prior_of(state, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)
-    # The optimizer is compiled for one vector, which takes a fraction of the time that an array for
-    # each parameter takes; on several devices for two, as those of the rows lie beside their rows.
+    # One flat vector compiles in a fraction of the time that separate arrays take; on several
+    # devices there are two, because per-row parameters are sharded with their rows.
     small, unpack_small = ravel_pytree((Z, log_kernels, log_beta))
     parts = (X, log_x_std), small
     start: Any
@@ -382,12 +382,12 @@ def _m_step(
     )
     parameters = parameters_at(result.point)
     X, x_std = parameters.X, parameters.x_std
-    if options.sums_out:  # what the optimizer has put in for S
+    if options.sums_out:  # the S implied by the marginalized objective
         S = responsibilities(latent.log_densities(prior, X, x_std) + prior.log_weights, rows)
     new = state._replace(parameters=parameters, S=S)
     new = new._replace(mixture=closed_forms(new, options))
 
-    # The optimizer saw the data term and the latent densities: the rest is added here.
+    # The optimizer's objective has the data term and the latent densities; add the rest.
     before = add_latent(jnp.zeros(()), prior, X, S, rows, x_std)
     rest, seen = log_prior_of(state, prior, rows, options), before.bound
     if not options.sums_out:
@@ -399,7 +399,7 @@ def _m_step(
 
 
 def prior_of(state: State, rows: Rows, options: EMOptions) -> latent.LatentPrior:
-    """Return the factorized mixture, or expectations under the posteriors of its parameters."""
+    """Return the factorized mixture, or its expectations under the parameters' posteriors."""
     if not options.variational:
         return latent.factor_mixture(state.mixture)
     n_rows, kind = jnp.sum(rows.weight), options.covariance_type
@@ -407,7 +407,7 @@ def prior_of(state: State, rows: Rows, options: EMOptions) -> latent.LatentPrior
 
 
 def log_prior_of(state: State, prior: latent.LatentPrior, rows: Rows, options: EMOptions) -> Array:
-    """Return the log density of the conjugate prior, or minus the divergence from it."""
+    """Return the log density of the conjugate prior, or minus the KL divergence from it."""
     if options.variational:
         n_rows, kind = jnp.sum(rows.weight), options.covariance_type
         return -latent.divergence(state.mixture, state.conjugate, n_rows, kind=kind)
@@ -417,7 +417,7 @@ def log_prior_of(state: State, prior: latent.LatentPrior, rows: Rows, options: E
 
 
 def closed_forms(state: State, options: EMOptions) -> latent.Mixture:
-    """Return the optimal mixture, or posterior of its parameters, for X and S."""
+    """Return the optimal mixture, or the posterior of its parameters, given X and S."""
     X, x_std, kind = state.parameters.X, state.parameters.x_std, options.covariance_type
     if x_std is not None:
         return latent.update_posterior(X, x_std, state.S, state.conjugate, kind=kind)
@@ -428,7 +428,7 @@ def closed_forms(state: State, options: EMOptions) -> latent.Mixture:
 def latent_term(
     prior: latent.LatentPrior, parameters: Parameters, S: Array, rows: Rows, options: EMOptions
 ) -> Array:
-    """Return the part of the bound's second line that the optimizer sees."""
+    """Return the terms of the bound's second line that are in the optimizer's objective."""
     X, *_, log_x_std = parameters
     if log_x_std is None:
         return latent.weighted_sum(S, latent.log_densities(prior, X))
@@ -440,7 +440,7 @@ def latent_term(
 
 
 def _in_place(state: State, rows: Rows) -> State:
-    """Return the state with what has an entry for each row beside them, the rest everywhere."""
+    """Constrain the sharding: per-row arrays along the rows, all others replicated."""
     mesh = rows.mesh
     if mesh is None:
         return state
@@ -466,10 +466,10 @@ def first_state(
     jitter: Array,
     cells: Array | None = None,
 ) -> State:
-    """Return the state that EM starts from; X is standardized, and Z with it.
+    """Return the initial state of EM.
 
-    Not where unit covariances fix the scale of X. Kernels are stacked; ``cells`` (N, P) are first
-    values of missing cells; clusters that are padding have no pseudo-counts.
+    X and Z are standardized, unless unit covariances fix the scale of X. Kernels are stacked;
+    ``cells`` (N, P) are initial values of missing cells; padding clusters have no pseudo-counts.
     """
     weight = rows.flat_weight
     if options.covariance_type != "unit":
@@ -477,17 +477,17 @@ def first_state(
         Z = (Z - mean) / scale
     M, Q = S.shape[1], X.shape[1]
     eye = jnp.eye(Q, dtype=X.dtype)
-    # From the rows' first choices: fuzzy memberships would make it so broad that clusters merge.
+    # From hard assignments: fuzzy memberships would make it so broad that clusters merge.
     first_choice = jax.nn.one_hot(jnp.argmax(S, axis=1), M, dtype=X.dtype) * weight[:, None]
     omega = latent.pooled_scatter(X, first_choice) + options.covariance_floor * eye
     equal, zeros = jnp.full(M, 1.0 / M, X.dtype), jnp.zeros((M, Q), X.dtype)
     flat = latent.Mixture(equal, zeros, jnp.broadcast_to(eye, (M, Q, Q)))
     log_x_std = None
-    if options.variational:  # 0 for padding, as what is laid out anew has it
+    if options.variational:  # 0 for padding, as in arrays that are laid out again
         log_x_std = jnp.full_like(X, math.log(START_X_STD)) * weight[:, None]
     present = jax.tree.map(lambda leaf: (leaf > 0).astype(X.dtype), kernels)
     logs = jax.tree.map(lambda leaf: jnp.log(jnp.where(leaf > 0, leaf, 1.0)), kernels)
-    # A weakly typed scalar would make the second iteration a program of its own.
+    # A weakly typed scalar would make the second iteration recompile.
     parameters = Parameters(X, Z, logs, jnp.log(jnp.asarray(beta, X.dtype)), log_x_std)
     n_mappings = jax.tree.leaves(kernels)[0].shape[0]
     conjugate = latent.Conjugate(pseudo_counts, omega)
@@ -498,19 +498,19 @@ def first_state(
 
 @keepable
 class LastEStep(NamedTuple):
-    """What is left of learning."""
+    """Result of the last E-step."""
 
     S: Array  # (N, M)
     posterior: Posterior
-    A_inverse: Array  # (G, U, U), or (G, C, U, U) of C groups of features
-    jitter: Array  # the largest relative jitter it needed
-    sizes: Array  # (M,) rows whose most probable cluster each is
+    A_inverse: Array  # (G, U, U), or (G, C, U, U) with C groups of features
+    jitter: Array  # the largest relative jitter
+    sizes: Array  # (M,) numbers of rows by most probable cluster
     masses: Array  # (M,) sums of the responsibilities
 
 
 @compiled
 def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
-    """Make one more E-step, for the responsibilities and the posterior that users see."""
+    """Run a final E-step for the reported responsibilities and posterior."""
     rows = with_cells(rows, state.cells)
     state = _e_step(state, rows, options)
     mappings, S, X, x_std = state.mappings, state.S, state.parameters.X, state.parameters.x_std
@@ -519,7 +519,7 @@ def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, rows.n_groups, *inverses.shape[1:])
-    # Padding has no memberships: it would count as first choice of cluster 0.
+    # Weighted, because padding rows, without memberships, would count for cluster 0.
     first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(
         S,

@@ -1,23 +1,22 @@
 r"""Missing cells: imputed for methods that need complete rows, and laid out for the model.
 
-The model integrates missing cells out (:mod:`sgpmic.model.rows`). A neighbor graph, k-means or the
-committee compare rows cell by cell: they are given imputed rows. The imputation is by variational
-Bayesian PCA (Ilin and Raiko, 2010) of the observed cells,
+The model integrates missing cells out (:mod:`sgpmic.model.rows`). Neighbor graphs, k-means and the
+committee need complete rows, and get imputed ones. The imputation is by variational Bayesian PCA
+(Ilin and Raiko, 2010) of the observed cells,
 
 .. math:: y_n = \mu + W z_n + \varepsilon_n, \qquad z_n \sim N(0, I), \quad
           \varepsilon_{nd} \sim N(0, \psi_d),
 
 whose automatic relevance determination prior on W keeps a table with many gaps from having more
-parameters than cells. As a linear model imputes between clusters, and beside curved ones, the
+parameters than cells. As a linear model imputes values between clusters, and off curved ones, the
 imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
 
-Cells are filled in for users with their uncertainty (:class:`Imputer`). Three things are known of a
-missing cell: what the mapping says at the row's latent point, what the row's other cells say
-through the table's correlations (the factor model), and what the nearest training rows have there,
-beyond their own expectations. No one of them is best on every table: the mapping is non-linear but
-has few dimensions, the factor model is linear with many. Their weights are learned by hiding some
-cells of training rows and predicting them, each row taken out of the mapping first; what the
-predictions miss there sets the scale of the standard deviations.
+Imputation for users comes with uncertainty (:class:`Imputer`). It combines three predictions of a
+missing cell: the mapping at the row's latent point, the factor model given the row's other cells,
+and the factor model plus the residuals of the nearest training rows. None is best on every table:
+the mapping is nonlinear but has few dimensions, the factor model is linear with many. The weights
+are learned by predicting hidden cells of training rows, each row left out of the mapping first;
+the errors set the scale of the standard deviations.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from sgpmic.process_group import ProcessGroup, gathered
 if TYPE_CHECKING:
     from scipy.spatial import KDTree
 
-#: Factors, at most, and how many rows there have to be for each.
+#: Maximum number of factors, and minimum number of rows for each.
 MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4
-#: Rows that the factor model is fitted to, at most.
+#: Maximum number of rows that the factor model is fitted to.
 MOST_ROWS = 2000
-#: Most iterations of the factor model, and the relative change of the noise that ends them.
+#: Maximum iterations of the factor model, and tolerance on the relative change of the noise.
 _MAX_ITER, _TOL = 100, 1e-3
-#: Neighbors that are averaged, among so many that are searched for ones with the cell.
+#: Neighbors that are averaged, and neighbors that are searched for ones with the cell.
 _NEAREST, _NEAREST_ASKED = 5, 20
-#: Numbers in the largest temporary array.
+#: Number of elements in the largest temporary array.
 _PART = 1 << 22
-#: Groups of features that are observed in the same rows, up to which gaps are integrated out
-#: exactly; an evaluation of the bound takes about as many times as long as of a complete table.
+#: Maximum number of groups of features observed in the same rows for which gaps are integrated out
+#: exactly; the cost of the bound is about proportional to the number of groups.
 MOST_GROUPS = 24
-#: The share of the cells that are hidden, in at most this many rows.
+#: Fraction of cells to hide, in at most this many rows.
 _HIDDEN, _MOST_HIDDEN_ROWS = 0.15, 400
-#: Nearest training rows that may have a cell.
+#: Number of nearest training rows whose residuals are averaged.
 _DONORS = 10
 
 
@@ -63,7 +62,7 @@ class FactorModel(NamedTuple):
     noise: Floats
 
     def expected(self, Y: Floats) -> tuple[Floats, Floats]:
-        """Return the mean and variance of every cell given the observed cells of its row."""
+        """Return the mean and variance of each cell given the observed cells of its row."""
         P, r = self.loadings.shape
         products = _outer(self.loadings / np.sqrt(self.noise)[:, None])
         mean, variance = np.empty_like(Y), np.empty_like(Y)
@@ -72,10 +71,10 @@ class FactorModel(NamedTuple):
             part = slice(first, first + step)
             has = ~np.isnan(Y[part])
             deviation = np.where(has, Y[part] - self.mean, 0.0) / self.noise
-            # Rows with the same gaps have the same posterior covariance of z.
+            # Rows with the same gaps share the posterior covariance of z.
             patterns, number = np.unique(has, axis=0, return_inverse=True)
             number = number.reshape(-1)
-            # Sums by einsum: BLAS rounds a row's product differently in a matrix of another shape.
+            # Not BLAS, whose rounding of a row depends on the shape of the matrix.
             precisions = np.einsum("np,pk->nk", patterns.astype(np.float64), products)
             covariances = _inverses(precisions + np.eye(r).ravel())
             unknown = covariances @ _outer(self.loadings).T
@@ -86,7 +85,7 @@ class FactorModel(NamedTuple):
         return mean, variance
 
     def complete(self, Y: Floats) -> Floats:
-        """Return rows with the expectations of their missing cells."""
+        """Replace missing cells by their expectations."""
         missing = np.isnan(Y)
         rows = missing.any(axis=1)
         if not rows.any():
@@ -97,7 +96,7 @@ class FactorModel(NamedTuple):
 
 
 def _outer(vectors: Floats) -> Floats:
-    """Return v vᵀ of every row, flattened."""
+    """Return v vᵀ for each row, flattened."""
     return (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
 
 
@@ -109,10 +108,10 @@ def _inverses(matrices: Floats) -> Floats:
 
 
 def fit_factors(Y: Floats) -> FactorModel:
-    """Fit a factor model to rows (N, P) with gaps (NaN), which should be of one scale.
+    """Fit a factor model to scaled rows (N, P) with gaps (NaN).
 
-    Of more than :data:`MOST_ROWS` rows, to as many at even distances. A column without any cell
-    has mean 0.
+    With more than :data:`MOST_ROWS` rows, to that many evenly spaced ones. An empty column has
+    mean 0.
     """
     if len(Y) > MOST_ROWS:
         Y = Y[np.linspace(0, len(Y) - 1, MOST_ROWS).astype(np.int64)]
@@ -142,7 +141,7 @@ def fit_factors(Y: Floats) -> FactorModel:
         fitted = has * (z @ W.T)
         mean = (values - fitted).sum(axis=0) / counts
         centered = has * (values - mean)
-        # The residuals alone leave out the posterior variances of z and W.
+        # Add the posterior variances of z and W to the squared residuals.
         unknown = z_covariance @ (_outer(W) + W_covariance).T + _outer(z) @ W_covariance.T
         previous, noise = noise, float(np.sum((centered - fitted) ** 2 + has * unknown)) / n_cells
         noise = max(noise, 1e-9 * total)
@@ -156,10 +155,10 @@ def fit_factors(Y: Floats) -> FactorModel:
 def fill_from_nearest(
     Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
 ) -> Floats:
-    """Return rows whose missing cells are means over the nearest rows of a sample that have them.
+    """Replace missing cells by means over the nearest rows of a sample that have the cell.
 
-    ``Y`` (n_rows, n_features) has gaps (NaN), ``completed`` imputed cells, which stay where no near
-    row has the cell; ``sample`` and ``sample_imputed`` are the same of the sample.
+    ``Y`` (n_rows, n_features) has gaps (NaN), ``completed`` imputed cells, which are kept if no
+    neighbor has the cell; ``sample`` and ``sample_imputed`` are the same for the sample.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -181,7 +180,7 @@ def fill_from_nearest(
 
 
 def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
-    """Return this process's rows with imputed cells; all processes fit to the same sample."""
+    """Impute the rows of this process; all processes fit to the same sample."""
     numbers = np.linspace(0, group.n_rows - 1, min(MOST_ROWS, group.n_rows)).astype(np.int64)
     sample = group.agree(scaler.transform(group.rows_at(Y, numbers)))
     factors = group.agree(fit_factors(sample))
@@ -193,11 +192,11 @@ def impute_rows(Y: Floats, group: ProcessGroup, scaler: Scaler) -> Floats:
 def with_gaps(
     rows: Rows, Y: Floats, imputed: Floats, scaler: Scaler, group: ProcessGroup
 ) -> tuple[Rows, Any]:
-    """Return the laid-out rows of a table ``Y`` as the model reads gaps.
+    """Add the gaps of a table ``Y`` to its laid-out rows.
 
-    In groups of features that are observed together, where there are at most
-    :data:`MOST_GROUPS`; otherwise with a mask of missing cells, which then have a posterior: their
-    first values, laid out, are returned too.
+    As groups of features that are observed together, if there are at most :data:`MOST_GROUPS`;
+    otherwise as a mask of missing cells, which then have a posterior: their initial values, laid
+    out, are returned too.
     """
     missing, shape = np.isnan(Y), (len(Y), rows.Y.shape[1])
     patterns = np.unique(gathered(column_patterns(missing)), axis=1, return_inverse=True)[1]
@@ -213,14 +212,14 @@ def with_gaps(
 
 
 class Imputation(NamedTuple):
-    """Rows without gaps.
+    """Imputed rows.
 
     Attributes
     ----------
     values : ndarray of shape (n_samples, n_features), or dict of columns
-        The rows, with the expectations of missing values in their places.
+        The rows, with missing values replaced by their expectations.
     std : ndarray of shape (n_samples, n_features), or dict of columns
-        The standard deviations of those, 0 for values that were there.
+        Standard deviations, 0 for observed values.
     """
 
     values: Any
@@ -229,21 +228,21 @@ class Imputation(NamedTuple):
 
 @dataclass
 class Imputer:
-    """What is learned of a table's cells from each other; all in scaled units."""
+    """Imputation model; all values are scaled."""
 
     factors: FactorModel
     tree: KDTree
-    left_over: Floats  # (R, P) what training rows have beyond their expectations, NaN for gaps
-    weights: Floats  # (3,) of the mapping, the factors, and the factors with the nearest rows
+    left_over: Floats  # (R, P) residuals of the training rows, NaN for gaps
+    weights: Floats  # (3,) of the mapping, the factors, and the factors plus neighbors' residuals
     inflation: float = 1.0  # of the factors' standard deviations
 
     def expected(
         self, Y: Floats, mapped: Floats, *, skip_nearest: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of every cell of scaled rows.
+        """Return mean and standard deviation of each cell of scaled rows.
 
-        ``mapped`` is what the mapping says of them. The nearest row is skipped where it is the row
-        itself.
+        ``mapped`` are the predictions of the mapping. ``skip_nearest`` is for training rows, whose
+        nearest neighbor is the row itself.
         """
         mean, variance = self.factors.expected(Y)
         near, last = mean, min(_DONORS + int(skip_nearest), len(self.left_over))
@@ -252,23 +251,23 @@ class Imputer:
             _, nearest = self.tree.query(np.where(np.isnan(Y), mean, Y), k=places)
             theirs = self.left_over[nearest]  # (n, k, P)
             has = ~np.isnan(theirs)
-            # One more row without anything: few rows that have a cell say little.
+            # + 1 shrinks the mean residual if few neighbors have the cell.
             near = mean + np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
         combined = np.tensordot(self.weights, np.stack([mapped, mean, near]), axes=1)
         return combined, self.inflation * np.sqrt(variance)
 
 
 def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:
-    """Learn from scaled training rows (R, P), NaN for missing cells.
+    """Fit an imputer to scaled training rows (R, P), NaN for missing cells.
 
-    ``left_out_means`` are expectations of all cells by the mapping, for the numbers of training
-    rows and their cells, some of them hidden.
+    ``left_out_means`` returns the mapping's predictions of all cells, given the indices of left-out
+    training rows and their cells, some of them hidden.
     """
     rng = np.random.RandomState(0)
     chosen = sample_numbers(len(rows), _MOST_HIDDEN_ROWS, rng)
     known = ~np.isnan(rows[chosen])
     hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
-    # Every row keeps a cell.
+    # At least one cell of each row stays visible.
     hidden &= (known & ~hidden).any(axis=1)[:, None]
     trial = rows.copy()
     trial[chosen] = np.where(hidden, np.nan, rows[chosen])
@@ -290,7 +289,7 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
 
 
 def _of_rows(rows: Floats, weights: Floats) -> Imputer:
-    from scipy.spatial import KDTree  # a tenth of a second that other answers do not need
+    from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
     factors = fit_factors(rows)
     mean, _ = factors.expected(rows)
@@ -299,8 +298,8 @@ def _of_rows(rows: Floats, weights: Floats) -> Imputer:
 
 
 def _convex(parts: Floats, truth: Floats) -> Floats:
-    """Return weights (k,), not negative and of sum 1, that predict best."""
-    from scipy.optimize import nnls  # a fifth of a second that other answers do not need
+    """Return the weights (k,) of the convex combination with the least squared error."""
+    from scipy.optimize import nnls  # 0.2 s, not needed by other predictions
 
     scale = 1e3 * float(np.sqrt(np.mean(parts**2)) or 1.0) * np.sqrt(len(truth))
     padded = np.vstack([parts, np.full((1, parts.shape[1]), scale)])

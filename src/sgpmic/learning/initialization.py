@@ -1,10 +1,9 @@
-"""The arrays that a start begins with: an embedding, memberships and inducing points.
+"""Initialization: embeddings, memberships and inducing points.
 
-They are made of the table as the committee sees it (:class:`sgpmic.committee.examination.View`).
+Computed from the committee's view of the table (:class:`sgpmic.committee.examination.View`).
 
-Embeddings are not by scikit-learn's Isomap and SpectralEmbedding: equal rows have edges of length
-zero, which sparse graphs treat as missing, and a graph that falls apart is joined by other links
-there.
+Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
+zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.
 """
 
 from __future__ import annotations
@@ -27,27 +26,26 @@ from sgpmic._types import Floats, Ints
 from sgpmic.learning.neighbors import interpolate, inverse_weights
 from sgpmic.learning.preprocessing import distinct_rows, rotated
 
-#: Of fuzzy c-means: starts, the most iterations of each, and the largest change of a membership
-#: that ends one.
+#: Fuzzy c-means: starts, maximum iterations of each, and tolerance on changes of memberships.
 _N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
-#: k-means centers for inducing points are of at most this many rows.
+#: Maximum number of rows for k-means centers as inducing points.
 _SAMPLE_ROWS = 10_000
-#: Size of the shifts that tell repeated inducing points apart, relative to the deviation of X.
+#: Size of the random shifts of repeated inducing points, relative to the deviation of X.
 _JITTER = 1e-3
-# Columns that a method cannot supply are filled with noise of this size, relative to the columns
-# it did supply: large enough to break symmetry, too small to look like structure.
+# Dimensions that a method cannot supply are filled with noise of this size, relative to those it
+# did supply: large enough to break symmetry, too small to look like structure.
 _FILL_SCALE = 1e-2
-# Below this size a dense eigen-decomposition is faster than an iterative one.
+# Up to this size a dense eigendecomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
-# Of more rows than the first number, the neighbor graph sees a sample, the second: its distances
-# are a square table. All tables of the paper are smaller.
+# With more rows than the first number, the neighbor graph is built on a sample of the second size,
+# because its distance matrix is dense. All tables of the paper are smaller.
 MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
-# A row outside the sample is placed between this many of its nearest rows in it.
+# A row outside the sample is interpolated between this many nearest neighbors in it.
 PLACED_BETWEEN = 6
 
 
 class Embedding(NamedTuple):
-    """Latent coordinates (N, Q), and sentences about anything out of the ordinary."""
+    """Latent coordinates (N, Q), and notes on anything unusual."""
 
     coordinates: Floats
     notes: tuple[str, ...]
@@ -64,14 +62,14 @@ def embed(
 ) -> Embedding:
     """Embed the rows of the data (N, D) in ``n_components`` dimensions.
 
-    ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores of unit variance each), ``"spectral"``
-    (Laplacian eigenmaps of unit variance each), ``"random"`` (standard normal), or an array (N, Q),
-    which is checked. Where the neighbor graph falls apart, ``pieces`` says whether to join the
-    pieces by the shortest links between them, or to embed the largest piece and put every other
-    row at the origin.
+    ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores scaled to unit variance), ``"spectral"``
+    (Laplacian eigenmaps scaled to unit variance), ``"random"`` (standard normal), or an array
+    (N, Q), which is validated. If the neighbor graph is disconnected, ``pieces`` says whether to
+    join the connected components by the shortest links between them, or to embed the largest and
+    put every other row at the origin.
 
-    Equal rows get equal coordinates from every method but ``"random"`` and given arrays, except in
-    columns that were filled with noise. The largest entry of every axis is positive.
+    Equal rows get equal coordinates, except with ``"random"`` and given arrays, and in dimensions
+    filled with noise. The largest entry of every axis is positive.
     """
     n_rows = len(Y)
     if not isinstance(method, str):
@@ -80,9 +78,9 @@ def embed(
     if method == "random":
         return Embedding(random_state.standard_normal((n_rows, n_components)), ())
 
-    # Working on shifted and scaled data keeps squares from overflowing or losing digits to a
-    # large offset. Subtracting a row first makes constant columns exactly zero; they have no say
-    # in the scale either, so that data in other units give the same to the last bit.
+    # Shifting and scaling keeps squares from overflowing or losing digits to a large offset.
+    # Subtracting a row makes constant columns exactly zero; they do not affect the scale either,
+    # so that results are bitwise the same for data in other units.
     varies = Y.max(axis=0) > Y.min(axis=0)
     scale = float(np.abs(Y[:, varies]).max(initial=0.0)) or 1.0
     data = Y / scale
@@ -137,7 +135,7 @@ def _principal_scores(data: Floats, n_components: int) -> Floats:
 def _graph_embedding(
     data: Floats, n_components: int, method: str, n_neighbors: int, pieces: str, notes: list[str]
 ) -> Floats:
-    """Embed by the neighbor graph of the distinct rows, then copy to their duplicates."""
+    """Embed the neighbor graph of the distinct rows, then copy to their duplicates."""
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
     if n_neighbors > n_points - 1:
@@ -191,9 +189,8 @@ def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
     n_points = points.shape[0]
     pairs = np.unique(np.minimum(start, end) * n_points + np.maximum(start, end))
     low, high = np.divmod(pairs, n_points)
-    # Lengths come from the differences themselves: the fast distance formula of a neighbor
-    # search cancels to zero for close points. The floor keeps points whose squared distance
-    # underflows from losing their edge.
+    # Lengths are computed from differences: the fast distance formula of a neighbor search cancels
+    # to zero for close points. The floor preserves edges whose squared length underflows.
     lengths = np.maximum(np.linalg.norm(points[low] - points[high], axis=1), 1e-150)
     rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
     return csr_matrix(
@@ -204,7 +201,7 @@ def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
 def _join_pieces(
     points: Floats, graph: csr_matrix, n_pieces: int, piece_of: NDArray[np.int32]
 ) -> csr_matrix:
-    """Connect the pieces of a graph by the minimum spanning tree of their shortest links."""
+    """Join the connected components by the minimum spanning tree of their shortest links."""
     order = np.argsort(piece_of, kind="stable")
     begins = np.searchsorted(piece_of[order], np.arange(n_pieces))
     members = np.split(order, begins[1:])
@@ -215,7 +212,7 @@ def _join_pieces(
     np.fill_diagonal(links, 0.0)
 
     joined = []
-    # Sparse: of a dense table SciPy takes everything below 1e-8 for no link at all.
+    # Sparse, because SciPy takes entries below 1e-8 of a dense matrix for missing links.
     tree = minimum_spanning_tree(csr_matrix(links)).tocoo()
     for first, second in zip(tree.row, tree.col, strict=True):
         here, there = members[first], members[second]
@@ -231,14 +228,14 @@ def _join_pieces(
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling, of largest variance first.
+    """Return coordinates by classical multidimensional scaling, by decreasing variance.
 
-    As of a table in which every point is repeated ``counts`` (n,) times. Fewer come back than
-    wanted where fewer eigenvalues are positive.
+    Each point counts as repeated ``counts`` (n,) times. Returns fewer coordinates than requested if
+    fewer eigenvalues are positive.
     """
     n_points = distances.shape[0]
     squared = distances**2
-    # Shortest paths found from either end differ in their last digits.
+    # The lengths of a shortest path from either end differ in their last digits.
     squared = 0.5 * (squared + squared.T)
     weights = counts / counts.sum()
     means = squared @ weights
@@ -255,10 +252,10 @@ def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Fl
 
 
 def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
-    """Return the smoothest non-constant functions on a connected graph.
+    """Return the Laplacian eigenmaps of a connected graph.
 
-    Every edge has weight one. Weights that fall with length would need a width, and would all
-    but cut the links that join separate pieces.
+    Every edge has weight one. Weights that decrease with length would need a bandwidth, and would
+    almost cut the links between joined components.
     """
     n_points = graph.shape[0]
     weights = graph.copy()
@@ -268,21 +265,21 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
     laplacian = identity(n_points) - shrink @ weights @ shrink
 
     n_wanted = min(n_components + 1, n_points)
-    # The wanted eigenvalues crowd at zero, where plain Lanczos is slow; solving with a slightly
-    # shifted matrix spreads them out.
+    # The smallest eigenvalues cluster near zero, where plain Lanczos is slow; shift-invert
+    # separates them.
     _, vectors = _eigenvectors(laplacian.tocsc(), n_wanted, sigma=-1e-3, which="LM")
-    # The first function is the constant one: the graph is connected.
+    # The first eigenvector is constant, because the graph is connected.
     return vectors[:, 1:n_wanted] / root_degree[:, None]
 
 
 def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Floats]:
-    """Return eigenvalues, smallest first, and eigenvectors: all, or those a search finds."""
+    """Return eigenvalues in ascending order and eigenvectors: all, or those found by Lanczos."""
     size = matrix.shape[0]
     if size <= _DENSE_LIMIT or n_wanted > size // 10:
-        # All pairs, because LAPACK's search for a few can come back empty-handed when many
-        # eigenvalues are equal, as they are for equidistant points.
+        # All pairs, because LAPACK's subset solver can return none if many eigenvalues are equal,
+        # as for equidistant points.
         values, vectors = np.linalg.eigh(matrix.toarray() if issparse(matrix) else matrix)
-    else:  # from a fixed start, so that results do not vary between runs
+    else:  # with a fixed starting vector, for reproducible results
         start = np.random.RandomState(0).uniform(0.5, 1.5, size)
         start[::2] *= -1.0
         values, vectors = eigsh(matrix, k=n_wanted, v0=start, **search)
@@ -291,9 +288,9 @@ def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Fl
 
 
 def _fix_signs(coordinates: Floats) -> Floats:
-    """Flip axes so that the entry of largest size in every column is positive."""
+    """Flip axes so that the entry of largest magnitude in each column is positive."""
     sizes = np.abs(coordinates)
-    # Rounding must not decide between entries of equal size, so the first of them counts.
+    # The first entry wins a tie, even if rounding breaks it.
     leading = np.argmax(sizes >= (1.0 - 1e-8) * sizes.max(axis=0), axis=0)
     signs = np.sign(coordinates[leading, np.arange(coordinates.shape[1])])
     return coordinates * np.where(signs == 0.0, 1.0, signs)
@@ -302,11 +299,11 @@ def _fix_signs(coordinates: Floats) -> Floats:
 def initial_memberships(
     X: Floats, n_clusters: int, method: str | ArrayLike, random_state: np.random.RandomState
 ) -> Floats:
-    """Return starting memberships (N, M), rows that sum to one, of points (N, Q).
+    """Return initial memberships (N, M) of points (N, Q); rows sum to one.
 
-    By fuzzy c-means, as one-hot k-means labels, or as the responsibilities of a mixture of
-    full-covariance Gaussians; an array of weights is divided by its row sums. There may be more
-    clusters than distinct points: some then start empty or as copies of each other.
+    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a full-covariance Gaussian
+    mixture; a given array is normalized. There may be more clusters than distinct points: some
+    then start empty or as copies of each other.
     """
     if not isinstance(method, str):
         array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")
@@ -333,18 +330,17 @@ def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomStat
     """Return memberships (N, M) by Euclidean fuzzy c-means, the best of several starts.
 
     It minimizes Σₙₘ uₙₘ² ‖xₙ − vₘ‖² over memberships u, whose rows sum to one, and centers v
-    (Bezdek, 1981). A row that lies exactly on a center belongs to it alone; centers that coincide
-    share such a row equally.
+    (Bezdek, 1981). A row exactly at a center belongs to it alone; coinciding centers share such a
+    row equally.
     """
-    # Memberships do not depend on the position and unit of the points; squares of them might
-    # overflow or cancel.
+    # Memberships are invariant to shift and scale, without which squares might overflow or cancel.
     points, *_ = _in_own_unit(X)
     starts = (_kmeans_plus_plus(points, n_clusters, random_state) for _ in range(_N_INIT))
     return min((_fuzzy_iterations(points, start) for start in starts), key=lambda run: run[1])[0]
 
 
 def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomState) -> Floats:
-    """Draw rows as centers by k-means++; scikit-learn's own refuses more clusters than rows."""
+    """Draw rows as centers by k-means++; scikit-learn's rejects more clusters than rows."""
     n_points = points.shape[0]
     chosen = [int(rng.randint(n_points))]
     squares = np.full(n_points, np.inf)
@@ -356,13 +352,13 @@ def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomStat
 
 
 def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
-    """Alternate memberships and centers until they settle; return memberships and objective."""
+    """Alternate memberships and centers to convergence; return memberships and objective."""
     squared = cdist(points, centers, "sqeuclidean")
     memberships = inverse_weights(squared)
     for _ in range(_MAX_ITER):
         weights = memberships**2
         mass = weights.sum(axis=0)
-        # A center that no row belongs to has no mean; it stays where it is.
+        # The center of an empty cluster stays where it is.
         used = mass > 0.0
         centers = centers.copy()
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
@@ -377,15 +373,15 @@ def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
 def _mixture_memberships(
     points: Floats, n_clusters: int, random_state: np.random.RandomState
 ) -> Floats | None:
-    """Return the responsibilities of a Gaussian mixture, or None where none fits."""
+    """Return the responsibilities of a Gaussian mixture, or None if fitting fails."""
     if len(np.unique(points, axis=0)) < max(2, n_clusters):
         return None
     scaled, *_ = _in_own_unit(points)
     mixture = GaussianMixture(
         n_clusters,
-        # Enough to keep every covariance invertible, too little to blur the clusters.
+        # Keeps every covariance invertible without blurring the clusters.
         reg_covar=1e-6 * float(scaled.var(axis=0).mean()),
-        # Tighter than scikit-learn's own, which stops while overlapping clusters still move.
+        # Tighter than scikit-learn's default, which stops while overlapping clusters still move.
         tol=1e-5,
         max_iter=300,
         n_init=3,
@@ -405,8 +401,8 @@ def choose_inducing(
 ) -> Floats:
     """Return distinct inducing points: random rows of X, or k-means centers.
 
-    Where X has too few distinct rows, the missing points are rows with small random shifts: equal
-    points would make the kernel matrix singular.
+    If X has too few distinct rows, the rest are rows with small random shifts: equal points would
+    make the kernel matrix singular.
     """
     if method == "kmeans":
         points = X
@@ -415,7 +411,7 @@ def choose_inducing(
         chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
     else:
         shuffled = X[random_state.permutation(len(X))]
-        # Most tables have hardly any repeated rows, so a short stretch usually holds enough.
+        # Most tables have few duplicates, so a short prefix usually suffices.
         chosen = distinct_rows(shuffled[: 2 * n_inducing])[0]
         if len(chosen) < n_inducing:
             chosen = distinct_rows(shuffled)[0]
@@ -429,18 +425,18 @@ def choose_inducing(
 
 
 def _largest_deviation(points: Floats) -> float:
-    """Return the largest standard deviation of a column; the size of entries where it is 0."""
+    """Return the largest standard deviation of a column, or the size of its entries if 0."""
     size = float(np.abs(points).max())
     scaled, _, unit = _in_own_unit(points)
     if not scaled.any():
         return max(size, 1.0)
-    # A shift must survive being added to the entries, however close together they are.
+    # Shifts must not be lost to rounding when added, however close together the entries are.
     smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
     return max(unit * float(scaled.std(axis=0).max()), smallest)
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:
-    """Return a copy of an array that a user gave, after checking its shape and values."""
+    """Return a copy of a user's array, after validating its shape and values."""
     array = np.array(given, dtype=np.float64)
     if array.shape != shape:
         raise ValueError(
@@ -452,7 +448,10 @@ def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) 
 
 
 def _in_own_unit(points: Floats) -> tuple[Floats, Floats, float]:
-    """Return points whose squares neither overflow nor cancel, their origin and their unit."""
+    """Return points shifted and scaled so that squares neither overflow nor cancel.
+
+    Also the origin and the unit.
+    """
     origin, unit = points[0], float(np.abs(points - points[0]).max()) or 1.0
     return (points - origin) / unit, origin, unit
 
@@ -460,7 +459,7 @@ def _in_own_unit(points: Floats) -> tuple[Floats, Floats, float]:
 def k_means(
     points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
 ) -> tuple[Ints, Floats]:
-    """Return labels and centers by k-means, of no more clusters than there are distinct rows."""
+    """Return k-means labels and centers, with at most as many clusters as distinct rows."""
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     scaled, origin, unit = _in_own_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)

@@ -1,4 +1,4 @@
-"""The nearest rows of a sample, and what they say of other rows: in blocks, on JAX's device."""
+"""Nearest-neighbor search in a sample and interpolation from it, in blocks on JAX's device."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from sgpmic.model.rows import pad_rows, round_up
 
 _R = TypeVar("_R")
 
-#: A sample is searched in groups of rows that are this many apart.
+#: Number of search groups; the rows of a group are this far apart in the sample.
 _SEARCH_WIDTH = 1024
-#: Into so many parts is a row of numbers divided to find the smallest.
+#: Number of parts that a row of values is divided into to find the smallest.
 _PARTS = 32
-#: Squares of what is compared in single precision must not overflow.
+#: Squares in single precision must not overflow.
 _FARTHEST = 1e15
-#: By kind of device: cells in a block of rows, and the least and the most rows.
+#: By kind of device: cells per block of rows, and the minimum and maximum number of rows.
 _BLOCKS = {"cpu": (2**15, 16, 512), "gpu": (2**21, 256, 16384)}
-#: Blocks that a GPU has at a time: while it computes one, another is on its way.
+#: Blocks in flight on a GPU, so that transfers overlap with computation.
 _ON_GPU = 4
-#: Rows that scikit-learn searches for at a time, to bound what differences take.
+#: Rows per query of scikit-learn's search, to limit the memory for differences.
 _PART = 65_536
 
 
 def padded_count(n_rows: int) -> int:
-    """Return the number of rows of a sample with padding, as :func:`nearest` takes it."""
+    """Return the padded number of rows of a sample for :func:`nearest`."""
     return _SEARCH_WIDTH * round_up(-(-n_rows // _SEARCH_WIDTH), 8)
 
 
 def nearest(
     sample: Array, count: Array, rows: Array, own: Array, n_neighbors: int
 ) -> tuple[Array, Array]:
-    """Return the numbers of the nearest rows of a sample (B, k) and their squared distances.
+    """Return the indices (B, k) of the nearest rows in a sample and their squared distances.
 
-    Single precision finds groups of rows that have the nearest among them, double precision
-    decides. For compiled programs. The sample (R, P) is padded (:func:`padded_count`); ``count`` of
-    them are rows, and distances are infinite where that is less than ``n_neighbors``. ``own`` (B,)
-    are the numbers of rows that are in the sample themselves, and do not count; -1 for others.
+    For compiled programs. Single precision finds the groups of rows that contain the nearest,
+    double precision decides among them. The sample (R, P) is padded (:func:`padded_count`) and has
+    ``count`` rows; distances are infinite beyond those. ``own`` (B,) are the indices of rows in the
+    sample, -1 for others: no row is its own neighbor.
     """
     R, P = sample.shape
     single = jnp.clip(sample, -_FARTHEST, _FARTHEST).astype(jnp.float32)
@@ -58,20 +58,20 @@ def nearest(
 
     def nearer(least: Array, part: Array) -> tuple[Array, None]:
         squares = jnp.matmul(left, part.T, precision=lax.Precision.HIGHEST)
-        # Not jnp.minimum, which takes longer for the sake of NaN: here there is none.
+        # Not jnp.minimum, whose handling of NaN is slower: there are none here.
         return jnp.where(squares < least, squares, least), None
 
     depth = R // _SEARCH_WIDTH
     farthest = jnp.full((len(rows), _SEARCH_WIDTH), jnp.inf, jnp.float32)
     parts = right.reshape(depth, _SEARCH_WIDTH, P + 1)
     least, _ = lax.scan(nearer, farthest, parts, unroll=4)
-    groups = smallest(least, n_neighbors + 1)  # one of the rows may be the row itself
+    groups = smallest(least, n_neighbors + 1)  # one may be the row itself
     numbers = groups[:, :, None] + _SEARCH_WIDTH * jnp.arange(depth)
     numbers = numbers.reshape(len(rows), -1)
     squares = jnp.sum((rows[:, None] - sample[numbers]) ** 2, axis=2)
     itself = (numbers == own[:, None]) & (count > 1)
     squares = jnp.where(itself | (numbers >= count), jnp.inf, squares)
-    scale = jnp.min(squares, axis=1, keepdims=True)  # within reach of single precision
+    scale = jnp.min(squares, axis=1, keepdims=True)  # to fit the range of single precision
     relative = jnp.where(squares > scale, squares / jnp.where(scale > 0, scale, 1.0), 0.0)
     places = lax.top_k(-relative.astype(jnp.float32), n_neighbors)[1]
     return (
@@ -81,7 +81,7 @@ def nearest(
 
 
 def smallest(values: Array, k: int) -> Array:
-    """Return the places of the k smallest of every row's values, found among the best of parts."""
+    """Return the indices of the k smallest values in each row, by a top-k in two stages."""
     n_rows = len(values)
     parts = values.reshape(n_rows, -1, _PARTS)
     chosen = lax.top_k(-jnp.min(parts, axis=1), k)[1]
@@ -91,13 +91,13 @@ def smallest(values: Array, k: int) -> Array:
 
 
 def inverse_weights(distances: Any) -> Any:
-    """Return weights that go with the inverse distance, every row adding up to one.
+    """Return inverse distance weights; each row sums to one.
 
-    A row at distance zero has all of the weight; several of them share it equally. Of arrays of
-    NumPy, and of JAX in compiled programs.
+    Neighbors at distance zero share all of the weight equally. For NumPy arrays, and for JAX
+    arrays in compiled programs.
     """
     xp: Any = np if isinstance(distances, np.ndarray) else jnp
-    # Ratios to the nearest lie in [0, 1], and 0/0 counts as one.
+    # Ratios to the nearest are in [0, 1], with 0/0 taken as one.
     least = distances.min(axis=1, keepdims=True)
     apart = distances > 0.0
     closeness = xp.where(apart, least / xp.where(apart, distances, 1.0), 1.0)
@@ -107,13 +107,13 @@ def inverse_weights(distances: Any) -> Any:
 def interpolate(
     sample: Floats, known: Floats, rows: Floats, k: int, offset: Any = 0.0, scale: Any = 1.0
 ) -> Floats:
-    """Return means over a row's k nearest rows in a sample, weighted by inverse squared distance.
+    """Interpolate from the k nearest rows of a sample by inverse squared distance weighting.
 
-    A row that is in the sample gets what is ``known`` (n_sample, n_values) of it; equal rows, the
-    mean of theirs. The sample (n_sample, n_features) is centered and scaled, rows are in their own
-    units: ``offset`` and ``scale``, numbers or one for each feature, center and scale them.
+    A row in the sample gets its ``known`` values (n_sample, n_values); duplicates, their mean. The
+    sample (n_sample, n_features) is centered and scaled, ``rows`` are not: ``offset`` and
+    ``scale``, scalars or one value per feature, center and scale them.
     """
-    # scikit-learn's search has no program to compile.
+    # scikit-learn's search needs no compilation.
     method = _by_search if default_device().platform == "cpu" else _on_device
     return method(sample, known, rows, min(k, len(sample)), offset, scale)
 
@@ -121,16 +121,16 @@ def interpolate(
 def _by_search(
     sample: Floats, known: Floats, rows: Floats, k: int, offset: Any, scale: Any
 ) -> Floats:
-    from sklearn.neighbors import NearestNeighbors  # which takes its time, and only fits need
+    from sklearn.neighbors import NearestNeighbors  # slow import, for fits only
 
-    # In the tens of dimensions a search tree looks at nearly every point, one by one.
+    # With tens of dimensions a search tree visits nearly every point, one by one.
     search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample)
     found = np.empty((len(rows), known.shape[1]))
     for first in range(0, len(rows), _PART):
         here = slice(first, first + _PART)
         part = (rows[here] - offset) / scale
         places = search.kneighbors(part, return_distance=False).T
-        # From the differences: the search's products have lost the digits of close neighbors.
+        # From differences: the search's inner products lose digits for close neighbors.
         squares = [np.sum((part - sample[place]) ** 2, axis=1) for place in places]
         weights = inverse_weights(np.stack(squares, axis=1)).T
         found[here] = sum(w[:, None] * known[p] for w, p in zip(weights, places, strict=True))
@@ -155,27 +155,27 @@ def _interpolate_block(sample: Any, scaling: Any, n_neighbors: int, rows: Array)
 
 
 def block_rows(n_features: int) -> int:
-    """Return how many rows are computed together on the device that JAX computes on."""
+    """Return the block size in rows for JAX's default device."""
     cells, least, most = _BLOCKS["cpu" if default_device().platform == "cpu" else "gpu"]
     return min(max(2 ** (cells // n_features).bit_length() // 2, least), most)
 
 
 def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
-    """Return a function's results for all rows, which it gets in blocks of one size.
+    """Apply a function to all rows in blocks of equal size, the last one padded.
 
-    The arrays in ``by_row`` and those that the function returns have one entry for each row.
+    The leading axis of the arrays in ``by_row``, and of the function's results, is the rows.
     """
     n_rows = len(jax.tree.leaves(by_row)[0])
     device = default_device()
 
     def compute(first: int) -> Any:
         part = jax.tree.map(lambda a: pad_rows(a[first : first + block], block), by_row)
-        # Settings of JAX are those of a thread.
+        # These JAX settings are thread-local.
         with double_precision(), jax.default_device(device):
             return jax.tree.map(np.asarray, function(*part))
 
-    found = [compute(0)]  # by itself, as it may have to be compiled
-    # XLA has one core compute a block.
+    found = [compute(0)]  # alone, because it may compile
+    # XLA computes a block on one core.
     n_threads = None if device.platform == "cpu" else _ON_GPU
     found += in_threads(compute, range(block, n_rows, block), n_threads)
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
@@ -184,10 +184,10 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
 def in_threads(
     function: Callable[[int], _R], firsts: range, n_threads: int | None = None
 ) -> list[_R]:
-    """Return what a function finds for parts of the rows, in as many threads as there are cores."""
+    """Map a function over parts of the rows, by default in one thread per core."""
     if len(firsts) < 2:
         return [function(first) for first in firsts]
-    from joblib import cpu_count  # those that this process may use
+    from joblib import cpu_count  # only the CPUs available to this process
 
     with ThreadPoolExecutor(n_threads or cpu_count()) as threads:
         return list(threads.map(function, firsts))

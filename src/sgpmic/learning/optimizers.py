@@ -1,17 +1,17 @@
-"""Optimizers behind one ``init``/``step`` protocol, and limited-memory BFGS.
+"""Optimizers with a common ``init``/``step`` protocol, and L-BFGS.
 
-An optimizer is two functions on a state of its own: ``init`` makes the first state, ``step`` takes
-the objective at the point that the state asked for and returns the next one. :func:`minimize` calls
-the objective at one place only, in the body of one ``lax.while_loop``: a large objective is
-compiled once, and no number goes back to the host between iterations. Scaled conjugate gradients
-have a module of their own (:mod:`sgpmic.learning.scg`).
+An optimizer is two functions: ``init`` returns the initial state, ``step`` takes a state and the
+objective at the point that it requested, and returns the next state. :func:`minimize` calls the
+objective at a single place, in the body of a ``lax.while_loop``, so that a large objective is
+compiled once, and nothing is transferred to the host between iterations. Scaled conjugate gradients
+are in :mod:`sgpmic.learning.scg`.
 
-A parameter vector is a pytree of floating-point arrays. It is never flattened into one long array,
-because its leaves may be sharded; sums of products are taken leaf by leaf for the same reason.
+Parameters are a pytree of floating-point arrays. They are never flattened into one array, because
+leaves may be sharded; inner products are computed leaf by leaf for the same reason.
 
 The line search of L-BFGS brackets a point that satisfies the weak Wolfe conditions (Lewis and
-Overton, Mathematical Programming 141, 2013): a trial that does not lower the objective enough
-becomes the far end of the bracket, one from which it still goes steeply down becomes the near end.
+Overton, Mathematical Programming 141, 2013): a trial without sufficient decrease becomes the far
+end of the bracket, one at which the slope is still too steep becomes the near end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from jax import Array, lax
 PyTree = Any
 ValueAndGrad = Callable[[PyTree], tuple[Array, PyTree]]
 
-#: How many past steps the curvature is estimated from. Each costs two copies of the parameters.
+#: Number of stored correction pairs of L-BFGS. Each costs two copies of the parameters.
 MEMORY = 10
 
 _SUFFICIENT_DECREASE = 1e-4
 _SLOPE_REDUCTION = 0.9
-# A line search longer than this has met a wall or a kink: take the near end of its bracket.
+# A line search with more trials than this has met a wall or a kink: accept the near end.
 _LONGEST_SEARCH = 25
-# How much longer the next trial is after one from which the objective still goes steeply down.
+# Factor on the step length after a trial at which the slope is still too steep.
 _EXPANSION = 4.0
 
 
@@ -48,17 +48,17 @@ class Evaluation(NamedTuple):
 
 
 class OptimizerResult(NamedTuple):
-    """Where an optimizer is, and at the end where it stopped."""
+    """Current point of an optimizer and its statistics."""
 
-    point: PyTree  # the best accepted one; the start itself where no step was accepted
+    point: PyTree  # the last accepted point, or the start
     value: Array  # of the objective at the point
     gradient: PyTree
     start_value: Array
-    steps: Array  # accepted and rejected together
-    evaluations: Array  # the first one at the start included
-    accepted: Array  # steps
-    converged: Array  # the gradient's tolerance was met
-    stopped: Array  # it was, or there is no way down
+    steps: Array  # accepted and rejected
+    evaluations: Array  # including the one at the start
+    accepted: Array  # accepted steps
+    converged: Array  # the gradient is within the tolerance
+    stopped: Array  # converged, or no descent is possible
 
     @classmethod
     def at(cls, start: PyTree) -> OptimizerResult:
@@ -84,8 +84,8 @@ class OptimizerResult(NamedTuple):
     ) -> OptimizerResult:
         """Return the result after one more evaluation.
 
-        It was the first, at the start, or for something else, or a ``trial``, which counts as a
-        step; ``stalled`` where there is no way down from here.
+        A ``trial`` counts as a step, other evaluations do not; ``stalled`` says that no descent is
+        possible.
         """
         first = self.evaluations == 0
         converged = finite & (first | accept) & (max_norm(here.gradient) <= tolerance)
@@ -111,22 +111,22 @@ def minimize(
     gradient_tolerance: float | Array = 0.0,
     dimension: int | Array | None = None,
 ) -> OptimizerResult:
-    """Minimize a smooth function; to be called inside ``jax.jit``, also under ``jax.vmap``.
+    """Minimize a smooth function; for use inside ``jax.jit``, also under ``jax.vmap``.
 
-    Values of accepted points never increase. A trial point where the objective or its gradient is
-    not finite is rejected and the step shortened; a start that is not finite comes back unchanged.
-    The search runs in the precision of the start's arrays.
+    The values of accepted points never increase. A trial point with a non-finite objective or
+    gradient is rejected and the step shortened; a start with one is returned unchanged. The
+    computation is in the precision of the start's arrays.
 
-    ``init``, ``step`` and ``finish`` are the algorithm, which ``lbfgs`` and ``scg`` have already:
-    the first state, the one after an evaluation, and the result of the last. A state has a
-    ``result`` and the ``direction`` and ``length`` of the step from there to the next evaluation.
-    It has stopped once no element of the gradient is larger than
-    ``gradient_tolerance``, or after ``max_steps``, rejected ones included; a step costs one
-    evaluation, and with SCG one more where it is accepted. Of all parameters ``dimension`` are
-    real, and others padding, zeros with gradient zero, on which the course does not depend.
+    ``init``, ``step`` and ``finish`` define the algorithm, and are bound in ``lbfgs`` and ``scg``:
+    the initial state, the state after an evaluation, and the result from the last state. A state
+    has a ``result`` and the ``direction`` and ``length`` of the step to the next evaluation.
+    The search stops when no element of the gradient exceeds ``gradient_tolerance``, or after
+    ``max_steps``, including rejected ones; a step costs one evaluation, and with SCG one more if
+    accepted. ``dimension`` is the number of parameters without padding, whose values and gradients
+    are zero, and which does not affect the iterations.
     """
-    # A weakly typed leaf would change its type on the way round the loop, which makes JAX trace
-    # the objective a second time.
+    # A weakly typed leaf would change its type in the loop, and JAX would trace the objective a
+    # second time.
     start = like(start, start)
     dtype = common_dtype(start)
     limit = jnp.asarray(max_steps, jnp.int32)
@@ -147,16 +147,16 @@ def minimize(
     return finish(lax.while_loop(unfinished, advance, init(start)))
 
 
-# The vector algebra of pytrees.
+# Vector algebra on pytrees.
 
 
 def common_dtype(tree: PyTree) -> jnp.dtype:
-    """Return the type that scalars computed from all leaves together have."""
+    """Return the result type of all leaves."""
     return jnp.dtype(jnp.result_type(*jax.tree.leaves(tree)))
 
 
 def like(tree: PyTree, pattern: PyTree) -> PyTree:
-    """Return `tree` with the leaf types of `pattern`, strongly typed."""
+    """Cast `tree` to the leaf types of `pattern`, strongly typed."""
     return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
 
 
@@ -166,14 +166,14 @@ def add_scaled(left: PyTree, factor: Array, right: PyTree) -> PyTree:
 
 
 def select(condition: Array, if_true: PyTree, if_false: PyTree) -> PyTree:
-    """Return one of two trees, as a scalar condition says."""
+    """Return one of two trees by a scalar condition."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)
 
 
 def vdot(left: PyTree, right: PyTree) -> Array:
     """Return the inner product of two trees as a scalar of their common type."""
     dtype = common_dtype(left)
-    # Not jnp.vdot: that ravels its arguments, and a reshape can move a sharded leaf.
+    # Not jnp.vdot, which ravels its arguments: a reshape can move a sharded leaf.
     products = jax.tree.map(lambda a, b: jnp.sum(a * b).astype(dtype), left, right)
     return sum(jax.tree.leaves(products), jnp.zeros((), dtype))
 
@@ -197,7 +197,7 @@ def is_finite(tree: PyTree) -> Array:
 
 
 def or_one(number: Array) -> Array:
-    """Return `number`, or one in place of zero: a divisor for branches not taken."""
+    """Replace zero by one, for divisors in branches not taken."""
     return jnp.where(number == 0, jnp.ones_like(number), number)
 
 
@@ -206,13 +206,13 @@ def epsilon_of(number: Array) -> float:
     return float(jnp.finfo(number.dtype).eps)
 
 
-# What both optimizers judge a step by.
+# Step acceptance, for both optimizers.
 
 
 def typical_size(point: PyTree, direction: PyTree) -> Array:
     """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``.
 
-    So one enormous coordinate that stays where it is does not set the scale for the others.
+    A huge coordinate that does not move thus does not set the scale for the others.
     """
     dtype = common_dtype(point)
     one = jnp.ones((), dtype)
@@ -228,7 +228,7 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
 def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
     """Return whether a trial has a lower value, or an equal one and a smaller gradient.
 
-    With equal values alone, steps as small as the rounding error would cycle.
+    If equal values alone were enough, steps the size of the rounding error would cycle.
     """
     return (trial_value < value) | ((trial_value == value) & (trial_square < square))
 
@@ -236,10 +236,10 @@ def is_better(value: Array, square: Array, trial_value: Array, trial_square: Arr
 def measured_decrease(
     value: Array, trial_value: Array, length: Array, slope: Array, trial_slope: Array
 ) -> Array:
-    """Return the decrease of the objective over a step, where need be from its slopes.
+    """Return the decrease of the objective over a step, from its slopes if necessary.
 
-    Close to an optimum the difference of two values is lost in rounding long before the gradients
-    are: there the trapezoidal rule over the slopes is far more precise.
+    Near an optimum, the difference of two values is lost to rounding long before the gradients
+    are; the trapezoidal rule on the slopes is then far more precise.
     """
     difference = value - trial_value
     rounding = 8 * epsilon_of(value) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))
@@ -251,10 +251,10 @@ def measured_decrease(
 
 
 class _Bracket(NamedTuple):
-    """Multiples of the direction between which the line search looks.
+    """Bracket of the line search, as multiples of the direction.
 
-    The near end is the best point so far that lowers the objective enough, the far end one that
-    does not; the far end is infinite as long as there is none.
+    The near end is the best point so far with sufficient decrease, the far end one without;
+    infinite until there is one.
     """
 
     near: Array
@@ -266,27 +266,27 @@ class _Bracket(NamedTuple):
 
 
 class _History(NamedTuple):
-    """The last steps and gradient changes, in slots along the leading axis that are used in turn.
+    """Ring buffer of the last steps and gradient changes, along the leading axis.
 
-    A ring, as moving all pairs by one slot takes as long as a good part of an evaluation.
-    `weights` holds ``1 / (step . change)``, and zero in slots that are empty, which makes those
-    drop out of the two-loop recursion.
+    A ring, because shifting all pairs by one slot would take a good part of an evaluation.
+    `weights` holds ``1 / (step . change)``, and zero for empty slots, which thus drop out of the
+    two-loop recursion.
     """
 
     steps: PyTree
     changes: PyTree
     weights: Array
-    pushed: Array  # how many pairs there have been
+    pushed: Array  # total number of pairs pushed
 
     def pair(self, age: Array | int) -> tuple[PyTree, PyTree, Array]:
-        """Return a step, its gradient change and its weight, of which the newest have age 0."""
+        """Return step, gradient change and weight of the pair of this age, 0 for the newest."""
         slot = (self.pushed - 1 - age) % len(self.weights)
         found: Any = jax.tree.map(lambda slots: slots[slot], self[:3])
         return found
 
 
 class LBFGSState(NamedTuple):
-    """Everything a step of L-BFGS starts from and leaves behind."""
+    """State of L-BFGS between evaluations."""
 
     result: OptimizerResult
     direction: PyTree
@@ -324,7 +324,7 @@ def lbfgs_step(
     bracket, near_gradient, next_length, accept, failed = _search(state, found, finite, ~first)
     stalled = failed & (state.history.pair(0)[2] == 0)
 
-    # The accepted point is the near end of the bracket, be it this trial or an earlier one.
+    # The accepted point is the near end of the bracket, whether this trial or an earlier one.
     near = Evaluation(
         add_scaled(before.point, bracket.near, state.direction), bracket.near_value, near_gradient
     )
@@ -350,7 +350,7 @@ def lbfgs_step(
 
 
 def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
-    """Return the result, where the steps may have run out in the middle of a line search."""
+    """Return the result, even if the steps ran out in the middle of a line search."""
     result, bracket = state.result, state.bracket
     better = bracket.near > 0
     arrival = add_scaled(result.point, bracket.near, state.direction)
@@ -365,16 +365,16 @@ def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
 def _search(
     state: LBFGSState, found: Evaluation, finite: Array, trial: Array
 ) -> tuple[_Bracket, PyTree, Array, Array, Array]:
-    """Return how the line search stands after an evaluation.
+    """Advance the line search by an evaluation.
 
-    The bracket and the gradient at its near end; the next length to try; whether the near end
-    becomes the new point; and whether there is no better point in this direction.
+    Returns the bracket and the gradient at its near end; the next step length to try; whether the
+    near end is accepted; and whether the search failed.
     """
     before = state.result
     slope = vdot(found.gradient, state.direction)
     squares = squared_norm(before.gradient), squared_norm(found.gradient)
     better = is_better(before.value, squares[0], found.value, squares[1])
-    # The two weak Wolfe conditions: low enough for the length of the step, and flatter.
+    # The weak Wolfe conditions: sufficient decrease, and curvature.
     decrease = measured_decrease(before.value, found.value, state.length, state.slope, slope)
     low_enough = decrease >= -_SUFFICIENT_DECREASE * state.length * state.slope
     lower = finite & better & low_enough
@@ -382,14 +382,14 @@ def _search(
     nearer = state.bracket._replace(near=state.length, near_value=found.value, near_slope=slope)
     closed = state.bracket._replace(
         far=state.length,
-        # An infinite value marks an end that is of no use for interpolation.
+        # An infinite value marks an end that cannot be used for interpolation.
         far_value=jnp.where(finite, found.value, jnp.full_like(found.value, jnp.inf)),
         far_slope=jnp.where(finite, slope, 0),
     )
     bracket = select(lower, nearer, closed)
 
-    # The search ends at a trial that satisfies both conditions, or at the near end where the
-    # bracket has vanished or patience is at an end.
+    # The search ends at a trial that satisfies both conditions, or at the near end if the bracket
+    # has vanished or the maximum number of trials is reached.
     next_length = _interpolate(bracket)
     epsilon = epsilon_of(found.value)
     smallest_move = epsilon * typical_size(before.point, state.direction)
@@ -406,7 +406,8 @@ def _turn(
 ) -> tuple[PyTree, Array, Array, _History]:
     """Return the next direction, its slope, the length to try, and the history.
 
-    After a direction that is not downhill, or led nowhere, it is that of steepest descent.
+    Falls back to steepest descent if the quasi-Newton direction is not a descent direction, or
+    its line search failed.
     """
     steepness = jnp.sqrt(squared_norm(gradient))
     epsilon = epsilon_of(steepness)
@@ -419,7 +420,7 @@ def _turn(
     steepest = history.pair(0)[2] == 0
     proposal = select(steepest, jax.tree.map(jnp.negative, gradient), quasi_newton)
     proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
-    # A gradient says nothing about the distance: the first step has at most length one.
+    # A gradient says nothing about the step length: the first step has at most length one.
     cautious = jnp.minimum(1, 1 / or_one(steepness))
     return (
         select(is_new, proposal, state.direction),
@@ -430,7 +431,7 @@ def _turn(
 
 
 def _open_bracket(value: Array, slope: Array) -> _Bracket:
-    """Return the bracket at the beginning of a line search, without a far end."""
+    """Return the initial bracket of a line search, without a far end."""
     zero, infinity = jnp.zeros_like(value), jnp.full_like(value, jnp.inf)
     return _Bracket(zero, value, slope, infinity, infinity, zero)
 
@@ -442,15 +443,15 @@ def _interpolate(bracket: _Bracket) -> Array:
     beyond = _EXPANSION * near
 
     width = jnp.where(is_open, 1, far - near)
-    # The cubic through both values and slopes, in units of the width from the near end.
+    # Cubic interpolation of both values and slopes, in units of the width from the near end.
     rise = bracket.far_value - bracket.near_value
     near_slope = bracket.near_slope * width
     far_slope = bracket.far_slope * width
     inner = near_slope + far_slope - 3 * rise
     root = jnp.sqrt(jnp.maximum(inner**2 - near_slope * far_slope, 0))
     fraction = 1 - (far_slope + root - inner) / (far_slope - near_slope + 2 * root)
-    # Away from the ends, so that the bracket shrinks by a tenth at the least; a quarter where
-    # the far end has no value to interpolate.
+    # Away from the ends, so that the bracket shrinks by at least a tenth; a quarter if the far end
+    # has no value to interpolate.
     fraction = jnp.where(jnp.isfinite(bracket.far_value), jnp.clip(fraction, 0.1, 0.9), 0.25)
     fraction = jnp.where(jnp.isnan(fraction), 0.5, fraction)
     return jnp.where(is_open, beyond, near + fraction * width)
@@ -464,7 +465,7 @@ def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
 
 
 def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
-    """Return the history with a pair added, where the pair shows positive curvature."""
+    """Add a pair to the history if it has positive curvature."""
     product = vdot(step, change)
     lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
     keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
@@ -479,7 +480,7 @@ def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) 
 
 
 def _direction(history: _History, gradient: PyTree) -> PyTree:
-    """Return minus the inverse Hessian estimate times the gradient, by the two-loop recursion.
+    """Return the quasi-Newton direction by the two-loop recursion.
 
     Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
     """
@@ -506,5 +507,5 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     return lax.fori_loop(0, count, forward, vector)
 
 
-#: :func:`minimize` by limited-memory BFGS.
+#: :func:`minimize` by L-BFGS.
 lbfgs = partial(minimize, lbfgs_init, lbfgs_step, lbfgs_finish)

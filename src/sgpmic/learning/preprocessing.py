@@ -1,26 +1,25 @@
-"""What is done to a table before anything is learned: order, categories, scaling, reduction.
+"""Preprocessing of a table: canonical order, categories, scaling, reduction.
 
-Order. A sum rounds differently in another order, and a seed draws other rows. Where clusters
-overlap that is enough for another partition. So a fit that a committee votes on takes the table in
-a canonical order, and gives its results back in the user's: features by their mean after min-max
-scaling (of equal means, by their products with the rows' keys); rows by a key, the sum of their
-scaled features weighted with the roots of these means. Features stay in their order where the
-indicators of a category stand side by side, which says that they are one. Neither order depends on
-the units, and noise in the last digits changes it in few places.
+Order. In another order, sums round differently and a seed draws other rows; with overlapping
+clusters that is enough to change the partition. So a fit with a committee sorts the table into a
+canonical order, and returns its results in the original one: features by their mean after min-max
+scaling (ties by their products with the rows' keys); rows by a key, the sum of their scaled
+features weighted by the square roots of these means. Features are not sorted if there are one-hot
+encoded categories, which are recognized by adjacent indicators. Neither order depends on the
+units, and noise in the last digits changes it in few places.
 
-Scaling. Features of different units (a length, a weight, a price) have to be standardized each,
-or the one with the largest numbers decides alone. Features of one unit (pixels, word counts, the
-sides of a flower) are divided by one number for all: how much a feature varies then says how much
-it matters. ``'auto'`` standardizes each unless there is strong evidence for one unit: there are
-twenty features or more, nine in ten of them are of one number type (whole numbers or not), and nine
-in ten have at most ten times the range of the tenth of them with the smallest. So it is with
-pixels, spectra and expression values; a few measurements of different things may have ranges that
-are close together by chance. Constant features are ignored.
+Scaling. Features of different units (a length, a weight, a price) have to be standardized
+individually, or the one with the largest values dominates. Features of one unit (pixels, word
+counts, the dimensions of a flower) are divided by a common factor, so that the variance of a
+feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
+evidence for one unit: at least twenty features, nine in ten of one number type (integers or not),
+and a ratio of at most ten between the 0.9 and 0.1 quantiles of their ranges. This holds for pixels,
+spectra and expression values; a few measurements of different quantities may have similar ranges
+by chance. Constant features are ignored.
 
-Sparse matrices of many features. A truncated singular value decomposition, X ≈ U D Vᵀ, replaces
-every row x by Vᵀ x: of all linear maps to so few features the one that preserves distances best,
-and it takes no dense or centered matrix. The row pass itself would cost a dense product with all
-features.
+Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x: the
+linear map to that many features which best preserves distances, and it needs no dense or centered
+matrix. The row pass itself would cost a dense product with all features.
 """
 
 from __future__ import annotations
@@ -36,36 +35,36 @@ from scipy.sparse import csr_array, issparse
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.process_group import ProcessGroup
 
-#: How features are scaled.
+#: Values of the parameter ``scale``.
 SCALES = ("auto", "each", "one", "none")
-#: Features that rows of a sparse matrix are reduced to; of no more than these it is made dense.
+#: Features that sparse matrices are reduced to; those with no more are made dense.
 N_KEPT = 100
 
-#: A model remembers a sample of more rows than this: starts for new rows need not be perfect.
+#: Training rows that a model stores, at most: initial points of new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
 
-# What speaks for one unit: so many features, such a ratio of their ranges at most, and such a share
-# of one number type.
+# Evidence for one unit: minimum number of features, maximum ratio of their ranges, and minimum
+# fraction of one number type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
-# Variances, their inverses and a kernel's parameters are squares of what is in the data.
+# Variances, their inverses and kernel parameters involve squares of the data.
 _SMALLEST_DATA, LARGEST_DATA = 1e-100, 1e100
-# Deviations below this fraction of the largest value are rounding: nothing to divide by.
+# A standard deviation below this fraction of the largest value is rounding error.
 _CONSTANT = 1e-12
-# Rows that are measured at a time.
+# Rows processed at a time.
 _PART = 65_536
-# Larger tables are taken in their own order: a second one in memory would be too much.
+# Larger tables are not reordered, to avoid a second copy in memory.
 _MOST_CELLS = 2**24
-# Levels of a category, at most.
+# Maximum number of levels of a category.
 _MOST_LEVELS = 100
 
 
 class Order(NamedTuple):
-    """The order that a fit takes rows and features in."""
+    """Permutation of rows and features."""
 
-    rows: Any = slice(None)  # the row of the table that comes at each place
+    rows: Any = slice(None)  # original indices in the new order
     features: Any = slice(None)
-    row_places: Any = slice(None)  # the place of every row: the inverse
+    row_places: Any = slice(None)  # the inverse permutation
     feature_places: Any = slice(None)
 
     def apply(self, Y: Floats) -> Floats:
@@ -73,18 +72,18 @@ class Order(NamedTuple):
         return Y if self is AS_GIVEN else np.ascontiguousarray(Y[self.rows][:, self.features])
 
     def undo(self, Y: Floats) -> Floats:
-        """Return a table in the order that it came in."""
+        """Return a table in its original order."""
         return Y[self.row_places][:, self.feature_places]
 
 
-#: The order of the table itself.
+#: The identity permutation.
 AS_GIVEN = Order()
 
 
 def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
     """Return the canonical order of a table.
 
-    A table that is shared by processes, or very large, is taken as it is.
+    A table that is distributed over processes, or very large, is not reordered.
     """
     if group.n_processes > 1 or Y.size > _MOST_CELLS:
         return AS_GIVEN
@@ -92,24 +91,24 @@ def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
     ranges = highest - lowest
     scaled = (Y - lowest) / np.where(ranges > 0, ranges, 1.0)
     totals = _sums(scaled, axis=0)
-    # Roots, because sums of whole numbers are often equal; sums of roots are not.
+    # Square roots, because sums of integers often coincide; sums of square roots do not.
     keys = _sums(scaled * np.sqrt(totals), axis=1)
     features = np.arange(Y.shape[1])
     if not any(category.n_features > 1 for category in find_categories(Y)):
         features = np.lexsort((_sums(scaled * keys[:, None], axis=0), totals))
-    # Rows of equal keys by their features.
+    # Ties are broken by the features.
     rows = np.lexsort((*Y.T[features[::-1]], keys))
     return Order(rows, features, np.argsort(rows), np.argsort(features))
 
 
 def _sums(values: Floats, axis: int) -> Floats:
-    """Return sums, without gaps, that round the same whatever the order."""
-    # NumPy adds up in the order of the memory.
+    """Return sums, ignoring NaN, whose rounding does not depend on the order."""
+    # NumPy sums in memory order.
     return np.nansum(np.sort(np.ascontiguousarray(values), axis=axis), axis=axis)
 
 
 class Category(NamedTuple):
-    """A category: where its indicators begin, how many there are, and every row's level."""
+    """A category: its first indicator, the number of indicators, and the level of each row."""
 
     first: int
     n_features: int
@@ -119,8 +118,7 @@ class Category(NamedTuple):
 def find_categories(Y: Floats) -> list[Category]:
     """Return the categories of a table (N, P), NaN for missing cells.
 
-    A feature with two values is one by itself, unless it and those that follow it are indicators
-    of which every row has just one.
+    A binary feature is a category by itself, unless it is the first of a one-hot encoding.
     """
     highs = [_is_high(column) for column in Y.T]
     found = []
@@ -136,7 +134,7 @@ def find_categories(Y: Floats) -> list[Category]:
 
 
 def _is_high(column: Floats) -> NDArray[np.int8] | None:
-    """Return 1 for the higher of two values, 0 for the lower, −1 for gaps; None for others."""
+    """Code a binary column as 0 and 1, −1 for missing cells; None for other columns."""
     values = np.unique(column[~np.isnan(column)])
     if len(values) != 2:
         return None
@@ -144,7 +142,7 @@ def _is_high(column: Floats) -> NDArray[np.int8] | None:
 
 
 def _run(highs: list[NDArray[np.int8] | None], first: int) -> int:
-    """Return how many features from ``first`` on are one category; 0 for none."""
+    """Return the number of features of the category at ``first``; 0 if there is none."""
     here = highs[first]
     if here is None:
         return 0
@@ -165,9 +163,9 @@ class Scaler(NamedTuple):
 
     offset: Floats  # (P,)
     scale: Floats  # (P,)
-    kind: str  # 'each', 'one' or 'none': how they were scaled
-    mean_variance: float  # of the features, divided by their scales
-    reason: str = ""  # what ``'auto'`` went by, in words; not kept in files
+    kind: str  # 'each', 'one' or 'none'
+    mean_variance: float  # of the scaled features
+    reason: str = ""  # why ``'auto'`` chose this kind; not stored in files
 
     def transform(self, Y: Floats) -> Floats:
         """Return scaled rows."""
@@ -180,12 +178,12 @@ class Scaler(NamedTuple):
     @property
     def log_volume(self) -> float:
         """Log of the Jacobian determinant of :meth:`transform`."""
-        if self.kind != "each":  # exactly, for a common factor
+        if self.kind != "each":  # exact for a common factor
             return -len(self.offset) * math.log(self.scale[0])
         return -float(np.log(self.scale).sum())
 
     def log_volumes(self, Y: Floats) -> Floats:
-        """Return the same for every row, over the cells that it has."""
+        """Return the same for each row, over its observed cells."""
         observed = ~np.isnan(Y)
         if observed.all():
             return np.full(len(Y), self.log_volume)
@@ -193,7 +191,7 @@ class Scaler(NamedTuple):
 
 
 def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
-    """Return the scaler of a table, of which ``Y`` are this process's rows; gaps are left out."""
+    """Fit the scaler of a table, ignoring gaps; ``Y`` holds the rows of this process."""
     highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
     lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
     counts, fractions = np.zeros((2, Y.shape[1]))
@@ -201,10 +199,10 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
         counts += np.sum(~np.isnan(part), axis=0)
         fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
     counts = group.total(counts)
-    seen = counts > 0  # a feature that no row has is 0 everywhere
+    seen = counts > 0  # a feature without any value counts as 0 everywhere
     highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)
     counts = np.maximum(counts, 1.0)
-    sums = np.sum if (counts == group.n_rows).all() else np.nansum  # which makes a copy
+    sums = np.sum if (counts == group.n_rows).all() else np.nansum  # nansum makes a copy
     sizes = np.maximum(np.abs(highest), np.abs(lowest))
     size = float(sizes.max())
     if not (size == 0.0 or _SMALLEST_DATA <= size <= LARGEST_DATA):
@@ -229,7 +227,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
 
 
 def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
-    """Return whether features look like ones of one unit, and by what, in words."""
+    """Return whether the features seem to share a unit, and the evidence in words."""
     varying = ranges > 0
     n_varying = int(varying.sum())
     if n_varying < 2:
@@ -246,7 +244,7 @@ def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
 
 
 def _divisor(deviation: Floats, size: Floats | float) -> Floats:
-    """Return standard deviations, and 1 where rows are equal but for rounding."""
+    """Return the standard deviations, 1 for features that are constant up to rounding."""
     return np.where(deviation <= _CONSTANT * np.asarray(size), 1.0, deviation)
 
 
@@ -256,12 +254,12 @@ def _parts(Y: Floats) -> Iterator[Floats]:
 
 
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
-    """Return which features any row of the table of all processes has."""
+    """Return which features have a value in any row of any process."""
     return group.total(np.sum(~np.isnan(Y), axis=0)) > 0
 
 
 def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
-    """Return whether all rows of a table are the same but for rounding and gaps."""
+    """Return whether all rows of a table are equal, up to rounding and gaps."""
     size = np.abs(scaler.offset).max()
     farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in _parts(Y))
     differ = any(distance > _CONSTANT * size for distance in farthest)
@@ -276,45 +274,45 @@ class Reduction(NamedTuple):
     def transform(self, X: Any) -> Floats:
         """Return the reduced rows of a sparse or dense matrix.
 
-        The same to the last bit for both, so that rows which were fitted are recognized.
+        Bitwise the same for both, so that training rows are recognized.
         """
         rows = _without_gaps(X)
         if not rows.has_canonical_format:
-            rows = rows.copy()  # it is the user's
+            rows = rows.copy()  # do not modify the input
             rows.sum_duplicates()
         return np.ascontiguousarray(rows @ self.components.T)
 
     def inverse_transform(self, Y: Floats) -> Floats:
-        """Return the rows that reduced ones stand for."""
+        """Map reduced rows back to the original features."""
         return Y @ self.components
 
 
 def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
-    """Return the reduction of a sparse matrix, None where it has few enough features as it is."""
+    """Fit the reduction of a sparse matrix; None if it has few features."""
     if X.shape[1] <= N_KEPT:
         return None
-    from sklearn.utils.extmath import randomized_svd  # over a second, and only fits need it
+    from sklearn.utils.extmath import randomized_svd  # slow import (over a second), for fits only
 
-    # Not scikit-learn's TruncatedSVD: signs, and with them results, would be others.
+    # Not scikit-learn's TruncatedSVD, whose signs, and so the results, would differ.
     n_kept = min(N_KEPT, X.shape[0])
     _, _, components = randomized_svd(_without_gaps(X), n_kept, n_iter=7, random_state=rng)
     return Reduction(np.ascontiguousarray(components))
 
 
 def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
-    """Return rows as the model takes them: reduced, or of a sparse matrix made dense."""
+    """Return dense rows for the model, reduced if there is a reduction."""
     if reduction is not None:
         return reduction.transform(X)
     return X.toarray() if issparse(X) else X
 
 
 def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
-    """Return the model's rows with the features of the user's."""
+    """Undo :func:`dense_rows`, apart from sparsity."""
     return Y if reduction is None else reduction.inverse_transform(Y)
 
 
 def _without_gaps(X: Any) -> csr_array:
-    """Return rows as a sparse array, or raise where one has a gap."""
+    """Return rows as a sparse array; raise if there are missing values."""
     rows = csr_array(X)
     if np.isnan(rows.data).any():
         raise ValueError(
@@ -327,10 +325,10 @@ def _without_gaps(X: Any) -> csr_array:
 def sample_numbers(
     n_rows: int, most: int = MOST_REFERENCE_ROWS, rng: np.random.RandomState | None = None
 ) -> Ints:
-    """Return the numbers of all rows, or of so many, drawn at random.
+    """Return the indices of all rows, or of a random sample of ``most`` rows.
 
-    By default the same ones for every seed: which rows a committee looks at would make more of a
-    difference than any other draw of a fit.
+    By default the sample does not depend on the seed of a fit: the choice of rows for the committee
+    would make more of a difference than any other random draw.
     """
     if n_rows <= most:
         return np.arange(n_rows)
@@ -338,7 +336,7 @@ def sample_numbers(
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the distinct rows in order of appearance, every row's index there, and the counts.
+    """Return the distinct rows in order of appearance, inverse indices, and counts.
 
     Order of appearance matters because ties between neighbors are broken by position.
     """
@@ -350,9 +348,9 @@ def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
 
 
 def rotated(Y: Floats) -> Floats:
-    """Return rows in an orthonormal basis of what they span, where that has fewer dimensions.
+    """Return the rows in an orthonormal basis of their span, if there are more features than rows.
 
-    Distances and products of rows stay what they are, and equal rows stay equal.
+    Preserves distances and inner products, and equal rows stay equal.
     """
     if Y.shape[1] <= len(Y):
         return Y
@@ -362,10 +360,10 @@ def rotated(Y: Floats) -> Floats:
 
 
 def view_axes(points: Floats) -> Floats:
-    """Return the axes that pictures of points are drawn in, as columns: a rotation.
+    """Return the axes for plots of latent points, as columns of an orthogonal matrix.
 
-    Of up to two dimensions the axes as they are; of more, the principal ones, each pointing to
-    where its largest coordinate is.
+    The identity for up to two dimensions; otherwise the principal axes, with the entry of largest
+    magnitude positive in each.
     """
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])

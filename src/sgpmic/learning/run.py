@@ -1,8 +1,8 @@
-"""Learning: from settings and rows to a model.
+"""A complete fit, from settings and rows to a model.
 
-:func:`run` is all of it: order and scale the table, examine it, let the committee vote, iterate EM
-from every start, choose one of the fits, and make the last E-step that leaves what predictions
-need. :func:`advice` says what a fit deserves to be warned of.
+:func:`run` orders and scales the table, examines it, lets the committee vote, runs EM from every
+start, selects one of the fits, and runs the last E-step, on which predictions are based.
+:func:`advice` yields the warnings of a fit.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from sgpmic.learning.starts import CheckpointWriter, Selection, Starts, count_la
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
 
-#: Relative jitter up to here changes nothing that anybody sees.
+#: Relative jitter up to this has no visible effect.
 _HARMLESS_JITTER = 1e-4
 
 
 class Result(NamedTuple):
-    """What :func:`run` returns."""
+    """Result of :func:`run`."""
 
     predictor: Predictor
     X: Floats  # (n_own, Q) latent points of this process's rows
     S: Floats  # (n_own, M) their responsibilities
-    sizes: Floats  # (M,) rows of all processes that have each as their most probable cluster
+    sizes: Floats  # (M,) numbers of rows by most probable cluster, over all processes
     selection: Selection
-    state: State  # to start another fit from: of this process's rows, without padding
-    x_std: Floats | None  # (n_own, Q) standard deviations of uncertain latent points
-    vote: Vote | None  # shares are of this process's rows, members of the rows voted on
-    structure: Structure  # what the table supports
+    state: State  # for a warm start: this process's rows, without padding
+    x_std: Floats | None  # (n_own, Q) standard deviations of the latent points
+    vote: Vote | None  # shares for this process's rows, members for the rows voted on
+    structure: Structure  # cluster tendency, numbers of clusters and of dimensions
 
     def committee_listing(self) -> list[dict[str, Any]]:
-        """Return a description of every member of the committee, those of most weight first."""
+        """Return a description of each member of the committee, by decreasing weight."""
         if self.vote is None:
             return []
         members = sorted(self.vote.members, key=lambda member: -member.weight)
@@ -68,7 +68,7 @@ class Result(NamedTuple):
         return voted + [{"name": k, "weight": 0.0, "reason": why} for k, why in failures]
 
 
-@numerics()  # with one BLAS thread: the same numbers on any machine, whatever else runs on it
+@numerics()  # one BLAS thread, for reproducible results whatever else the machine runs
 def run(
     settings: FitSettings,
     Y: Floats,
@@ -78,12 +78,12 @@ def run(
     checkpoint: CheckpointWriter | None = None,
     previous: State | None = None,
 ) -> Result:
-    """Learn a model of the rows ``Y`` (n_own, n_features) of this process, in their own units.
+    """Fit a model to the rows ``Y`` (n_own, n_features) of this process, in their own units.
 
-    A checkpoint keeps learning after every iteration, and resumes what it has kept already;
-    ``previous`` is the state of an earlier result to start from.
+    ``checkpoint`` saves the fits after every iteration and restores saved ones; ``previous`` is
+    the state of an earlier result, for a warm start.
     """
-    # Order and scale the table; impute it for what needs complete rows.
+    # Order and scale the table; impute it for the steps that need complete rows.
     asked = settings.start
     by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
     reorder = settings.committee is not None and previous is None and by_name
@@ -111,10 +111,11 @@ def run(
     if committee is not None and isinstance(settings.start.memberships, str):
         vote = vote_on(view, Y, group, committee, n_clusters)
     if all_rows_equal(Y, group, scaler):
-        # Without noise and without a mapping the bound is unbounded and the optimizer diverges.
+        # With neither noise nor a mapping to learn, the bound is unbounded and the optimizer would
+        # diverge.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
 
-    # What EM works on: the rows in blocks, with gaps and the votes as assignment prior.
+    # Set up the problem: rows in blocks, the votes as assignment prior, and gaps.
     rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
     volume = group.n_rows * scaler.log_volume
     problem = Problem(settings, group, rows, None, volume, scaler, order)
@@ -126,7 +127,7 @@ def run(
         volume = float(group.total(scaler.log_volumes(Y).sum()))
         problem = problem._replace(rows=rows, cells=cells, log_volume=volume)
 
-    # Make starts, and iterate EM from each of them.
+    # Run EM from each start.
     planned = plan_starts(settings, random_state, continues=previous is not None)
     starts = Starts(problem, planned, checkpoint)
     starts.resume()
@@ -143,15 +144,15 @@ def run(
                 starts.begin(start, Y, view, vote)
             where = {"start": number, "n_starts": max(n_planned, number + 1)}
             run_em(starts.fits[number], problem, **where, save=starts.save)
-    except KeyboardInterrupt:  # Ctrl-C: what has been learned is kept, if anything has
-        # Not where it can resume from a checkpoint, or where other processes wait for this one.
+    except KeyboardInterrupt:  # Ctrl-C: keep the fits so far, if any
+        # Unless they can be resumed from a checkpoint, or other processes wait for this one.
         can_resume = checkpoint is not None or group.n_processes > 1
         if can_resume or not any(fit.history for fit in starts.fits):
             raise
         for fit in starts.fits:
             fit.interrupted = True
 
-    # Choose one of the fits, and finish it.
+    # Select one of the fits, and finish it.
     return finish(starts.select(), problem, Y, vote, structure, random_state)
 
 
@@ -163,11 +164,11 @@ def finish(
     structure: Structure,
     random_state: np.random.RandomState,
 ) -> Result:
-    """Make the last E-step and keep what predictions need, the largest cluster first.
+    """Run the last E-step and build the predictor, with the largest cluster first.
 
-    From here on, rows and features are in the order they came in. A process by itself remembers
-    all the rows it was trained on. Of several, each keeps to itself what it found for its rows, and
-    all remember the same sample of everybody's.
+    From here on, rows and features are in their original order. A single process stores all of
+    its training rows. With several, each keeps the results for its own rows, and all store the
+    same sample of the rows of all.
     """
     announce("last E-step")
     settings, group, rows, *_, scaler, order = problem
@@ -176,7 +177,7 @@ def finish(
     scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
     last = last_e_step(selection.fit.state, rows, settings.options)
 
-    # NumPy arrays, which outlive any device and any precision context, without padding.
+    # Unpadded NumPy arrays, which do not depend on a device or a precision context.
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
@@ -203,7 +204,7 @@ def finish(
         seen = features_seen(Y, group)
         S = _softened(S, known(S), Y, keys, reference, group)
         sizes = count_labels(S.argmax(axis=1), M, group)
-    # Sorted by the labels that users will see, so that an empty cluster comes last.
+    # By counts of the reported labels, so that an empty cluster comes last.
     by_size = np.lexsort([-masses, -sizes])
     S, sizes = S[:, by_size], sizes[by_size]
 
@@ -229,7 +230,7 @@ def finish(
 
 
 def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
-    """Return a state, the posterior and A⁻¹ as NumPy arrays, clusters in this order, unpadded."""
+    """Return state, posterior and A⁻¹ as unpadded NumPy arrays with clusters in this order."""
     of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
 
     def sort(tree: Any, order: Any) -> Any:
@@ -258,7 +259,7 @@ def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[Stat
 def _softened(
     S: Floats, known_S: Floats, Y: Floats, keys: Any, reference: Reference, group: ProcessGroup
 ) -> Floats:
-    """Return memberships of this process's rows, those of rows with gaps less certain."""
+    """Return the memberships of this process's rows, softened for rows with gaps."""
     gaps = np.flatnonzero(np.isnan(Y).any(axis=1))
     if not len(gaps):
         return S
@@ -273,7 +274,7 @@ def _softened(
 def advice(
     result: Result, settings: FitSettings, names: Any = None
 ) -> Iterator[tuple[type[Warning], str]]:
-    """Yield the warnings that a fit deserves; ``names`` are those of the features, if any."""
+    """Yield the warnings of a fit; ``names`` are the feature names, if any."""
     fit = result.selection.fit
     unseen = np.flatnonzero(~result.predictor.seen)
     if len(unseen):
@@ -282,7 +283,7 @@ def advice(
         more = ", …" if len(unseen) > 5 else ""
         yield exceptions.EmptyFeatureWarning, f"{len(unseen)} {empty}: {shown}{more}."
     n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
-    # Two of one feature are the default, and make a plot.
+    # Two dimensions for one feature are the default, and can be plotted.
     if n_components > max(n_seen, 2):
         why = (
             f"{n_components} latent dimensions are more than the table's {n_seen} features: "

@@ -1,20 +1,20 @@
 """Scaled conjugate gradients (Møller, Neural Networks 6, 1993).
 
-Møller's names for what is computed here, with r = -g the residual and p the direction:
+Møller's notation and the names used here, with r = -g the residual and p the direction:
 
 ========  ======================  ==============================================================
-σ         ``_probe() * reach``    how far along p the second gradient is taken
+σ         ``_probe() * reach``    finite-difference step along p for the second gradient
 δ         ``curvature``           p'Hp from the difference of two gradients; here over p'p
-λ         ``damping``             what is added to the curvature to make the step shorter
+λ         ``damping``             added to the curvature to shorten the step
 μ         ``-slope``              p'r
 α         ``length``              μ/δ, the step along p
-Δ         ``ratio``               the decrease that came over the decrease that was promised
-β         ``conjugate``           the share of p in the next direction
+Δ         ``ratio``               actual over predicted decrease
+β         ``conjugate``           coefficient of p in the next direction
 ========  ======================  ==============================================================
 
-A step takes two evaluations, which are told apart by ``probing`` in the state: a little way along
-a new direction for its curvature, and at the end of the proposed step, which is then accepted or
-rejected. After a rejection only the second is repeated, nearer by.
+A step takes two evaluations, distinguished by ``probing`` in the state: a short distance along a
+new direction for its curvature, and at the end of the proposed step, which is then accepted or
+rejected. After a rejection only the second is repeated, with a shorter step.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from jax import Array
 from sgpmic.learning import optimizers as base
 from sgpmic.learning.optimizers import Evaluation, OptimizerResult, PyTree, or_one
 
-# No step is longer than this many times the size of the point (plus one per coordinate), so that
-# a direction without curvature does not ask for an infinite step.
+# Maximum step length, as a multiple of the norm of the point plus that of a vector of ones:
+# without curvature, the step would be infinite.
 _LONGEST_STEP = 100.0
-# The damping at the start limits the first step to this many times the same size.
+# The initial damping limits the first step to this multiple of the same length.
 _FIRST_STEP = 10.0
-# A rejected step is shortened at most by this factor at once, however bad the value found.
+# Maximum factor by which a rejected step is shortened, however bad the trial value.
 _LARGEST_DAMPING_INCREASE = 100.0
 # A step into a region without finite values is shortened by this factor.
 _SHORTENING_AFTER_NON_FINITE = 4.0
 
 
 class State(NamedTuple):
-    """Everything a step starts from and leaves behind."""
+    """State of SCG between evaluations."""
 
     result: OptimizerResult
-    probing: Array  # the next evaluation is for the curvature
+    probing: Array  # whether the next evaluation is for the curvature
     gradient_square: Array  # g'g
     direction: PyTree  # p
     slope: Array  # g'p
     squared_length: Array  # p'p
-    reach: Array  # the step along the direction that changes the point by about itself
+    reach: Array  # the step along the direction that changes the point by about its own size
     length: Array  # the next evaluation is at point + length * direction
     curvature: Array  # p'Hp / p'p
     damping: Array  # Møller's λ
@@ -57,14 +57,14 @@ class State(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """The sums over all parameters that an evaluation is judged by.
+    """Inner products over all parameters that an evaluation is judged by.
 
-    Few, each used wherever it serves: fewer passes over large arrays, and much less to compile.
+    Computed once and reused: fewer passes over large arrays, and much less to compile.
     """
 
-    square: Array  # of the gradient found
-    slope: Array  # of the gradient found along the direction
-    overlap: Array  # of the gradient found and the one before
+    square: Array  # squared norm of the new gradient
+    slope: Array  # new gradient along the direction
+    overlap: Array  # inner product of the new and the previous gradient
     curvature: Array  # along the direction, from the two gradients
     gradient_is_finite: Array
     finite: Array  # value and gradient
@@ -96,12 +96,12 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     here = base.select(moved, found, before.here)
     gradient_square = jnp.where(moved, measured.square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
-    # A length that counts as large for a step from here.
+    # The length scale of a large step.
     size = jnp.sqrt(base.squared_norm(here.point))
     size = size + jnp.sqrt(jnp.maximum(dimension, 1).astype(size.dtype))
 
-    # Where the step had to be shortened until it vanished, the direction is of no use: fall
-    # back on steepest descent, and stop where it was steepest descent already.
+    # If the step was shortened until it vanished, the direction is useless: fall back to steepest
+    # descent, or stop if it was steepest descent already.
     _, length = _propose(curvature, damping, state.slope, or_one(state.squared_length), size)
     vanished = trial & ~accept & (length <= epsilon * state.reach)
     stalled = vanished & (state.since_restart == 0)
@@ -116,10 +116,10 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     blind = state.probing & ~measured.gradient_is_finite
     damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
 
-    # What comes next: a new direction needs its curvature, any other a (shorter) trial.
+    # Next evaluation: the curvature of a new direction, or a (shorter) trial along the old one.
     convex_damping, length = _propose(curvature, damping, slope, or_one(squared_length), size)
-    # The multiple of the direction that changes the point by about its own size. The largest
-    # element sets it, so that no coordinate moves further, however many there are.
+    # The multiple of the direction that changes the point by about its own size. It is set by the
+    # largest element, so that no coordinate moves further, however many there are.
     reach = base.typical_size(here.point, direction) / or_one(base.max_norm(direction))
     reach = jnp.where(is_new, reach, state.reach)
     counted = {"finite": measured.finite, "trial": trial, "accept": accept, "stalled": stalled}
@@ -139,13 +139,13 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
 
 
 def _measure(state: State, found: Evaluation) -> _Measured:
-    """Return the sums over all parameters that an evaluation is judged by."""
+    """Return the inner products that an evaluation is judged by."""
     square = base.squared_norm(found.gradient)
     slope = base.vdot(found.gradient, state.direction)
     overlap = base.vdot(found.gradient, state.result.gradient)
     gradient_is_finite = jnp.isfinite(square)
-    # δ over p'p. The difference of the gradients first: the difference of two slopes has fewer
-    # digits. Where there is no curvature to be had, the damping alone has to limit the step.
+    # δ over p'p. The gradients are subtracted first: a difference of two slopes is less accurate.
+    # Without a finite curvature, the damping alone has to limit the step.
     change = jax.tree.map(jnp.subtract, found.gradient, state.result.gradient)
     curvature = base.vdot(state.direction, change) / (
         or_one(state.length) * or_one(state.squared_length)
@@ -158,16 +158,16 @@ def _measure(state: State, found: Evaluation) -> _Measured:
 def _judge(
     state: State, found: Evaluation, measured: _Measured, trial: Array
 ) -> tuple[Array, Array]:
-    """Return whether a trial is accepted, and the damping after it."""
+    """Return whether a trial is accepted, and the new damping."""
     value, slope, length = state.result.value, state.slope, state.length
-    promised = -length * slope / 2  # αμ/2, by the damped quadratic
+    promised = -length * slope / 2  # αμ/2, predicted by the damped quadratic
     decrease = base.measured_decrease(value, found.value, length, slope, measured.slope)
     better = base.is_better(value, state.gradient_square, found.value, measured.square)
     accept = trial & measured.finite & better & (decrease >= 0)
 
     ratio = decrease / or_one(promised)  # Δ
     stiffness = state.curvature + state.damping
-    # A rejected step has at least to be halved, also where rounding alone made it look worse.
+    # A rejected step is at least halved, even if only rounding made it look worse.
     least_increase = jnp.where(accept, 0.0, 1.0).astype(ratio.dtype)
     increase = jnp.clip(1 - ratio, least_increase, _LARGEST_DAMPING_INCREASE)
     after_bad = state.damping + stiffness * increase
@@ -187,9 +187,9 @@ def _turn(
     accept: Array,
     dimension: Array,
 ) -> tuple[Array, PyTree, Array]:
-    """Return whether the direction is new, it, and how many since the last steepest descent.
+    """Return whether the direction is new, the direction, and the count since the last restart.
 
-    It is βp - g after an accepted step, -g at a restart, or p itself.
+    The direction is βp - g after an accepted step, -g at a restart, otherwise p itself.
     """
     epsilon = base.epsilon_of(steepness)
     conjugate = (measured.square - measured.overlap) / or_one(-state.slope)  # β
@@ -213,7 +213,7 @@ def _turn(
 def _propose(
     curvature: Array, damping: Array, slope: Array, squared_length: Array, size: Array
 ) -> tuple[Array, Array]:
-    """Return λ, raised where the quadratic is not convex, and the step α to its minimum."""
+    """Return λ, raised if the quadratic is not convex, and the step α to its minimum."""
     damping = jnp.where(curvature + damping <= 0, -2 * curvature, damping)
     least = -slope / (jnp.sqrt(squared_length) * _LONGEST_STEP * size)
     damping = jnp.maximum(damping, least - curvature)
@@ -222,14 +222,14 @@ def _propose(
 
 
 def _probe(value: Array) -> float:
-    """Return how far to go for the curvature, relative to the reach.
+    """Return the finite-difference step for the curvature, relative to the reach.
 
-    The difference of two gradients over a distance h carries a rounding error of about
-    r / h, where r is the relative error of a gradient, and a truncation error proportional to h.
-    They balance at h = sqrt(r), relative to the size of the coordinates that move.  A gradient
-    that is a long sum through a factorization loses half of its digits, so r is taken as
-    eps**0.6: what is too short is noise that the following steps amplify, and rows in blocks of
-    another size then end elsewhere; what is too long is smooth.
+    The difference of two gradients over a distance h has a rounding error of about r / h, where r
+    is the relative error of a gradient, and a truncation error proportional to h. They balance at
+    h = sqrt(r), relative to the size of the coordinates that move. A gradient that is a long sum
+    through a factorization loses half of its digits, so r is taken as eps**0.6. Too short a step
+    gives noise, which later steps amplify, so that results depend on the block size; the error of
+    too long a step is smooth.
     """
     return base.epsilon_of(value) ** 0.3
 

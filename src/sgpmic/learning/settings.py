@@ -1,9 +1,8 @@
-"""Settings of a fit, in small immutable objects, and the constraints on their values.
+"""Settings of a fit as small immutable objects, with constraints on their values.
 
-Those that most users leave as they are (:class:`Start`, :class:`Committee`, :class:`EM`,
-:class:`Computation`) are parameters of :class:`sgpmic.SGPMIC`; single values are set as those of
-scikit-learn's nested estimators are, ``model.set_params(start__n_neighbors=20)``.
-:class:`FitSettings` has them all, as learning takes them.
+The less common ones (:class:`Start`, :class:`Committee`, :class:`EM`, :class:`Computation`) are
+parameters of :class:`sgpmic.SGPMIC`; nested values are set as in scikit-learn,
+``model.set_params(start__n_neighbors=20)``. :class:`FitSettings` combines all settings of a fit.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import padded_clusters
 from sgpmic.process_group import ProcessGroup
 
-#: Embeddings, memberships and inducing points to start from.
+#: Initial embeddings, memberships and inducing points.
 EMBEDDINGS = ("isomap", "pca", "ppca", "spectral", "random")
 MEMBERSHIPS = ("fcm", "kmeans", "gmm")
 INDUCING = ("random", "kmeans")
-#: Starts, and retries, that anybody could wait for; their seeds are drawn beforehand.
+#: Limit on starts and on retries, far beyond practical use; their seeds are drawn in advance.
 MOST_STARTS = 10_000
-#: Of the Dirichlet prior of the clusters' weights, where these have a posterior.
+#: Concentration of the Dirichlet prior on the weights, with ``latent='variational'``.
 CONCENTRATION = 1.0
 
 
-#: What is wrong with a parameter's value, to be read after its name; None if nothing is.
+#: Returns the error text that follows the parameter's name, or None for a valid value.
 #: (scikit-learn's constraints are private, and name no remedy.)
 Constraint = Callable[[Any], str | None]
 
 
 def check(name: str, value: Any, constraint: Constraint) -> None:
-    """Raise an error for a value that violates a constraint."""
+    """Raise an error if a value violates a constraint."""
     problem = constraint(value)
     if problem is not None:
         raise InvalidParameterError(name, problem)
 
 
 def one_of(*choices: str, or_array: bool = False) -> Constraint:
-    """One of some strings, or an array where that is allowed."""
+    """Constraint: one of ``choices``, or optionally an array."""
     known = ", ".join(map(repr, choices))
 
     def problem(value: Any) -> str | None:
@@ -71,7 +70,7 @@ def _is_number(value: Any, kind: type = Real) -> bool:
 def whole_number(
     least: int, *, or_none: bool = False, word: str | None = None, most: float = math.inf
 ) -> Constraint:
-    """A whole number from ``least`` to ``most``, or None or a word where that is allowed."""
+    """Constraint: an integer from ``least`` to ``most``; optionally None or the string ``word``."""
 
     def problem(value: Any) -> str | None:
         if (value is None and or_none) or (word is not None and value == word):
@@ -87,7 +86,7 @@ def whole_number(
 
 
 def number(least: float, *, above: bool = False, word: str | None = None) -> Constraint:
-    """A finite number of at least ``least``, or above it; or a word that stands for one."""
+    """Constraint: a finite number >= ``least`` (> if ``above``), or the string ``word``."""
 
     def problem(value: Any) -> str | None:
         if isinstance(value, str) and word is not None:
@@ -104,7 +103,7 @@ def number(least: float, *, above: bool = False, word: str | None = None) -> Con
 
 
 def count_or_share(value: Any) -> str | None:
-    """A whole number of at least 1, a share of variance between 0 and 1, or 'auto'."""
+    """Constraint: an integer >= 1, a fraction of variance between 0 and 1, or 'auto'."""
     is_count = _is_number(value, Integral) and value >= 1
     is_share = _is_number(value) and not isinstance(value, Integral) and 0.0 < float(value) < 1.0
     if is_count or is_share or (isinstance(value, str) and value == "auto"):
@@ -116,7 +115,7 @@ def count_or_share(value: Any) -> str | None:
 
 
 def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
-    """What a predicate asks for, in words."""
+    """Constraint from a predicate and its description."""
     return lambda value: None if is_met(value) else f" must be {what}, got {value!r}."
 
 
@@ -131,21 +130,21 @@ CALLBACKS = such_that(
 
 
 def instance_of(kind: type, *, or_none: bool = False) -> Constraint:
-    """One of our objects, or None where that is allowed."""
+    """Constraint: an instance of ``kind``, or optionally None."""
     return such_that(
         lambda value: isinstance(value, kind) or (or_none and value is None),
         f"a sgpmic.{kind.__name__}, such as {kind.__name__}(){' or None' if or_none else ''}",
     )
 
 
-#: The default of a parameter that has no effect any more, as in scikit-learn.
+#: Default value of deprecated parameters, as in scikit-learn.
 DEPRECATED = "deprecated"
 
 
 class Settings:
-    """What all settings have in common: they check themselves and list their values.
+    """Base class of all settings: validates the fields and implements ``get_params``.
 
-    The annotation of a field has its constraint, or why the field has no effect any more.
+    A field's annotation holds its constraint, or for a deprecated field the reason.
     """
 
     def __post_init__(self) -> None:
@@ -162,16 +161,16 @@ class Settings:
                 )
 
     def __call__(self, **changes: Any) -> Self:
-        """Return a copy with some values changed; scikit-learn asks defaults to be callable."""
+        """Return a copy with some values changed; scikit-learn wants default objects callable."""
         return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values by name, as scikit-learn's objects do, without what is deprecated.
+        """Return the values by name, as in scikit-learn, without deprecated ones.
 
         Parameters
         ----------
         deep : bool
-            Ignored: there is nothing below.
+            Ignored: there are no nested parameters.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
@@ -179,46 +178,45 @@ class Settings:
 
 @dataclass(frozen=True)
 class Start(Settings):
-    """How the start is made.
+    """Initialization.
 
     Parameters
     ----------
     embedding : {'isomap', 'pca', 'ppca', 'spectral', 'random'} or array of shape \
 (n_samples, n_components), default='isomap'
-        The embedding that learning starts from.
+        Initial embedding.
     memberships : {'votes', 'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), \
 default='votes'
-        The clustering that learning starts from: the committee's votes (fuzzy c-means where there
-        is no committee); or of the starting embedding, fuzzy c-means, k-means, or a Gaussian
-        mixture. With an array, no committee is asked.
+        Initial clustering: the committee's votes (fuzzy c-means without a committee), or fuzzy
+        c-means, k-means or a Gaussian mixture of the initial embedding. With an array, the
+        committee does not vote.
     n_init : int, default=1
-        Number of starts: the one asked for and others of different kinds. A consensus takes
-        three or more; of two, the first is kept.
+        Number of starts: the one specified and others of different kinds. A consensus needs at
+        least three; of two, the first is selected.
     n_neighbors : int, default=12
-        Neighbors in ISOMAP's and the spectral embedding's graph.
+        Number of neighbors in the graphs of ISOMAP and the spectral embedding.
     pieces : {'join', 'largest'}, default='join'
-        What ISOMAP does when its graph falls apart: join the pieces by their shortest links, or
-        embed the largest only and put the other rows at 0.
+        What ISOMAP does if its graph is disconnected: join the connected components by their
+        shortest links, or embed only the largest and put the other rows at 0.
     unit_variance : bool, default=False
-        Whether every dimension of the starting embedding is scaled to unit variance. Otherwise
-        one factor scales them all.
+        Whether to scale each dimension of the initial embedding to unit variance. Otherwise all
+        are scaled by one factor.
     inducing : {'random', 'kmeans'}, default='random'
-        Where inducing points start: at latent points of random rows or at k-means centers.
+        Initial inducing points: the latent points of random rows, or k-means centers.
     kernel_scale : float or 'data', default=0.01
-        The kernel's start values are multiplied by this, for features of mean variance 1. A small
-        number makes the mapping weak at the start, so that assignments settle in the latent space
-        before it joins in. 'data' takes the start values as they are, in the units of the data
-        (the paper); it needs ``scale='one'`` or ``'none'``.
+        Factor on the kernel's initial values, for features of mean variance 1. A small factor
+        makes the mapping weak at first, so that assignments settle in the latent space before it
+        takes effect. 'data' uses the initial values unchanged, in the units of the data (the
+        paper); it requires ``scale='one'`` or ``'none'``.
     n_retries : int, default=1
-        Number of further starts, of other kinds, that are tried one after the other where all
-        have ended with a cluster that no row belongs to. Of fits with and without such a
-        cluster, one without is kept.
+        Number of additional starts of other kinds, tried one after another while every fit so far
+        has an empty cluster. Fits without empty clusters are preferred.
     selection : {'consensus', 'bound'}, default='consensus'
-        Which of several starts is kept: the one whose partition agrees best with those of all
-        others (highest mean adjusted Rand index), or the one with the highest bound. The bound is
-        not a safe judge between starts of different kinds.
+        How to select among several starts: the partition that agrees best with all others (highest
+        mean adjusted Rand index), or the highest bound. The bound is not a reliable criterion
+        between starts of different kinds.
     warm_start : bool, default=False
-        Whether another call of ``fit`` starts from the last solution (same number of rows).
+        Whether to initialize ``fit`` with the previous solution (same number of rows).
     """
 
     embedding: Annotated[str | ArrayLike, one_of(*EMBEDDINGS, or_array=True)] = "isomap"
@@ -236,24 +234,24 @@ default='votes'
 
 @dataclass(frozen=True)
 class Committee(Settings):
-    """Different clusterings of the rows, whose votes start and hold the fit.
+    """Ensemble of clusterings whose votes initialize the fit and serve as its assignment prior.
 
-    k-means, Gaussian mixtures, Ward's method, a spectral partition and the modes of the density
-    vote on every row's cluster, weighted by the neighbor graph that they cut
-    (:mod:`sgpmic.committee.voting`). Their shares of votes are the prior of every row's cluster.
-    With a committee, rows and features may come in any order: results are the same
+    k-means, Gaussian mixtures, Ward's method, spectral clustering and the modes of the density vote
+    on every row's cluster, weighted by the neighbor graph that they cut
+    (:mod:`sgpmic.committee.voting`). A row's vote shares are the prior of its assignment.
+    With a committee, results do not depend on the order of rows and features
     (:mod:`sgpmic.learning.preprocessing`).
 
     Parameters
     ----------
     strength : float, default=10
-        How strongly the votes hold the fit: with 1 they are a prior probability as any other,
-        with more the model moves memberships less.
+        Weight of the votes as a prior: with 1 they are an ordinary prior probability; larger
+        values keep memberships closer to the votes.
     own_fits : bool
-        Without effect, and deprecated: short fits of this model no longer vote.
+        Deprecated and without effect: short fits of this model no longer vote.
     max_rows : int, default=3000
-        Of more rows than this, a sample of this size is voted on; every other row gets the votes of
-        its nearest rows among them.
+        For larger tables, the committee votes on a random sample of this many rows; every other row
+        gets the votes of its nearest neighbors in the sample.
     """
 
     strength: Annotated[float, number(1.0)] = 10.0
@@ -263,34 +261,34 @@ class Committee(Settings):
 
 @dataclass(frozen=True)
 class EM(Settings):
-    """How EM runs, besides ``max_iter`` and ``tol``.
+    """Settings of EM, besides ``max_iter`` and ``tol``.
 
     Parameters
     ----------
     optimizer : {'lbfgs', 'scg'}, default='lbfgs'
-        Limited-memory BFGS or scaled conjugate gradients (the paper's) in the M-steps. The first
-        evaluates the bound half as often.
+        Optimizer of the M-step: L-BFGS, or scaled conjugate gradients as in the paper. L-BFGS
+        needs half as many evaluations of the bound.
     m_steps : int, default=10
-        Steps of the optimizer in an EM iteration.
+        Optimizer steps per EM iteration.
     e_steps : int, default=20
-        Most E-steps in an EM iteration.
+        Maximum number of E-steps per EM iteration.
     e_tol : float, default=1e-3
-        E-steps of an iteration end when no responsibility changes by more than this.
+        The E-steps of an iteration stop when no responsibility changes by more than this.
     settle_mixture : bool, default=True
-        Whether the latent mixture is updated between the E-steps of an iteration, so that
+        Whether to update the latent mixture between the E-steps of an iteration, so that
         assignments settle in the latent space first.
     prior_strength : float, default=0.3
-        Strength of the conjugate prior on the clusters' weights and covariances, as a share of
+        Strength of the conjugate prior on the clusters' weights and covariances, as a fraction of
         the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
     covariance_floor : float, default=1e-4
-        Smallest variance of a cluster in any latent direction; the overall variance of the
-        latent points is 1.
+        Minimum variance of a cluster in any latent direction; the overall variance of the latent
+        points is 1.
     jitter : float, default=1e-8
         Added to the diagonal of the inducing points' kernel matrix, relative to its mean; raised
         when a factorization fails.
     callbacks : sequence of callables, default=()
-        Each is called after every iteration with a :class:`sgpmic.Progress`; returning True ends
-        that start.
+        Called after every iteration with a :class:`sgpmic.Progress`; returning True stops the
+        current start.
     """
 
     optimizer: Annotated[str, one_of("lbfgs", "scg")] = "lbfgs"
@@ -306,24 +304,23 @@ class EM(Settings):
 
 @dataclass(frozen=True)
 class Computation(Settings):
-    """How it is computed: where, how many rows at a time, and what is kept on the way.
+    """Device, block size and checkpoints.
 
     Parameters
     ----------
     device : {'auto', 'cpu', 'gpu'}, default='auto'
-        Where to compute: a GPU where JAX finds one, or as told.
+        Device to compute on; 'auto' is a GPU if JAX finds one.
     block_size : int or None, default=None
-        Rows handled at a time. It changes speed and memory, and results by rounding alone, which
-        line searches amplify. By default tables of similar sizes share compiled programs.
+        Number of rows per block. It affects speed and memory, and results only through rounding,
+        which line searches amplify. By default, tables of similar sizes share compiled programs.
     batch_size : int or None
-        Without effect, and deprecated: every iteration passes over all rows.
+        Deprecated and without effect: every iteration passes over all rows.
     checkpoint : str, path or None, default=None
-        A folder to keep learning in. Where it exists, and belongs to the same data and settings,
-        ``fit`` resumes from it, to the result it would have had without the interruption. It
-        stays when learning has ended, and another ``fit`` then returns at once: delete it to learn
-        anew.
+        Checkpoint folder. If it has a checkpoint of the same data and settings, ``fit`` resumes
+        from it and gives the result of an uninterrupted fit. It is not deleted at the end, and
+        another ``fit`` then returns at once: delete it to start over.
     checkpoint_every : int, default=1
-        Iterations between two checkpoints.
+        Number of iterations between checkpoints.
     """
 
     device: Annotated[str, one_of(*DEVICES)] = "auto"
@@ -334,14 +331,14 @@ class Computation(Settings):
 
 
 def _static() -> Any:
-    """Return a field that programs are compiled for."""
+    """Return a static pytree field: a new value means another compilation."""
     return field(metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class EMOptions:
-    """Options of an EM iteration (:class:`EM`): numbers, and what programs are compiled for."""
+    """Options of an EM iteration (:class:`EM`), traced or static."""
 
     m_steps: Any
     e_steps: Any
@@ -351,30 +348,30 @@ class EMOptions:
     covariance_type: str = _static()
     optimizer: str = _static()
     settle_mixture: bool = _static()
-    has_prior: bool = _static()  # without a conjugate prior its terms are not even compiled
-    #: Whether latent points and the mixture's parameters have posteriors.
+    has_prior: bool = _static()  # otherwise the terms of the conjugate prior are not compiled
+    #: Whether latent points and mixture parameters have posteriors.
     variational: bool = _static()
 
     @property
     def fixes_scale(self) -> bool:
-        """Whether X is standardized; unit covariances fix the scale of X by themselves.
+        """Whether to standardize X.
 
-        So do the priors of the mixture's parameters, where those have posteriors.
+        Not if unit covariances, or the priors of 'variational', fix its scale already.
         """
         return self.covariance_type != "unit" and not self.variational
 
     @property
     def sums_out(self) -> bool:
-        """Whether S is summed out while the optimizer moves X."""
+        """Whether S is marginalized out while the optimizer updates X."""
         return self.variational and self.shared
 
 
 @dataclass(frozen=True)
 class FitSettings(Settings):
-    """Everything that decides a fit; the estimator's parameters of the same names say more."""
+    """All settings of a fit; see the parameters of :class:`sgpmic.SGPMIC`."""
 
-    n_clusters: Annotated[Any, whole_number(1, word="auto")]  # a number when it is chosen
-    n_components: Annotated[Any, count_or_share]  # a number when it is chosen
+    n_clusters: Annotated[Any, whole_number(1, word="auto")]  # an int once chosen
+    n_components: Annotated[Any, count_or_share]  # an int once chosen
     kernel: Kernel
     mapping: Annotated[str, one_of("shared", "per_cluster")]
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
@@ -383,7 +380,7 @@ class FitSettings(Settings):
     scale: Annotated[str, one_of(*SCALES)]
     committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
     max_iter: Annotated[int, whole_number(1)]
-    tol: Annotated[float, number(0.0, word="auto")]  # a number when it is chosen
+    tol: Annotated[float, number(0.0, word="auto")]  # a float once chosen
     start: Annotated[Start, instance_of(Start)]
     em: Annotated[EM, instance_of(EM)]
     computation: Annotated[Computation, instance_of(Computation)]
@@ -421,13 +418,13 @@ class FitSettings(Settings):
 
     @property
     def n_mappings(self) -> int:
-        """How many mappings there are."""
+        """Number of mappings."""
         return 1 if self.mapping == "shared" else self.n_clusters
 
     def pseudo_counts(self, n_rows: int) -> Any:
-        """Return the strength of the conjugate prior of every cluster, 0 for padding.
+        """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding.
 
-        Where the mixture's parameters have posteriors, the prior is weak: clusters may merge.
+        With ``latent='variational'`` the prior is weak, so that clusters can merge.
         """
         strength = n_rows / self.n_clusters * float(self.em.prior_strength)
         if self.latent == "variational":
@@ -437,16 +434,16 @@ class FitSettings(Settings):
         return counts
 
     def padded_clusters(self, n_rows: int) -> int:
-        """Return the number of clusters that programs are compiled for.
+        """Return the number of clusters, padded to share compiled programs.
 
-        A cluster with a mapping of its own costs a pass over the rows: there is no padding then.
+        Not padded if each cluster has its own mapping: each costs a pass over the rows.
         """
         if self.mapping != "shared":
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
 
     def check_table(self, Y: Floats, group: ProcessGroup) -> None:
-        """Raise where these settings cannot be used for a table; ``Y`` is this process's part."""
+        """Raise if these settings do not fit the table; ``Y`` holds the rows of this process."""
         is_empty = np.isnan(Y).all(axis=1)
         n_empty = int(group.total(is_empty.sum()))
         if n_empty:

@@ -1,13 +1,13 @@
-"""Which starts are tried, the states that EM has there, and which fit is kept.
+"""Multiple starts: their kinds, their initial states, and the selection of a fit.
 
-The first start is the one the user asked for (ISOMAP and the committee's votes by default);
-further ones go through other embeddings and clusterings.
+The first start is the one requested (ISOMAP and the committee's votes by default); further ones
+cycle through other embeddings and clusterings.
 
-The bound is not a safe criterion between starts of different kinds: flexible mappings with free
+The bound is not a reliable criterion between starts of different kinds: flexible mappings with free
 latent points can explain almost any partition. So the default is **consensus**: the fit with the
-highest mean adjusted Rand index with all the others; the earlier start wins a tie. ``bound`` keeps
-the highest bound, which is sensible where all starts are of one kind. Either way a fit without an
-empty cluster is preferred.
+highest mean adjusted Rand index with all the others; ties go to the earlier start. ``bound``
+selects the highest bound, which makes sense if all starts are of one kind. Either way, fits
+without empty clusters are preferred.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     from sgpmic.committee.examination import View
     from sgpmic.committee.voting import Vote
 
-#: Of more rows than this, a start is made from a sample.
+#: With more rows than this, starts are computed from a sample.
 MOST_START_ROWS = 20_000
-#: The order in which kinds of starts are tried after the one asked for.
+#: The order in which kinds of starts are tried after the requested one.
 _EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
 _MEMBERSHIPS = ("fcm", "gmm", "kmeans")
 
 
 class PlannedStart(NamedTuple):
-    """One start: how X and S begin, and the seed of everything random in it."""
+    """One start: methods for the initial X and S, and its random seed."""
 
     embedding: Any  # a method's name or an array
     memberships: Any
     seed: int
-    is_retry: bool = False  # for the case that all starts before it have lost a cluster
+    is_retry: bool = False  # used only if all starts before it end with an empty cluster
 
     def describe(self) -> dict[str, str]:
-        """Return the kind of start in words."""
+        """Return the names of the methods, 'given' for arrays."""
         kinds = {"embedding": self.embedding, "memberships": self.memberships}
         return {k: kind if isinstance(kind, str) else "given" for k, kind in kinds.items()}
 
@@ -68,10 +68,10 @@ class PlannedStart(NamedTuple):
 def plan_starts(
     settings: FitSettings, random_state: np.random.RandomState, *, continues: bool = False
 ) -> list[PlannedStart]:
-    """Return the starts, the one asked for first and retries last.
+    """Return the starts, the requested one first and retries last.
 
-    A given array is kept in every start. When all kinds have been used they come round again
-    with other seeds. A fit that ``continues`` an earlier one has that as its only start.
+    A given array is used in every start. Once all kinds have been used, they repeat with other
+    seeds. A fit that ``continues`` an earlier one has that as its only start.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]
@@ -85,7 +85,7 @@ def plan_starts(
         for j in range(len(embeddings))
         for i in range(len(memberships))
     ]
-    # Clusters may merge where they have posteriors: an empty one is an answer there.
+    # With 'variational', clusters may merge: an empty one is a valid result.
     final = continues or len(kinds) == 1 or settings.options.variational
     n_starts = asked.n_init + (0 if final else asked.n_retries)
     seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
@@ -100,9 +100,9 @@ def plan_starts(
 def can_continue(
     state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
 ) -> bool:
-    """Return whether another fit, of the rows ``Y``, can start from the state of an earlier one.
+    """Return whether a fit of the rows ``Y`` can warm-start from the state of an earlier one.
 
-    ``predictor`` is of that earlier fit, ``settings`` of the one to come.
+    ``predictor`` belongs to the earlier fit, ``settings`` to the new one.
     """
     (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
     kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
@@ -121,28 +121,28 @@ def can_continue(
 
 @dataclass
 class Selection:
-    """The fits from all starts, and which one is kept."""
+    """The fits from all starts, and the index of the selected one."""
 
     starts: list[PlannedStart]
     fits: list[em.StartFit]
     kept: int
     partitions: list[Ints]  # most probable clusters of this process's rows
     agreement: Floats
-    sizes: list[Floats]  # of every partition's clusters, over all processes
+    sizes: list[Floats]  # cluster sizes of each partition, over all processes
 
     @property
     def fit(self) -> em.StartFit:
-        """The fit that is kept."""
+        """The selected fit."""
         return self.fits[self.kept]
 
     @property
     def history(self) -> dict[str, list[float]]:
-        """Every iteration of every start, a list for each quantity."""
+        """A list per quantity, over all iterations of all starts."""
         records = [record for fit in self.fits for record in fit.history]
         return {name: [record[name] for record in records] for name in records[0]}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return a description of every start, with clusters numbered by size, as labels are."""
+        """Return a description of each start; its labels are numbered by cluster size."""
         ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
         return [
             start.describe()
@@ -160,22 +160,22 @@ class Selection:
 
 
 class CheckpointWriter(Protocol):
-    """Keeps all fits at the end of an iteration: enough to resume, to the very same result.
+    """Saves all fits at the end of an iteration, to be resumed with identical results.
 
-    Those from the starts so far, of which the last may not have ended, and the seeds of all planned
-    starts: a fit without a fixed seed can resume too.
+    Saved are the fits so far, of which the last may be unfinished, and the seeds of all planned
+    starts, so that a fit without a fixed seed can be resumed too.
     """
 
     def save(self, seeds: list[int], fits: list[em.StartFit]) -> None:
-        """Keep these in place of the ones before."""
+        """Replace the previous checkpoint."""
 
     def load(self, template: em.State, n_starts: int) -> tuple[list[int], list[em.StartFit]] | None:
-        """Return what was kept of so many starts, None if nothing was."""
+        """Return the saved seeds and fits, None if there are none."""
 
 
 @dataclass
 class Starts:
-    """The starts of a fit, and the fits from them so far; with a checkpoint that keeps them."""
+    """The planned starts, the fits so far, and their checkpoint."""
 
     problem: em.Problem
     planned: list[PlannedStart]
@@ -183,7 +183,7 @@ class Starts:
     fits: list[em.StartFit] = field(default_factory=list)
 
     def resume(self) -> None:
-        """Take over seeds and fits from the checkpoint, if it has any."""
+        """Restore seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
         settings, group, rows, *_, order = self.problem
@@ -201,7 +201,7 @@ class Starts:
             fit.state = _map_rows(in_order, fit.state)
 
     def save(self) -> None:
-        """Keep the fits, rows in the order they came in, for any number of processes to resume."""
+        """Save the fits with rows in their original order, for any number of processes."""
         group, order, fits = self.problem.group, self.problem.order, self.fits
         if self.checkpoint is None:
             return
@@ -217,7 +217,7 @@ class Starts:
         self.checkpoint.save([start.seed for start in self.planned], fits)
 
     def begin(self, start: PlannedStart, Y: Floats, view: View, vote: Vote | None) -> None:
-        """Begin a fit, from a table, as the committee sees it, and what it has voted."""
+        """Begin a fit from a table, the committee's view of it, and its vote."""
         X, S, mappings, notes = self._values(start, Y, view, vote)
         if start.is_retry:
             why = f"A cluster ended without rows, so another start was made ({start})."
@@ -233,7 +233,7 @@ class Starts:
         return em.first_state(rows, settings.options, **values)
 
     def _laid_out(self, X: Any, S: Any) -> dict[str, Any]:
-        """Return what :func:`sgpmic.learning.em.first_state` takes, but for the mappings."""
+        """Return the arguments of :func:`sgpmic.learning.em.first_state`, except the mappings."""
         settings, group, _, cells, *_ = self.problem
         return {
             "X": X,
@@ -244,7 +244,7 @@ class Starts:
         }
 
     def _prepare(self, values: dict[str, Any]) -> None:
-        """Have the programs of EM compiled side by side, if they have to be."""
+        """Compile the programs of EM concurrently, unless they are compiled already."""
         options, rows = self.problem.settings.options, self.problem.rows
         if rows.mesh is None and not em.first_state.has(rows, options, **values):
             begin = partial(em.first_state.function, options=options)
@@ -253,15 +253,15 @@ class Starts:
                 program.prepare(state, rows, options)
 
     def _first_mappings(self, Z: Floats) -> Mappings:
-        """Return the mappings that nothing has been learned of yet."""
+        """Return the initial mappings."""
         settings, scaler = self.problem.settings, self.problem.scaler
-        factor = float(scaler.scale[0]) ** -2  # from the units of the data, for one common scale
+        factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
         if not isinstance(settings.start.kernel_scale, str):
             factor = float(settings.start.kernel_scale) * scaler.mean_variance
         kernel = settings.kernel.for_dimensions(settings.n_components)
         sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
         kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
-        # As NumPy arrays, small ones may go to any device. The paper's start of the precision is
+        # NumPy arrays are not committed to a device. The paper's initial precision is
         # β = (½ √mean(var(Y)))⁻².
         arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
         return Mappings(kernels, *arrays)
@@ -269,9 +269,10 @@ class Starts:
     def _learn(
         self, Y: Floats, X: Floats, S: Floats, mappings: Mappings, votes: Floats | None
     ) -> tuple[Floats, Mappings]:
-        """Return latent points and mappings that EM finds for some rows, in every process alike.
+        """Run EM on a sample of rows; return latent points and mappings, the same in all processes.
 
-        From there, all rows need a third fewer iterations and come to a higher bound.
+        Initialized with these, the fit of all rows takes a third fewer iterations and reaches a
+        higher bound.
         """
         settings, group, rows, *_ = self.problem
         kind, M = X.dtype, settings.padded_clusters(group.n_rows)
@@ -296,13 +297,13 @@ class Starts:
     def _values(
         self, start: PlannedStart, Y: Floats, view: View, vote: Vote | None
     ) -> tuple[Floats, Floats, Mappings, tuple[str, ...]]:
-        """Return X (n_own, Q), S (n_own, M) and the mappings that a start begins with, and notes.
+        """Return the initial X (n_own, Q), S (n_own, M) and mappings of a start, and notes.
 
-        Of very many rows a sample is embedded and clustered, and every other row gets weighted
-        means over its nearest rows in the sample, of which EM learns first. What each process does
-        to its own rows is the same however many processes there are.
+        For large tables, a sample is embedded and clustered, and EM is run on it first; every other
+        row gets weighted means over its nearest neighbors in the sample. The result for a row does
+        not depend on the number of processes.
         """
-        from sgpmic.learning import initialization as make  # much that reports do not need
+        from sgpmic.learning import initialization as make  # heavy imports that reports do not need
 
         settings, group, *_ = self.problem
         n_clusters, rng = settings.n_clusters, np.random.RandomState(start.seed)
@@ -315,7 +316,7 @@ class Starts:
             numbers = np.sort(rng.choice(group.n_rows, make.SAMPLED_ROWS, replace=False))
 
         def of_sample(given: Any) -> Any:
-            # A method's name as it is; what is wrong with an array is said later.
+            # A method's name is returned as is; arrays are validated later.
             if isinstance(given, str) or len(given) != group.n_own:
                 return given
             return group.rows_at(np.asarray(given, np.float64), numbers)
@@ -338,7 +339,7 @@ class Starts:
         S = make.initial_memberships(X, n_clusters, of_sample(memberships), rng)
         n_inducing = min(settings.n_inducing, group.n_rows)
         Z = make.choose_inducing(X, n_inducing, settings.start.inducing, rng)
-        # Processors of different makes round differently, and all have to start from one state.
+        # Different CPU models round differently, and all processes need the same initial state.
         X, Z, S = group.agree((X, Z, S))
         mappings = self._first_mappings(Z)
         if not sampled:
@@ -365,7 +366,7 @@ class Starts:
         return X_own, S_own, mappings, (note, *notes)
 
     def continue_from(self, previous: em.State) -> None:
-        """Begin the only fit, from the state of an earlier result."""
+        """Begin the only fit from the state of an earlier result."""
         settings, group, rows, cells, *_ = self.problem
         laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
         jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
@@ -379,19 +380,19 @@ class Starts:
         self.fits = [em.StartFit(state)]
 
     def have_all_clusters(self, number: int) -> bool:
-        """Return whether one of the first fits gives every cluster a row."""
-        fits = (fit for fit in self.fits[:number] if fit.history)  # others broke off at once
+        """Return whether any of the first ``number`` fits has no empty cluster."""
+        fits = (fit for fit in self.fits[:number] if fit.history)  # others failed at once
         return any(self._partition(fit)[1].min() > 0 for fit in fits)
 
     def _partition(self, fit: em.StartFit) -> tuple[Ints, Floats]:
-        """Return the most probable clusters of this process's rows, and the sizes of all."""
+        """Return the labels of this process's rows, and the cluster sizes over all processes."""
         labels = self.problem.group.own_rows(fit.state.S).argmax(axis=1)
         return labels, count_labels(labels, self.problem.settings.n_clusters, self.problem.group)
 
     def select(self) -> Selection:
-        """Compare the fits and keep one."""
+        """Compare the fits and select one."""
         settings, group, *_ = self.problem
-        # One whose very first iteration gave numbers that are not finite has no history.
+        # A fit whose first iteration gave non-finite values has no history.
         survivors = [i for i, fit in enumerate(self.fits) if fit.history]
         if not survivors:
             why = (
@@ -404,9 +405,9 @@ class Starts:
         partitions, sizes = map(list, zip(*map(self._partition, fits), strict=True))
         agreement = agreements(partitions, settings.n_clusters, group)
         eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
-        if not eligible.any():  # retries have not helped: as if they had not been made
+        if not eligible.any():  # retries did not help: ignore them
             eligible = np.array([not start.is_retry for start in starts])
-        if not eligible.any():  # but they are all there is where the others broke off at once
+        if not eligible.any():  # unless all other starts failed at once
             eligible[:] = True
         bounds = np.array([fit.bound for fit in fits])
         kept = choose(settings.start.selection, bounds, agreement, eligible)
@@ -415,27 +416,27 @@ class Starts:
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
     moved = own[rows]
-    if name == "cells" and not isinstance(features, slice):  # beyond them there is padding
+    if name == "cells" and not isinstance(features, slice):  # the other columns are padding
         moved[:, : len(features)] = moved[:, features]
     return moved
 
 
 def _map_rows(function: Callable[[str, Any], Any], state: em.State) -> em.State:
-    """Return a state with a function of what has an entry for each row, and of its name."""
+    """Return a state with a function applied to the name and value of each per-row array."""
     return em.with_rows(state, {name: function(name, a) for name, a in em.by_row(state).items()})
 
 
 def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
-    """Return how many rows of all processes have each label."""
+    """Return the number of rows with each label, over all processes."""
     return group.total(np.bincount(labels, minlength=n_clusters).astype(np.float64))
 
 
 def agreements(partitions: Sequence[Ints], k: int, group: ProcessGroup) -> Floats:
-    """Return every partition's mean adjusted Rand index with the others (1 if it is alone)."""
+    """Return the mean adjusted Rand index of each partition with the others (1 if only one)."""
     n = len(partitions)
     if n == 1:
         return np.ones(1)
-    # By counts, which add up over processes; scikit-learn's function wants the labels.
+    # From contingency tables, which add up over processes; scikit-learn's function needs labels.
     pairs = [np.bincount(i * k + j, minlength=k**2) for i, j in product(partitions, repeat=2)]
     common = np.reshape(pairs, (n, n, k, k)).swapaxes(1, 2).astype(np.float64)
     table = adjusted_rand(group.total(common), group.n_rows)
@@ -444,14 +445,14 @@ def agreements(partitions: Sequence[Ints], k: int, group: ProcessGroup) -> Float
 
 
 def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -> int:
-    """Return the index of the fit to keep, one of the eligible."""
+    """Return the index of the eligible fit with the highest score."""
     scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
-    # Rounding must not decide a tie: the earlier start wins.
+    # The earlier start wins a tie, even if rounding breaks it.
     return int(np.argmax(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max()))))
 
 
 def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
-    """Return in a sentence or two why one of several ``SGPMIC.starts_`` was kept; '' of one."""
+    """Return a sentence or two on why one of ``SGPMIC.starts_`` was selected; '' if only one."""
     if len(starts) < 2:
         return ""
     kept = next(i for i, start in enumerate(starts) if start["kept"])

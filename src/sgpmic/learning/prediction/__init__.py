@@ -1,1 +1,1 @@
-"""Answers for new rows, and cells that are missing."""
+"""Prediction for new rows."""

@@ -1,18 +1,19 @@
-r"""Clusters as normal distributions of whole rows, beside what the mapping says of densities.
+r"""Normal distributions of the clusters in data space, to complement the mapping's density.
 
-The mapping puts rows on a curved sheet of few dimensions with the same noise in every direction.
-What rows have in common beyond the sheet it takes for noise: the densities of the paper's model
-are those of a much wider cloud. So the density of a row is a mixture of two,
+The mapping puts rows on a curved low-dimensional manifold with isotropic noise. Correlations off
+the manifold count as noise: the densities of the paper's model are those of a much wider cloud. So
+the density of a row is a mixture of two,
 
 .. math:: p(y) = \omega\, p_{\text{mapping}}(y)
           + (1 - \omega) \sum_m \pi_m N(y | \mu_m, \Sigma_m),
 
-with the moments of every cluster's training rows, weighted by their memberships. Covariances are
-drawn towards what clusters have in common, and that towards a sphere (Ledoit and Wolf, 2004). The
-share :math:`\omega` is the one that makes training rows most likely, each left out of both.
+with the moments of each cluster's training rows, weighted by their memberships. Covariances are
+shrunk towards the pooled covariance, and that towards a multiple of the identity (Ledoit and Wolf,
+2004). The weight :math:`\omega` maximizes the likelihood of held-out training rows.
 
-Of many features, only the principal axes V of rows within their clusters have covariances of their
-own, :math:`\Sigma_m = V S_m V^\top + \mathrm{diag}(\psi)`; no matrix is of features by features.
+With many features, clusters have full covariances only along the principal axes V of the rows
+within clusters, :math:`\Sigma_m = V S_m V^\top + \mathrm{diag}(\psi)`, so that no features by
+features matrix is needed.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from sgpmic._types import Bools, Floats
 from sgpmic.learning.gaps import FactorModel
 from sgpmic.model.rows import pad_rows
 
-#: Parts that rows are divided into to be left out.
+#: Number of cross-validation folds.
 _FOLDS = 5
-#: Added to variances, relative to those of the table: features may be copies of each other, and all
+#: Added to variances, relative to the mean variance: features may be copies of each other, and all
 #: rows of a cluster equal.
 _RIDGE = 1e-6
-#: Features with a covariance of their own, at most; beyond, as many axes, one for so many rows.
+#: Maximum number of features for full covariances, or of axes; and minimum number of rows per axis.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4
-#: Axes of so many rows or features are those of a matrix of products: randomized, they take longer.
+#: Up to this many rows or features, an exact eigendecomposition is faster than a randomized SVD.
 _MOST_EXACT = 1500
-#: Rows that are multiplied together.
+#: Rows per matrix product.
 _BLOCK = 128
-#: Both densities keep a share, so that neither's blind spots decide alone.
+#: Minimum weight of either density, so that neither's blind spots decide alone.
 _LEAST_SHARE = 1e-4
 
 
 class ClusterNormals(NamedTuple):
-    """A normal distribution for every cluster, of scaled rows: Σ_m = V L_m L_mᵀ Vᵀ + diag(ψ)."""
+    """A normal distribution of scaled rows per cluster: Σ_m = V L_m L_mᵀ Vᵀ + diag(ψ)."""
 
     weights: Floats  # (M,)
     means: Floats  # (M, P)
@@ -51,7 +52,7 @@ class ClusterNormals(NamedTuple):
     noise: Floats  # (P,) ψ
 
     def log_density(self, Y: Floats) -> Floats:
-        """Return log Σ_m π_m N(y | μ_m, Σ_m) of rows, over the cells that they have (not NaN)."""
+        """Return log Σ_m π_m N(y | μ_m, Σ_m) of rows, over their observed cells (not NaN)."""
         has = ~np.isnan(Y)
         if has.all():
             return self._of_complete(Y, has[0])
@@ -63,7 +64,7 @@ class ClusterNormals(NamedTuple):
         return density
 
     def _of_complete(self, Y: Floats, features: Bools) -> Floats:
-        """Return the same of rows that have just these features.
+        """Return the log density of rows of which just these features are observed.
 
         By Woodbury's identity, with B = ψ^(-½)VL: ψ^½ Σ⁻¹ ψ^½ = I − B (I + BᵀB)⁻¹ Bᵀ, and
         |Σ| = |ψ| |I + BᵀB|.
@@ -71,7 +72,7 @@ class ClusterNormals(NamedTuple):
         scale = np.sqrt(self.noise[features])
         axes = self.axes[features] / scale[:, None]
         constant = len(scale) * np.log(2.0 * np.pi) + 2.0 * np.log(scale).sum()
-        # BLAS rounds a row's product differently in a matrix of another shape.
+        # Fixed-size blocks, because BLAS's rounding of a row depends on the shape of the matrix.
         blocks = pad_rows(Y, -(-len(Y) // _BLOCK) * _BLOCK).reshape(-1, _BLOCK, Y.shape[1])
         used = np.flatnonzero(self.weights > 0)
         terms = np.empty((len(used), len(Y)))
@@ -87,11 +88,11 @@ class ClusterNormals(NamedTuple):
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
-    """Return the moments of the clusters, from scaled rows (N, P) and memberships (N, M).
+    """Fit the cluster normals to scaled rows (N, P) and memberships (N, M).
 
-    ``factors`` say what is expected of missing cells; None where there are none.
+    ``factors`` give the expectations of missing cells; None if there are none.
     """
-    from sklearn.covariance import ledoit_wolf_shrinkage  # loads much that predictions do not need
+    from sklearn.covariance import ledoit_wolf_shrinkage  # heavy import, not needed by predictions
 
     unknown = np.zeros(Y.shape[1])
     if factors is not None:
@@ -119,7 +120,7 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     sphere = np.trace(common) / r
     shrinkage = ledoit_wolf_shrinkage(within, assume_centered=True)
     common = (1.0 - shrinkage) * common + shrinkage * sphere * np.eye(r)
-    # As if r + 1 more rows had been seen in every cluster, of what clusters have in common.
+    # Shrink as by r + 1 pseudo-observations of the pooled covariance in each cluster.
     strength = r + 1.0
     cores = (scatters + strength * common) / (counts + strength)[:, None, None]
     values, vectors = np.linalg.eigh(cores)
@@ -128,7 +129,7 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
 
 
 def _principal_axes(Y: Floats, n_axes: int) -> Floats:
-    """Return the right singular vectors (P, n_axes) of the largest singular values."""
+    """Return the leading right singular vectors (P, n_axes)."""
     N, P = Y.shape
     if min(N, P) > _MOST_EXACT:
         from sklearn.utils.extmath import randomized_svd
@@ -142,7 +143,7 @@ def _principal_axes(Y: Floats, n_axes: int) -> Floats:
 
 
 def left_out_log_density(Y: Floats, S: Floats, factors: FactorModel | None) -> Floats:
-    """Return the log density of scaled rows under the normal distributions of other rows."""
+    """Return the cross-validated log density of scaled rows under the cluster normals."""
     N = len(Y)
     if N < 2 * _FOLDS:
         return fit_normals(Y, S, factors).log_density(Y)
@@ -155,7 +156,7 @@ def left_out_log_density(Y: Floats, S: Floats, factors: FactorModel | None) -> F
 
 
 def best_share(mapping: Floats, normals: Floats, rounds: int = 100) -> float:
-    """Return the share of the first of two densities in the mixture that fits rows best."""
+    """Return the maximum likelihood weight of the first of two densities, by EM."""
     share = 0.5
     for _ in range(rounds):
         odds = np.log(share) - np.log1p(-share) + mapping - normals
@@ -170,11 +171,10 @@ def mixed(mapping: Floats, normals: Floats, share: float) -> Floats:
 
 
 def lower_limit(values: Floats, share: float) -> float:
-    """Return what a new value is below with this probability, given others of its kind.
+    """Return the quantile that a new value falls below with probability ``share``.
 
-    Each of n values leaves the same probability between it and the next, 1/(n + 1) below the least.
-    Where that is too much, the tail goes on as the lowest tenth of the values falls off,
-    exponentially.
+    The n order statistics divide the probability equally, with 1/(n + 1) below the minimum. If
+    that is too much, the lower tail is extrapolated as exponential, fitted to the lowest tenth.
     """
     values = np.sort(values)
     n = len(values)

@@ -1,11 +1,11 @@
-"""A learned model in the units of the data: where rows lie, how likely they are, what could be.
+"""A fitted model in the units of the data: projection, densities, imputation and sampling.
 
-:class:`Predictor` is what an estimator keeps and a model file holds. It knows arrays only.
+:class:`Predictor` is the array-only model that estimators and model files hold.
 
-:class:`Reference` is what it remembers of the training rows. A row that was trained on is
-recognized by a fingerprint of its values and gets its fitted coordinates and memberships. Any other
-row starts from the latent points of its nearest neighbors among (a sample of) the training rows,
-found with the expectations of missing cells (:mod:`sgpmic.learning.gaps`) where there are gaps.
+:class:`Reference` holds its training rows. A training row is recognized by a hash of its values
+and gets its fitted latent point and memberships. Any other row starts from the latent points of
+its nearest neighbors among (a sample of) the training rows, with missing cells replaced by their
+expectations (:mod:`sgpmic.learning.gaps`).
 """
 
 from __future__ import annotations
@@ -33,41 +33,39 @@ from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
 
 _T = TypeVar("_T", bound=NDArray[Any])
 
-#: A row is unusual where its density is lower than that of all but this share of the rows that
-#: the model was learned from.
+#: Fraction of new rows from the training distribution that count as outliers.
 OUTLIER_SHARE = 0.005
-#: So many of those rows are looked at for that, at most.
+#: Maximum number of training rows that the threshold is estimated from.
 _MOST_ASSESSED = 5_000
-#: Rows are looked at no farther away than this many spreads of the data: the optimizer takes fourth
-#: powers.
+#: Scaled values are clipped at this size: the optimizer computes fourth powers.
 _FARTHEST = 1e20
-#: Cells of the rows that are answered for at a time.
+#: Number of cells processed at a time.
 _PART = 1 << 22
-#: A row is drawn between a training row and one of this many of its neighbors.
+#: A sample is drawn between a training row and one of this many of its neighbors.
 _DRAWN_BETWEEN = 5
-#: A mixture is padded to so many clusters at least.
+#: Mixtures are padded to at least this many clusters.
 _LEAST_CLUSTERS = 8
-#: Training rows that rows with gaps are compared with, at most.
+#: Maximum number of training rows that rows with gaps are compared with.
 _MOST_SIMILAR = 1024
-#: How soon they count more than the row's own latent point, as more of it is unknown: memberships
-#: of rows with hidden cells are then closest to those of the complete rows.
+#: How fast similar rows outweigh a row's own latent point as more of it is missing, chosen to bring
+#: memberships of rows with hidden cells closest to those of the complete rows.
 _SOFTNESS = 3.0
 
-#: Squares of distances must not overflow.
+#: Squared distances must not overflow.
 _FARTHEST_COMPARED = 1e120
-#: Rows that are looked up at a time: what is computed of them stays in the cache.
+#: Rows hashed at a time, so that temporaries stay in the CPU cache.
 _KEYS_PART = 8192
 
 
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
-    """Return 64 bits that identify every row's values."""
+    """Return a 64-bit hash of each row."""
     keys = np.full(len(Y), Y.shape[1], np.uint64)
 
     def compute(first: int) -> None:
         key = keys[first : first + _KEYS_PART]
         rows = _canonical(Y[first : first + _KEYS_PART])
         for bits in np.ascontiguousarray(rows.T).view(np.uint64):
-            # An odd factor carries bits upwards, the shift carries them down again.
+            # Multiplying by an odd constant mixes bits upward, the shift mixes them back down.
             key ^= bits
             key *= np.uint64(0x9E3779B97F4A7C15)
             key ^= key >> np.uint64(29)
@@ -79,29 +77,29 @@ def fingerprints(Y: Floats) -> NDArray[np.uint64]:
 
 
 def _digests(Y: Floats) -> NDArray[np.uint64]:
-    """Return the fingerprints in model files from before version 1.0."""
+    """Return row hashes as in model files from before version 1.0."""
     digests = (hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in _canonical(Y))
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 def _canonical(Y: Floats) -> Floats:
     """Return rows in which equal values have equal bits."""
-    # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+    # Adding 0.0 turns -0.0, which equals 0.0 but has different bits, into 0.0.
     rows = np.add(Y, 0.0, order="C", dtype=np.float64)
-    rows[np.isnan(rows)] = np.nan  # all missing cells are one NaN
+    rows[np.isnan(rows)] = np.nan  # one bit pattern for all NaNs
     return rows
 
 
 @dataclass
 class Reference:
-    """Training rows (or a sample of them) with their latent points, and all fingerprints."""
+    """Training rows (or a sample of them) with their latent points, and the hashes of all."""
 
     rows: Floats  # (R, P)
     points: Floats  # (R, Q)
-    votes: Floats  # (R, M) what a committee said of their clusters; all equal without one
-    keys: NDArray[np.uint64]  # (N,) fingerprints of all training rows, sorted
-    order: Ints  # (N,) the training row each belongs to
-    scale: Floats  # (P,) what features are divided by to be compared
+    votes: Floats  # (R, M) the committee's vote shares; all equal without a committee
+    keys: NDArray[np.uint64]  # (N,) sorted hashes of all training rows
+    order: Ints  # (N,) the training row of each hash
+    scale: Floats  # (P,) scales of the features for comparisons
 
     @cached_property
     def _factors(self) -> FactorModel:
@@ -113,7 +111,7 @@ class Reference:
 
     @cached_property
     def _identify(self) -> Callable[[Floats], NDArray[np.uint64]]:
-        """What made the keys; rows of the reference are among those that have one."""
+        """The hash function of ``keys``, which include the rows of the reference."""
         mine = fingerprints(self.rows[:1])[0]
         place = min(int(np.searchsorted(self.keys, mine)), len(self.keys) - 1)
         return fingerprints if self.keys[place] == mine else _digests
@@ -123,14 +121,14 @@ class Reference:
         return self._factors.complete(scaled) if np.isnan(scaled).any() else scaled
 
     def complete(self, Y: Floats) -> Floats:
-        """Return rows as they are compared: scaled, with expectations of missing cells."""
+        """Return rows for comparison: scaled and centered, with expectations of missing cells."""
         with np.errstate(over="ignore"):
             off_center = self._completed(Y) - self._center
         return np.clip(off_center, -_FARTHEST_COMPARED, _FARTHEST_COMPARED)
 
     @cached_property
     def _compared(self) -> tuple[Floats, Ints, float]:
-        """Rows that others are compared with, their numbers, and the variance of the table."""
+        """Padded rows to compare others with, their indices, and the total variance."""
         rows = self.complete(self.rows)
         numbers = np.arange(len(rows))
         if len(rows) > _MOST_SIMILAR:
@@ -142,12 +140,12 @@ class Reference:
     def soften(
         self, S: Floats, theirs: Floats, completed: Floats, observed: Bools, own: Ints
     ) -> Floats:
-        """Return memberships of rows with gaps, as uncertain as the missing cells leave them.
+        """Soften the memberships of rows with gaps to reflect the missing cells.
 
-        The latent point that suits a row best says little where many others would do as well. S
-        (n, M) are memberships there, ``theirs`` (R, M) those of the training rows remembered here;
-        ``completed`` (n, P) are the rows with expectations of missing cells, ``observed`` are the
-        cells that they have, ``own`` (n,) says which of the training rows they are, or -1.
+        The most probable latent point says little if many others are almost as probable. S (n, M)
+        are the memberships at that point, ``theirs`` (R, M) those of the rows of this reference;
+        ``completed`` (n, P) are the rows with expectations of missing cells, ``observed`` is the
+        mask of observed cells, ``own`` (n,) the rows' indices in the reference, or -1.
         """
         rows, numbers, variance = self._compared
         similar = partial(projection.average_similar, (rows, theirs[numbers], numbers, variance))
@@ -157,21 +155,21 @@ class Reference:
         return S + doubt * (mean - S)
 
     def lookup(self, Y: Floats) -> Ints:
-        """Return the index of the training row that each row is, −1 for rows not seen."""
+        """Return the index of each row among the training rows, −1 for new rows."""
         keys = self._identify(Y)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-#: Fingerprints of rows, sorted, and the row that each belongs to.
+#: Sorted row hashes, and the row of each.
 SortedKeys = tuple[NDArray[np.uint64], Ints]
 
 
 def sorted_fingerprints(Y: Floats) -> SortedKeys:
-    """Return the fingerprints of rows in their order; those of equal rows as the rows come."""
+    """Return the sorted row hashes and the rows' indices, by a stable sort."""
     keys = fingerprints(Y)
-    # Sorting values takes half the time of sorting places or less, so the places take the last
-    # bits of the keys. The few keys that differ only there are then put in order.
+    # A sort takes at most half the time of an argsort, so the indices replace the low bits of the
+    # hashes. The few hashes that differ only there are sorted afterwards.
     n_bits = np.uint64(len(keys).bit_length())
     packed = np.sort(keys >> n_bits << n_bits | np.arange(len(keys), dtype=np.uint64))
     order = (packed & ((np.uint64(1) << n_bits) - np.uint64(1))).astype(np.int64)
@@ -183,7 +181,7 @@ def sorted_fingerprints(Y: Floats) -> SortedKeys:
 
 
 def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
-    """Return what is said of rows with these fingerprints; equal ones get one answer, the mean."""
+    """Average per-row results over duplicate rows."""
     keys, order = rows
     is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
@@ -202,20 +200,20 @@ def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
 
 
 class Assessment(NamedTuple):
-    """Everything a model says about rows.
+    """All predictions for rows.
 
     Attributes
     ----------
     labels : ndarray of shape (n_samples,)
         The most probable cluster.
     memberships : ndarray of shape (n_samples, n_clusters)
-        The probability of every cluster.
+        The probability of each cluster.
     embedding : ndarray of shape (n_samples, n_components)
         Latent points.
     log_density : ndarray of shape (n_samples,)
-        Low where a row is unlike anything seen in fit.
+        Log density under the model, low for outliers.
     unusual : ndarray of bool, shape (n_samples,)
-        Whether it is so low that a row counts as unusual.
+        Whether a row is an outlier.
     """
 
     labels: Ints
@@ -226,51 +224,48 @@ class Assessment(NamedTuple):
 
 
 class _Densities(NamedTuple):
-    """What densities are made of besides the mapping."""
+    """The density besides the mapping's: cluster normals and mixture weight."""
 
     normals: cluster_normals.ClusterNormals
     mapping_share: float
-    left_out: Floats  # log densities of training rows, each left out
+    left_out: Floats  # held-out log densities of training rows
 
 
 @dataclass
 class Predictor:
-    """What a learned model answers with."""
+    """A fitted model."""
 
     scaler: Scaler
     posterior: Posterior
     X: Floats  # (N, Q) latent points of the training rows
     S: Floats  # (N, M) their responsibilities
     reference: Reference
-    A_inverse: Floats  # (G, U, U), or (G, C, U, U) of C groups of features
-    jitter: float  # the largest relative jitter that a kernel matrix needed
+    A_inverse: Floats  # (G, U, U), or (G, C, U, U) with C groups of features
+    jitter: float  # the largest relative jitter
     prior_weight: float  # of the reference's votes
-    x_std: Floats | None  # (N, Q) standard deviations of uncertain latent points
-    seen: Bools  # (P,) whether any training row had the feature
+    x_std: Floats | None  # (N, Q) posterior standard deviations of the latent points
+    seen: Bools  # (P,) whether any training row has the feature
 
     def known_features(self, Y: Floats) -> Floats:
-        """Return rows without the features that no training row had."""
+        """Set features that no training row has to NaN."""
         return Y if self.seen.all() else np.where(self.seen, Y, np.nan)
 
     def known_rows(self, rows: Floats) -> tuple[Floats, Bools]:
-        """Return rows without unknown features, and which of them then have no value at all.
+        """Return rows without unknown features, and a mask of rows then without any value.
 
-        Training rows stand in for those, of which nothing is said (:func:`blanked`).
+        Those are replaced by a training row, and their results discarded (:func:`blanked`).
         """
         Y = self.known_features(rows)
         empty: Bools = np.asarray(np.isnan(Y).all(axis=1))
         return (np.where(empty[:, None], self.reference.rows[0], Y) if empty.any() else Y), empty
 
     def _restored(self, Y: Floats) -> Floats:
-        """Return rows in the units of the data, NaN where nothing is known of a feature."""
+        """Return rows in the units of the data, NaN for features that no training row has."""
         return self.known_features(self.scaler.inverse_transform(Y))
 
     @cached_property
     def _model(self) -> projection.Model:
-        """The posterior in a shape that it shares with other models, compiled programs too.
-
-        More features and clusters, none of which make a difference.
-        """
+        """The posterior, padded with features and clusters to share compiled programs."""
         posterior = self.posterior
         G, U, P = posterior.mean_weights.shape
         n_features = padded_features(P, 0)
@@ -300,12 +295,12 @@ class Predictor:
         return self.S[self.reference.lookup(self.reference.rows)]
 
     def _scaled(self, Y: Floats) -> Floats:
-        """Return scaled rows, NaN for missing cells, so near that squares do not overflow."""
+        """Return scaled rows, NaN for missing cells, clipped so that squares do not overflow."""
         with np.errstate(over="ignore"):
             return np.clip(self.scaler.transform(Y), -_FARTHEST, _FARTHEST)
 
     def _cells(self, Y: Floats) -> projection.Cells:
-        """Return rows as the padded posterior sees them."""
+        """Return rows scaled and padded like the posterior."""
         values = self._scaled(Y)
         shape = (len(Y), self._model.posterior.mean_weights.shape[2])
         observed = ~np.isnan(values)
@@ -317,7 +312,10 @@ class Predictor:
     def _project(
         self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
     ) -> tuple[projection.Course, Floats]:
-        """Return where rows lie, and memberships; rows ``own`` of the reference without it."""
+        """Project rows to latent points and memberships.
+
+        ``own`` are their indices in the reference, -1 for others: no row is its own neighbor.
+        """
         completed = self.reference.complete(Y)
         numbers = np.full(len(Y), -1) if own is None else own
         padded = pad(completed, (len(Y), self._sample.rows.shape[1]))
@@ -330,14 +328,14 @@ class Predictor:
         return found, S
 
     def _answer(self, Y: Floats, *, densities: bool) -> tuple[Floats, Floats, Floats]:
-        """Return latent points, memberships and, where asked for, log densities of rows.
+        """Return latent points, memberships and, optionally, log densities of rows.
 
-        Some rows at a time, so that what is computed of them stays small. Complete rows are not
-        mixed with others, for which other programs compute.
+        Rows are processed in parts to limit memory. Complete rows are not mixed with others, which
+        need different compiled programs.
         """
         known = self.reference.lookup(Y)
         X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
-        # Densities also of training rows: their fitted points maximize the bound, not these.
+        # For densities, training rows are projected too: their fitted points maximize the bound.
         asked, gaps = (known < 0) | densities, np.isnan(Y).any(axis=1)
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
         for numbers in (np.flatnonzero(asked & ~gaps), np.flatnonzero(asked & gaps)):
@@ -361,7 +359,7 @@ class Predictor:
 
     @numerics()
     def assess(self, rows: Floats) -> Assessment:
-        """Return everything there is to say about rows; nothing about those without any value."""
+        """Return all predictions for rows, blank for rows without any value."""
         Y, empty = self.known_rows(rows)
         X, S, log_density = self._answer(Y, densities=True)
         return Assessment(
@@ -374,15 +372,15 @@ class Predictor:
 
     @cached_property
     def _densities(self) -> _Densities:
-        """What the mapping and the clusters' normal distributions are worth beside each other.
+        """The cluster normals, and the weight of the mapping's density beside them.
 
-        Of training rows, each left out of both: with it in, it looks too ordinary.
+        Estimated from held-out training rows, whose densities would otherwise be too high.
         """
         rows, S = self.reference.rows, self._reference_S
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)
-        # For the same parameters: only what a row itself has told the mapping is taken out.
+        # Parameters are not refitted: only a row's own contribution to the posterior is removed.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)
         normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)
@@ -399,26 +397,26 @@ class Predictor:
     @property
     @numerics()
     def left_out_log_density(self) -> Floats:
-        """Log densities of training rows, or a sample of them, each left out."""
+        """Held-out log densities of training rows, or of a sample of them."""
         return self._densities.left_out
 
     @property
     def knows_densities(self) -> bool:
-        """Whether what :attr:`unusual_below` takes its time for has been done."""
+        """Whether the expensive part of :attr:`unusual_below` has been computed."""
         return "_densities" in self.__dict__
 
     @property
     def unusual_below(self) -> float:
-        """The log density under which a row is unlike anything seen in fit."""
+        """Log density threshold of outliers."""
         return cluster_normals.lower_limit(self.left_out_log_density, OUTLIER_SHARE)
 
     @numerics()
     def decode(self, X: Floats) -> Floats:
-        """Return the expected rows, in the units of the data, at latent points."""
+        """Return the expected rows at latent points, in the units of the data."""
         return self._restored(self._mapped(X))
 
     def _mapped(self, X: Floats, fitted: projection.Fitted | None = None) -> Floats:
-        """Return what the mappings say at latent points, scaled."""
+        """Return the expected scaled rows at latent points."""
         mean, shares = projection.means_at(self._model, X, fitted)
         mean = mean[:, :, : len(self.scaler.offset)]
         if mean.shape[1] == 1:
@@ -427,7 +425,7 @@ class Predictor:
 
     @numerics()
     def impute(self, Y: Floats) -> Imputation:
-        """Return rows with expectations of their missing cells, and how sure they are."""
+        """Return rows with expectations of their missing cells, and standard deviations."""
         missing = np.isnan(Y)
         values, std = Y.copy(), np.zeros_like(Y)
         rows = np.flatnonzero(missing.any(axis=1))
@@ -451,11 +449,11 @@ class Predictor:
 
     @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
-        """Return rows drawn from the model and the clusters they came from, cluster by cluster.
+        """Draw rows from the model; return them and their clusters, sorted by cluster.
 
-        Latent points are drawn where those of the training rows are, on the way from one to a
-        neighbor in the same cluster: a Gaussian around a cluster's mean would also reach where
-        there are no rows, and where the mapping has learned nothing.
+        A latent point is drawn between that of a training row and a neighbor's in the same cluster:
+        a Gaussian around a cluster's mean would also reach regions without rows, where the mapping
+        has learned nothing.
         """
         weights = self.mixture.weights
         counts = rng.multinomial(n_samples, weights / np.sum(weights))
@@ -469,8 +467,8 @@ class Predictor:
         return self._restored(drawn), labels
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
-        """Return latent points of a cluster, drawn between those of its training rows."""
-        from scipy.spatial import KDTree  # a tenth of a second that other answers do not need
+        """Draw latent points of a cluster between those of its training rows."""
+        from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:
@@ -485,7 +483,7 @@ class Predictor:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """The learned kernels, for features divided by their scales."""
+        """The learned kernels, for scaled features."""
         return unstack(self.posterior.mappings.kernels)
 
     @property
@@ -495,7 +493,7 @@ class Predictor:
 
 
 def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
-    """Return values of rows with others for those that are empty."""
+    """Return per-row values with ``blank`` for empty rows."""
     if empty.any():
         values = values.copy()
         values[empty] = blank
@@ -503,7 +501,7 @@ def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
 
 
 def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:
-    """Return a mixture with clusters of weight 0 added."""
+    """Pad a mixture with clusters of weight 0."""
     M, Q = np.shape(mixture.means)
     covariances: Any = np.broadcast_to(np.eye(Q), (n_clusters, Q, Q)).copy()
     covariances[:M] = mixture.covariances

@@ -1,14 +1,14 @@
-r"""Latent points of new rows, all rows of a block at once.
+r"""Projection of new rows to latent points, a block of rows at a time.
 
-A new row y gets the x that maximizes log p(y, x) (:mod:`sgpmic.model.prediction`). It starts from
-the best of the latent points of its nearest training rows and takes Newton steps in a trust region
-of its own; rows that have settled leave, the others are put together into blocks again.
+The latent point of a new row y maximizes log p(y, x) (:mod:`sgpmic.model.prediction`). It starts
+from the best of the latent points of the nearest training rows and takes Newton steps in its own
+trust region. Converged rows are removed, and the others are regrouped into blocks.
 
-Blocks have one size for a model and a kind of device, filled up where necessary, and rows are
-looked at after the same numbers of steps: the answer for a row does not depend on which others are
-asked about.
+For a given model and kind of device, blocks have a fixed size (the last is padded) and convergence
+is checked after fixed numbers of steps, so that the result for a row does not depend on the rest
+of the batch.
 
-The density of y with x integrated out is approximated after Laplace,
+The density of y with x integrated out is by Laplace's approximation,
 
 .. math:: \log p(y) \approx \log p(y, \hat x) + \tfrac Q2 \log 2\pi
           - \tfrac12 \log|-\nabla^2 \log p(y, \hat x)| .
@@ -33,25 +33,24 @@ from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, ne
 from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
 
-#: How many neighbors' latent points are considered as starts, and how many votes are averaged.
+#: Number of neighbors whose latent points are candidate starts, and whose votes are averaged.
 NEIGHBORS = 5
-#: The distance of this many rows is how far similar ones lie.
+#: The distance to this many rows sets the bandwidth for similar rows.
 SIMILAR_ROWS = 15
-#: By kind of device: evaluations after which settled rows leave. A processor has the least to do
-#: when they leave at once, a GPU when few blocks come and go.
+#: By kind of device: numbers of steps after which converged rows are removed. A CPU is fastest if
+#: they are removed at once, a GPU with few transfers of blocks.
 _STEPS = {"cpu": (4, *[1] * 36), "gpu": (10, 10, 20)}
-#: A row has settled when a Newton step promises less than this much log density, absolutely and
-#: relative to what there is.
+#: Convergence: absolute and relative tolerance on the predicted gain of log density.
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
-#: The first trust region's radius; latent points have variance 1.
+#: Initial radius of the trust region; latent points have variance 1.
 _RADIUS = 0.1
 
 
-# Arrays are NumPy's outside of programs and JAX's inside.
+# Arrays are NumPy's outside of compiled programs and JAX's inside.
 
 
 class Model(NamedTuple):
-    """What answers are made of, padded."""
+    """The padded model."""
 
     posterior: Posterior
     prior_weight: Any  # of the votes
@@ -59,49 +58,49 @@ class Model(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Rows (B, P), centered and scaled as a posterior's, and which cells they have."""
+    """Rows (B, P), centered and scaled like the posterior's, and their observed cells."""
 
     values: Any  # 0 for missing cells
-    observed: Any = None  # 1 for the cells that rows have; None where they have all
+    observed: Any = None  # 1 for observed cells; None if all are observed
 
 
 class Sample(NamedTuple):
-    """Training rows that new ones are compared with, padded: scaled, without gaps."""
+    """Padded training rows to compare new ones with: scaled, without gaps."""
 
     rows: Any  # (R, P)
     points: Any  # (R, Q) their latent points
-    votes: Any  # (R, M) what is said of their clusters
-    count: Any  # how many there are without padding
+    votes: Any  # (R, M) vote shares
+    count: Any  # number of rows without padding
 
 
 class Fitted(NamedTuple):
-    """How rows were fitted, to leave them out."""
+    """The fit of training rows, to leave them out."""
 
     X: Any  # (B, Q)
-    S: Any  # (B, G) their weights in every mapping
+    S: Any  # (B, G) their weights in each mapping
     Y: Cells
 
 
 @keepable
 class Course(NamedTuple):
-    """Where rows are on their way, what is there, and where they go next."""
+    """State of the trust-region Newton method for the rows of a block."""
 
     X: Any  # (B, Q)
-    log_joints: Any  # (B, M): the logarithms of the summands of p(y, x)
-    value: Any  # (B,): −log p(y, x), and its derivatives
+    log_joints: Any  # (B, M): log summands of p(y, x)
+    value: Any  # (B,): −log p(y, x), followed by its derivatives
     gradient: Any  # (B, Q)
     curvature: Any  # (B, Q, Q)
     radius: Any  # (B,) of the trust region
-    step: Any  # (B, Q)
-    promised: Any  # (B,) by how much the value falls
-    settled: Any  # (B,)
+    step: Any  # (B, Q) the next step
+    promised: Any  # (B,) predicted decrease of the value
+    settled: Any  # (B,) whether the row has converged
 
 
 @compiled
 def _start_block(
     model: Model, sample: Sample, completed: Array, own: Array, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Array]:
-    """Return rows at the most likely of their nearest rows' latent points, and votes (B, M)."""
+    """Start at the most probable of the neighbors' latent points; return mean votes (B, M) too."""
     numbers, squares = nearest(sample.rows, sample.count, completed, own, NEIGHBORS)
     log_joints_at = _log_joints_of(model, Y, fitted)
     candidates = jnp.swapaxes(sample.points[numbers], 0, 1)  # (k, B, Q)
@@ -111,8 +110,8 @@ def _start_block(
     X = jnp.take_along_axis(candidates, best[None, :, None], axis=0)[0]
     weights = inverse_weights(jnp.sqrt(squares))
     votes = jnp.sum(weights[:, :, None] * sample.votes[numbers], axis=1)
-    # Nothing is known of rows at X: the first step finds out, and has length 0. Types are those of
-    # the steps after it, for which one program is enough then.
+    # The first step has length 0 and only evaluates. Types are those of later steps, so that one
+    # program serves all.
     n, Q = X.shape
     course = Course(
         X,
@@ -134,10 +133,10 @@ def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[A
 
 
 def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
-    """Return log joints (B, M), and value, gradient and curvature of −log p(y, x), for each row."""
+    """Return log joints (B, M), and value, gradient and Hessian of −log p(y, x) for each row."""
 
-    # Rows do not depend on each other: the gradient of the sum has the gradient of every row.
-    # Reverse over reverse: the kernels' hand-written rules are reverse rules.
+    # Rows are independent: the gradient of the sum contains the gradient of each row.
+    # Reverse over reverse, because the kernels' hand-written rules are VJPs.
     def total(X: Array) -> tuple[Array, tuple[Array, Array]]:
         joints = log_joints_at(X)
         values = -jax.nn.logsumexp(joints, axis=1)
@@ -150,11 +149,11 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 
 
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
-    """Return the solutions (Q, B) for symmetric matrices (Q, Q, B), and whether they are positive.
+    """Solve for symmetric matrices (Q, Q, B); also return which are positive definite.
 
-    Elimination without pivoting, all rows of a block together, with the absolute values of pivots:
-    where a matrix is not positive definite, that of another which is (a modified Cholesky
-    factorization), so that the step goes down, and far where the curvature is small.
+    Gaussian elimination without pivoting, vectorized over rows, with the absolute values of the
+    pivots: a matrix that is not positive definite is replaced by one that is (a modified Cholesky
+    factorization), so that the step is a descent direction, and long where the curvature is small.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
@@ -169,8 +168,8 @@ def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
 
 
 def _plan_step(course: Course) -> Course:
-    """Return rows with a Newton step no longer than the radius, and what it promises."""
-    # Rows last: that is how vector registers are filled.
+    """Set the next Newton step, at most as long as the radius, and its predicted decrease."""
+    # Rows on the last axis, for vectorization.
     gradient, H = course.gradient.T, jnp.transpose(course.curvature, (1, 2, 0))
     step, positive = _solve(H, -gradient)
     length = jnp.sqrt(jnp.sum(step * step, axis=0))
@@ -178,7 +177,7 @@ def _plan_step(course: Course) -> Course:
     linear = -jnp.sum(step * gradient, axis=0)
     curved = jnp.sum(step * jnp.sum(H * step, axis=1), axis=0)
     promised = linear - 0.5 * curved
-    # Positive curvature along the step may be that of a matrix that is not positive.
+    # The curvature along the step may be positive even if the matrix is not positive definite.
     promised = jnp.where(positive, promised, jnp.maximum(promised, 0.5 * linear))
     settled = promised <= _SETTLED + _SETTLED_RELATIVE * jnp.abs(course.value)
     return course._replace(step=step.T, promised=promised, settled=settled)
@@ -188,7 +187,7 @@ def _plan_step(course: Course) -> Course:
 def _newton_block(
     model: Model, n_steps: Array, course: Course, votes: Array, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Array]:
-    """Take some steps with every row of a block; return memberships (B, M) as well."""
+    """Take some Newton steps for all rows of a block; return memberships (B, M) too."""
     log_joints_at = _log_joints_of(model, Y, fitted)
 
     def go_on(carry: tuple[Array, Course]) -> Array:
@@ -199,7 +198,7 @@ def _newton_block(
         X = here.X + here.step
         there = Course(X, *_expand(log_joints_at, X), *here[5:])
         gained = here.value - there.value
-        accepted = gained >= 1e-4 * here.promised  # not where it is NaN
+        accepted = gained >= 1e-4 * here.promised  # False for NaN
         length = jnp.sqrt(jnp.sum(here.step**2, axis=1))
         wider = jnp.where(gained > 0.75 * here.promised, 2.0 * length, 0.0)
         radius = jnp.where(accepted, jnp.maximum(here.radius, wider), 0.25 * length)
@@ -207,13 +206,13 @@ def _newton_block(
         return number + 1, _where(here.settled, here, best)
 
     _, course = lax.while_loop(go_on, one_step, (jnp.zeros((), jnp.int32), course))
-    # The E-step of a row with votes; equal votes of strength 1 are none.
+    # The E-step with votes as prior; equal votes of strength 1 have no effect.
     memberships = jax.nn.softmax(jnp.log(votes) + course.log_joints / model.prior_weight, axis=1)
     return course, memberships
 
 
 def _where(which: Array, first: Course, second: Course) -> Course:
-    """Return rows of the first where ``which`` (B,) says so, else of the second."""
+    """Select rows of the first where ``which`` (B,) is true, else of the second."""
     return jax.tree.map(
         lambda a, b: jnp.where(which.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, second
     )
@@ -227,7 +226,7 @@ def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
 
 @compiled
 def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array]:
-    """Return the mean of every mapping at X, and the shares p(m | x) of the clusters."""
+    """Return the mean of each mapping at X, and the cluster probabilities p(m | x)."""
     prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
     mean, _ = mapping_moments(model.posterior, X, _without(model, fitted))
@@ -238,16 +237,16 @@ def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, 
 def average_similar(
     similar: Any, completed: Array, observed: Array, own: Array
 ) -> tuple[Array, Array]:
-    """Return the mean memberships of similar rows, and the share of the variance that is unknown.
+    """Return the mean memberships of similar rows, and the fraction of unexplained variance.
 
-    Rows are similar in the cells that a row has; what is unknown is how much they differ in the
-    others. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
-    numbers (K,), -2 for padding, and the table's variance; ``own`` are the rows' numbers, or -1.
+    Rows are similar in a row's observed cells; the unexplained variance is theirs in its missing
+    cells. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
+    indices (K,), -2 for padding, and the total variance; ``own`` are the rows' indices, or -1.
     """
     rows, S, numbers, variance = similar
     squares = observed @ (rows**2).T - 2.0 * (observed * completed) @ rows.T
     squares += jnp.sum(observed * completed**2, axis=1, keepdims=True)
-    # Rounding must not decide between rows that have the same cells.
+    # Rounding must not decide between rows with equal observed cells.
     squares = jnp.maximum(squares, 1e-9 * variance)
     squares = jnp.where((numbers == own[:, None]) | (numbers == -2), jnp.inf, squares)
     near = jnp.take_along_axis(squares, smallest(squares, SIMILAR_ROWS), axis=1)
@@ -262,11 +261,10 @@ def average_similar(
 def project(
     model: Model, sample: Sample, completed: Floats, own: Ints, Y: Cells, fitted: Fitted | None
 ) -> tuple[Course, Floats]:
-    """Find the latent points and memberships of rows.
+    """Project rows to latent points and memberships.
 
-    ``completed`` are the rows with expectations of missing cells, ``own`` their numbers in the
-    sample, or -1: none is its own neighbor. With ``fitted`` each is left out of the model, as if it
-    had not been fitted.
+    ``completed`` are the rows with expectations of missing cells, ``own`` their indices in the
+    sample, or -1: no row is its own neighbor. With ``fitted``, each row is left out of the model.
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
@@ -296,11 +294,11 @@ def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Flo
 
 
 def laplace(posterior: Posterior, course: Course) -> Floats:
-    """Return log p(y) from log p(y, x) and its curvature at the peak."""
+    """Return log p(y) from log p(y, x) and its curvature at the mode."""
     mixture = posterior.mixture
     covariances = np.asarray(mixture.covariances)[np.asarray(mixture.weights) > 0]
-    # A row adds information to the prior; where x is not quite at its maximum the curvature may
-    # say otherwise, and then the prior's own is the least there is.
+    # A row adds information to the prior, so its curvature is at least the prior's; if x is not
+    # quite at the mode, the computed one may be smaller.
     least = 1.0 / np.linalg.eigvalsh(covariances).max()
     eigenvalues = np.maximum(np.linalg.eigvalsh(course.curvature), least)
     log_det = np.log(eigenvalues).sum(axis=1)

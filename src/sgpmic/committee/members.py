@@ -40,7 +40,7 @@ _STARTS, _SHORT_RUN = 10, 10
 _PARAMETERS = ("weights", "means", "precisions")
 #: Mixtures with random starts use all features up to this many, otherwise principal components.
 _MOST_FEATURES = 30
-#: Minimum number of features for subspace clustering.
+#: Minimum number of features: with fewer there is no room for different subspaces.
 _FEWEST_FEATURES = 8
 #: The ridge of the regression of rows on rows, relative to the mean squared singular value.
 _RIDGE = 0.1

@@ -2,7 +2,7 @@ r"""The data layout for the pass over the rows: blocks, features first, with pad
 
 Every new array shape costs seconds of compilation, so tables are padded to a few sizes: rows with
 weight 0, features that are 0 in every row, clusters that no row can belong to. Padding changes no
-sum; the true number of features is passed along as an array, not as a shape.
+sum; the true numbers of features and clusters are passed along as values, not as shapes.
 
 **Missing values.** Given the latent points and the functions, a missing cell is independent of the
 observed ones, so leaving it out of every sum integrates it out exactly. Each feature then has sums
@@ -223,7 +223,7 @@ def column_patterns(missing: np.ndarray) -> np.ndarray:
 
 
 def with_groups(rows: Rows, patterns: Any, missing: Any, lay_out: Callable[[Any], Any]) -> Rows:
-    """Return rows with groups of features; ``missing`` (N, P) are the missing cells.
+    """Return rows with groups of features; ``missing`` marks missing cells of this process's rows.
 
     ``patterns`` (P,) are equal for features of the same group. The number of groups is padded;
     empty groups add nothing. ``lay_out`` pads and places arrays with one entry per row.

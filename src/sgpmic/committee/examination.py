@@ -48,7 +48,7 @@ _PROMINENT = 1.6
 VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name != "subspaces")
 #: The members whose agreement (stability) is compared with noise.
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
-#: Number of features for each number of clusters.
+#: Number of statistics for each candidate number of clusters.
 N_FIGURES = 10 + len(judge.INDICES)
 #: Upper limit of the BIC per row, used if no mixture could be fitted.
 _MOST_BIC = 1e3
@@ -237,7 +237,7 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
-    """Return the features for one number of clusters, and the consensus labels."""
+    """Return the statistics for one number of clusters, and the consensus labels."""
     labels, _ = cluster_all(geometry, k, VOTERS)  # never empty: Ward cannot fail
     opinion = judge.judge(geometry, labels, k)
     w = opinion.weights
@@ -285,8 +285,8 @@ def _split(before: Ints, after: Ints) -> list[float]:
 def _inputs(figures: Floats, about: Floats) -> Floats:
     """Return the network's inputs, k = 1 first.
 
-    For k = 1 the extremes of all figures over k; for the others their figures, and the differences
-    from those of k − 1 and k + 1 and from the extremes.
+    For k = 1 these are the extremes of all statistics over k; for the others their statistics, and
+    the differences from those of k − 1 and k + 1 and from the extremes.
     """
     n = len(figures)
     padded = figures if n else np.zeros((1, N_FIGURES))

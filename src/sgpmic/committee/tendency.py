@@ -135,7 +135,7 @@ def _margin(n_rows: int, n_axes: int) -> Floats:
 
 
 def _compare(figures: Floats) -> tuple[float, float, int]:
-    """Return lead, p-value and most extreme statistic of the table (the first row of figures).
+    """Return lead, p-value and most extreme statistic of the table (first row of ``figures``).
 
     The table's own statistics also enter the mean and standard deviation, so that the p-value is
     exact under the null model.

@@ -57,7 +57,7 @@ COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
 
 #: Up to this many latent dimensions, computations for every row are unrolled over dimensions.
 WRITTEN_OUT = 6
-#: A cluster with less weight than this keeps its mean and covariance: it has no data to learn from.
+#: A cluster with a smaller total responsibility keeps its mean and covariance: it has no data.
 EMPTY = 1e-9
 
 

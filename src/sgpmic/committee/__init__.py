@@ -1,1 +1,1 @@
-"""Different clusterings that vote."""
+"""Committee of clustering algorithms: consensus clustering by weighted votes."""

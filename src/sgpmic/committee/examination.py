@@ -1,4 +1,4 @@
-"""What a table supports, before anything is fitted to it: clusters at all, how many, dimensions."""
+"""Cluster tendency, number of clusters and latent dimension of a table, estimated before a fit."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
-#: At most this many rows are looked at, and of these are voted on for a number of clusters.
+#: Maximum numbers of rows sampled, and of these for the votes on the number of clusters.
 MOST_EXAMINED, MOST_VOTED_ON = 1000, 600
-#: Latent dimensions that are chosen, at most.
+#: Maximum number of latent dimensions chosen.
 MOST_DIMENSIONS = 10
-#: Tables of noise that variances are compared with, and which of them counts.
+#: Number of shuffled tables in parallel analysis, and the quantile to exceed.
 _SHUFFLED, _QUANTILE = 20, 0.95
-# Rows whose singular values are found directly; of more, by way of their products.
+# Tables with more rows are decomposed by way of their Gram matrix instead of an SVD.
 _MOST_DECOMPOSED = 100_000
 
-#: What was found out about tables, the latest last: a grid search fits the same rows many times.
+#: Cache of results, newest last: a grid search fits the same rows many times.
 _found: dict[Any, Any] = {}
 _MOST_REMEMBERED = 64
 _remembering = threading.Lock()
 _R = TypeVar("_R")
 
-#: Numbers of clusters that are tried, at least and at most; in between two more than modes.
+#: Bounds of the largest number of clusters tried, which is otherwise the number of modes plus two.
 LEAST_TRIED, MOST_TRIED = 12, 20
-#: A mode's density is so much higher than at its saddle, in logarithms: a chance peak of an
-#: estimate from ten neighbors seldom is.
+#: Minimum prominence of a mode (log density above its saddle): spurious modes of a density
+#: estimate from ten neighbors seldom reach it.
 _PROMINENT = 1.6
-#: The members that vote: those that take longest do not.
+#: The members that vote; the slowest are left out.
 VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name != "subspaces")
-#: Those whose agreement is compared with noise.
+#: The members whose agreement (stability) is compared with noise.
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
-#: Figures of every number of clusters.
+#: Number of statistics for each candidate number of clusters.
 N_FIGURES = 10 + len(judge.INDICES)
-#: The BIC per row where no mixture could be fitted.
+#: Upper limit of the BIC per row, used if no mixture could be fitted.
 _MOST_BIC = 1e3
-#: The share of a table's columns that have to be categories for it to be seen by its factors.
+#: Fraction of categorical columns from which a table is represented by its factors.
 _MANY = 0.25
-#: There are at least this many factors.
+#: Minimum number of factors.
 _LEAST_FACTORS = 2
 
 
@@ -62,15 +62,15 @@ _LEAST_FACTORS = 2
 class NumberOfClusters:
     """How the number of clusters was chosen; lists are in the order of the candidates."""
 
-    chosen: int  # of which most agreement with the true clusters is expected
-    candidates: list[int]  # the numbers that were tried, from one on
+    chosen: int  # the candidate with the largest predicted ARI
+    candidates: list[int]  # 1, 2, …
     probability: list[float]
-    #: The adjusted Rand index with the true clusters, whatever their number, that is expected.
+    #: Predicted adjusted Rand index with the true clusters, whatever their number.
     expected: list[float]
-    modes: int  # of the density
-    shares: list[list[float]]  # of the rows, in the clusters of each, the largest first
-    #: What becomes of the clusters of the number before: the share of the largest that splits, and
-    #: the shares of its parts; empty where none does.
+    modes: int  # density modes
+    shares: list[list[float]]  # relative cluster sizes for each candidate, largest first
+    #: Compared with the previous candidate, the relative size of the largest cluster that splits,
+    #: followed by those of its parts; empty if none does.
     splits: list[list[float]]
 
 
@@ -78,33 +78,32 @@ class NumberOfClusters:
 class NumberOfDimensions:
     """How the number of latent dimensions was chosen."""
 
-    chosen: int  # principal components with more variance than noise has, at least one
-    variance: list[float]  # shares of the variance of the principal components
-    noise: list[float]  # the same of rows whose features were shuffled, each by itself
+    chosen: int  # principal components with more variance than noise, at least one
+    variance: list[float]  # explained variance ratios of the principal components
+    noise: list[float]  # the same for independently shuffled features
 
 
 class View(NamedTuple):
-    """A table as the committee and the start see it.
+    """The representation of a table that the committee and the initialization use.
 
-    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so rows form an island for every
-    combination of levels, and to a neighbor graph the levels of a single category look like perfect
-    clusters. A cluster should be what several columns have in common. So a table with many
-    categories is seen by its principal factors (those of factor analysis of mixed data, where the
-    encoder has weighted the indicators), as many as parallel analysis finds, and members of the
-    committee whose clusters are the levels of one category do not vote.
+    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so every combination of levels
+    forms an island of rows, and in a neighbor graph the levels of a single category look like
+    perfect clusters. But a cluster should be shared by several columns. So a table with many
+    categories is represented by its principal factors (those of factor analysis of mixed data if
+    the encoder has weighted the indicators), as many as parallel analysis finds, and committee
+    members whose clusters are the levels of one category do not vote.
     """
 
-    rows: Floats  # (n_own, r) this process's
+    rows: Floats  # (n_own, r) rows of this process
     scaler: Scaler
     has_categories: bool = False
-    mixed: MixedTable | None = None  # a sample of all processes, with its categories
+    mixed: MixedTable | None = None  # a sample from all processes, with its categories
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
-    """Return the table by its factors if many of its columns are categories, else as it is.
+    """Return the factor scores of a table with many categorical columns, else the table itself.
 
-    ``Y`` are this process's rows with their gaps, ``Y_imputed`` those with expectations of missing
-    cells.
+    ``Y`` are this process's rows with missing values, ``Y_imputed`` the same rows imputed.
     """
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
@@ -112,11 +111,11 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
-    # Where every column of the user's table begins and ends among the features.
+    # Start and end of every original column among the features.
     inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
     begins = [j for j in range(Y.shape[1]) if j not in inner]
     mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
-    # Features that are all of two values, such as bits, are not columns of a user's table.
+    # A table of binary features only, such as bits, has no categorical columns.
     bits = len(categories) == Y.shape[1]
     few = len(categories) < _MANY * (len(categories) + others)
     if few or bits or Y.shape[1] <= _LEAST_FACTORS:
@@ -130,7 +129,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
 
 
 class Structure(NamedTuple):
-    """What was found out about a table; None for what was not asked."""
+    """Results of :func:`examine`; None for those not requested."""
 
     tendency: ClusterTendency | None
     clusters: NumberOfClusters | None
@@ -140,11 +139,11 @@ class Structure(NamedTuple):
 def examine(
     view: View, group: ProcessGroup, *, tendency: bool, clusters: bool, dimensions: bool
 ) -> Structure:
-    """Return what the table of all processes supports, as far as it is asked."""
+    """Estimate the requested properties of the table, whose rows are shared by all processes."""
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    # All processes see the same numbers, to the last bit.
+    # Bitwise identical on all processes.
     sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
     found = number = None
     if tendency or clusters:
@@ -156,15 +155,15 @@ def examine(
 
 
 def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
-    """Return what there is to find out about a table; what was found out lately is remembered."""
+    """Return ``find(sample, **options)``, cached by the content of the sample."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
-    # Factors tell the table with categories that they were made of.
+    # The factor scores already determine the mixed table they were computed from.
     known = {name: value for name, value in options.items() if name != "mixed"}
     key = (find.__name__, sample.shape, digest, *known.items())
     with _remembering:
         found: _R | None = _found.get(key)
     if found is None:
-        found = find(sample, **options)  # several threads may find out the same, none waits
+        found = find(sample, **options)  # threads may compute the same twice, but never wait
         with _remembering:
             _found[key] = found
             while len(_found) > _MOST_REMEMBERED:
@@ -173,34 +172,34 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
 
 
 class Evidence(NamedTuple):
-    """What speaks for every number of clusters."""
+    """Evidence for every number of clusters."""
 
-    candidates: list[int]  # from one on
-    inputs: Floats  # (n_candidates, d) what the network sees of each
+    candidates: list[int]  # 1, 2, …
+    inputs: Floats  # (n_candidates, d) input features of the network
     modes: int
-    labels: list[Ints]  # what the committee arrived at
+    labels: list[Ints]  # consensus labels
 
 
 def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
-    """Return the number of clusters of scaled rows (n, p), given the test of cluster tendency.
+    """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
-    For every number k from two on the committee votes, and the vote leaves evidence: what the judge
-    expects of it, how far the members agree, validity indices of the consensus, the BIC of
-    mixtures, the modes of the density. Two figures are compared with noise of the same covariance
-    without clusters: how compact the clusters of k-means are (the gap statistic of Tibshirani,
-    Walther and Hastie) and how far clusterings agree (stability). For a single cluster there is the
-    test of cluster tendency. From the evidence small networks tell the probability of every number
-    and how far its vote agrees with the true clusters, whatever their number
-    (:mod:`sgpmic.committee.judge` says how they learned). The number with most agreement is
-    chosen, which need not be the most probable one.
+    For every k ≥ 2 the committee votes, and the vote yields evidence: the judge's prediction, the
+    members' agreement, validity indices of the consensus, the BIC of mixtures, and the number of
+    density modes. Two statistics are compared with those of Gaussian noise of the same covariance:
+    the compactness of the k-means clusters (the gap statistic of Tibshirani, Walther and Hastie)
+    and the agreement of the clusterings (stability). For k = 1 there is the test of cluster
+    tendency. From the evidence, small neural networks predict the probability of every k and the
+    ARI of its consensus with the true clusters, whatever their number (for their training see
+    :mod:`sgpmic.committee.judge`). The k with the largest predicted ARI is chosen, which need not
+    be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
     found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
     outputs = judge.load_networks()["number of clusters"](found.inputs).mean(axis=0)
     probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
-    expected[0] = probability[0]  # one cluster is either entirely right or worth nothing
+    expected[0] = probability[0]  # for one cluster the ARI is either 1 or 0
     if tendency.supported and len(probability) > 1:
-        # The test has found more than one.
+        # The test has rejected a single cluster.
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
     return NumberOfClusters(
@@ -215,10 +214,10 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
 
 
 def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
-    """Return what speaks for every number of clusters."""
+    """Collect the evidence for every number of clusters."""
     Y = geometry.Y
     prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
-    # Heights are logarithms of squared distances; a density has the dimension as their factor.
+    # Heights are −log r² of the neighbor distances r; a log density is −d log r in d dimensions.
     modes = max(int(np.sum(0.5 * geometry.intrinsic_dimension * prominence > _PROMINENT)), 1)
     most = min(max(LEAST_TRIED, modes + 2), MOST_TRIED, len(geometry) // 3)
     # Gaussian rows with the same covariance.
@@ -238,8 +237,8 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
-    """Return figures of one number of clusters, and the vote's labels."""
-    labels, _ = cluster_all(geometry, k, VOTERS)  # at least those of Ward, which cannot fail
+    """Return the statistics for one number of clusters, and the consensus labels."""
+    labels, _ = cluster_all(geometry, k, VOTERS)  # never empty: Ward cannot fail
     opinion = judge.judge(geometry, labels, k)
     w = opinion.weights
     shares = consensus(list(labels.values()), w, k)
@@ -271,7 +270,7 @@ def _shares(labels: Ints) -> list[float]:
 
 
 def _split(before: Ints, after: Ints) -> list[float]:
-    """Return the share of the largest cluster that splits, and the shares of its parts."""
+    """Return the relative sizes of the largest cluster that splits and of its parts."""
     counts = contingency_matrix(before, after)
     sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
     families = [np.flatnonzero(parents == m) for m in range(len(counts))]
@@ -284,10 +283,10 @@ def _split(before: Ints, after: Ints) -> list[float]:
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:
-    """Return what the network sees: one cluster first, then the others, side by side.
+    """Return the network's inputs, k = 1 first.
 
-    Of one cluster the extremes of all figures; of the others their figures, beside those of the
-    numbers before and after and those of the best.
+    For k = 1 these are the extremes of all statistics over k; for the others their statistics, and
+    the differences from those of k − 1 and k + 1 and from the extremes.
     """
     n = len(figures)
     padded = figures if n else np.zeros((1, N_FIGURES))
@@ -301,7 +300,7 @@ def _inputs(figures: Floats, about: Floats) -> Floats:
 
 
 def _compactness(geometry: Geometry, k: int) -> float:
-    """Return the logarithm of the sum of squares within the clusters of k-means."""
+    """Return the log of the within-cluster sum of squares of k-means."""
     labels = MEMBERS["k-means"](geometry, k)
     indicators = np.eye(k)[labels]
     means = indicators.T @ geometry.Y / np.maximum(indicators.sum(axis=0), 1.0)[:, None]
@@ -309,8 +308,8 @@ def _compactness(geometry: Geometry, k: int) -> float:
 
 
 def _stability(labels: dict[str, Ints], k: int) -> float:
-    """Return the mean agreement of the members that are compared with noise."""
-    found = [labels[name] for name in _STABLE if name in labels]  # two of them always are
+    """Return the mean pairwise ARI of the members in ``_STABLE``."""
+    found = [labels[name] for name in _STABLE if name in labels]  # at least two
     agreement = judge.pairwise_agreement(np.stack(found), k)
     return float(agreement[np.triu_indices(len(found), 1)].mean())
 
@@ -318,14 +317,13 @@ def _stability(labels: dict[str, Ints], k: int) -> float:
 def choose_dimensions(
     Y: Floats, together: Sequence[tuple[int, int]] | None = None
 ) -> NumberOfDimensions:
-    """Return the number of latent dimensions, by Horn's parallel analysis.
+    """Choose the number of latent dimensions by Horn's parallel analysis.
 
-    A dimension counts as long as its principal component, and all before it, have more variance
-    than 95 % of tables with the same features without correlations. A weak dimension behind
-    strong ones may be missed.
+    Principal components are counted up to the first whose variance does not exceed that in 95 % of
+    tables with shuffled features. A weak dimension behind strong ones may be missed.
 
-    ``together`` are first and last, that one not included, of features that are shuffled as one;
-    by default every feature by itself.
+    ``together`` are half-open ranges of features that are shuffled as one; by default every
+    feature is shuffled separately.
     """
     rng = np.random.RandomState(0)
     parts = [(j, j + 1) for j in range(Y.shape[1])] if together is None else together
@@ -345,10 +343,10 @@ def _variances(Y: Floats) -> Floats:
 
 
 def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: ProcessGroup) -> int:
-    """Return the number of latent dimensions: as given, or enough for that share of variance.
+    """Return the number of latent dimensions: as given, or for that fraction of the variance.
 
-    As in scikit-learn's PCA of the scaled features: the smallest number of principal components
-    whose explained variance exceeds the share.
+    As in scikit-learn's PCA, a fraction selects the smallest number of principal components of the
+    scaled features whose explained variance exceeds it.
     """
     if isinstance(n_components, Integral):
         return int(n_components)

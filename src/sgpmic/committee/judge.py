@@ -1,13 +1,12 @@
-"""The judge: how good a partition is likely to be, learned from made-up problems.
+"""The judge: neural networks, trained on synthetic data, that predict the quality of a partition.
 
-Thousands of labeled problems were drawn from a documented prior (``benchmarks/judge``), all
-members clustered each of them, and small neural networks learned to predict a partition's adjusted
-Rand index with the truth from internal validity indices of it and of the other members. No real
-data took part. The networks are an ensemble of perceptrons, evaluated here with NumPy.
+Thousands of labeled data sets were drawn from a documented prior (``benchmarks/judge``), every
+member clustered each of them, and small neural networks were trained to predict a partition's
+adjusted Rand index (ARI) with the true labels from internal validity indices of all partitions.
+No real data were used. The networks are an ensemble of MLPs, evaluated here with NumPy.
 
-No validity index is right for all data: silhouettes and likelihoods favor clouds, cuts of neighbor
-graphs and spanning trees favor clusters separated by gaps. What each is worth on which data is what
-the judge learned.
+No validity index suits all data: silhouettes and likelihoods favor blobs, cuts of neighbor graphs
+and spanning trees favor clusters separated by gaps. The judge learned when to trust which.
 """
 
 from __future__ import annotations
@@ -28,51 +27,51 @@ from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import Geometry, Tree
 from sgpmic.committee.members import MEMBERS
 
-#: The learned weights, beside this module.
+#: The network weights, a file next to this module.
 WEIGHTS_FILE = "judge.safetensors"
-#: Votes are weighted by exp(sharpness · expected index): chosen on made-up problems.
+#: Votes are weighted by exp(SHARPNESS · predicted ARI); tuned on synthetic data.
 SHARPNESS = 12.0
-#: Standardized inputs are clipped: what lies further out was never learned.
+#: Standardized inputs are clipped: the networks were not trained on values further out.
 _MOST_DEVIATIONS = 5.0
-#: A cluster is small with less than this part of an equal share of the rows.
+#: A cluster is small if it has less than this fraction of n / k rows.
 SMALL = 0.2
-#: Silhouettes are those of at most this many rows; distances are to all.
+#: Silhouettes are computed for at most this many rows, from distances to all rows.
 _MOST_SILHOUETTES = 1000
-#: Neighbors that connect a cluster.
+#: Neighbors per row in the graph for the index "connected".
 _CONNECTING = 5
 _FLOOR = 1e-3
 _TINY = 1e-12
 
-#: The names of the columns of :func:`validity_indices`.
+#: Column names of :func:`validity_indices`.
 INDICES = (
-    "cut",  # share of neighbors elsewhere, by cluster, small clusters counting as cut off
-    "raw cut",  # the same over rows
-    "largest cut",  # of a cluster
-    "nearest cut",  # share of rows whose two nearest neighbors lie elsewhere
+    "cut",  # fraction of neighbors in other clusters, mean over clusters; small ones penalized by 1
+    "raw cut",  # the same, mean over rows
+    "largest cut",  # over clusters
+    "nearest cut",  # fraction of rows whose two nearest neighbors are in other clusters
     "size entropy",  # 1 for equal sizes
-    "smallest size",  # relative to an equal share
+    "smallest size",  # relative to n / k
     "largest size",
-    "empty",  # clusters without rows
-    "valley",  # how much sparser rows at the border are than those inside, in logarithms
-    "least valley",  # of a cluster
-    "border",  # share of rows with a neighbor elsewhere
+    "empty",  # number of clusters without rows
+    "valley",  # log ratio of neighbor distances of border rows to those of interior rows
+    "least valley",  # over clusters
+    "border",  # fraction of rows with a neighbor in another cluster
     "silhouette",
-    "least silhouette",  # of a cluster
+    "least silhouette",  # over clusters
     "Calinski-Harabasz",  # its logarithm
     "Davies-Bouldin",
-    "full likelihood",  # classification likelihoods, per row and dimension, above one Gaussian
+    "full likelihood",  # classification log-likelihood per row and dimension, minus one Gaussian's
     "diagonal likelihood",
     "tied likelihood",
-    "tied likelihood, whole",  # of all dimensions together
+    "tied likelihood, whole",  # not divided by the number of dimensions
     "full BIC",
-    "overlap",  # of pairs of clusters as Gaussians, by Fisher's discriminant
+    "overlap",  # of pairs of clusters as Gaussians, along Fisher's discriminant
     "largest overlap",
-    "projected valley",  # density between a cluster and the one it overlaps most, along it
+    "projected valley",  # density between a cluster and the one it overlaps most, projected
     "largest projected valley",
-    "connected",  # share of a cluster in its largest connected piece
+    "connected",  # fraction of a cluster in its largest connected component
     "linear accuracy",  # of Fisher's linear discriminant
-    "tree cut",  # edges of the minimum spanning tree that are cut, above the k − 1 necessary ones
-    "tree gap",  # how long the longest k − 1 of these are, in logarithms of the usual length
+    "tree cut",  # log of (number of cut edges of the minimum spanning tree + 1) / k
+    "tree gap",  # mean log length of the longest k − 1 cut edges, minus the log median edge length
     "reachability tree cut",
     "reachability tree gap",
 )
@@ -96,22 +95,22 @@ class Perceptrons(NamedTuple):
 
 
 class Opinion(NamedTuple):
-    """What the judge thinks of the members' partitions."""
+    """The judge's assessment of the members' partitions."""
 
-    expected: Floats  # (m,) adjusted Rand index with the truth that is expected
-    weights: Floats  # (m,) of their votes, adding up to 1
+    expected: Floats  # (m,) predicted ARI with the true clusters
+    weights: Floats  # (m,) vote weights, which sum to 1
     indices: Floats  # (m, len(INDICES)) validity indices
-    agreement: Floats  # (m, m) adjusted Rand indices between members
+    agreement: Floats  # (m, m) pairwise ARI of the members
 
 
 @cache
 def load_networks() -> dict[str, Perceptrons]:
-    """Return the learned networks by name, of the file that comes with the package."""
+    """Load the trained networks from the package's weights file, by name."""
     return parse_networks((files("sgpmic.committee") / WEIGHTS_FILE).read_bytes())
 
 
 def parse_networks(content: bytes) -> dict[str, Perceptrons]:
-    """Return the networks in the bytes of a safetensors file; refuse a damaged one."""
+    """Parse the networks from the bytes of a safetensors file; raise if it is damaged."""
     from safetensors.numpy import load
 
     try:
@@ -143,7 +142,7 @@ def _network(arrays: Mapping[str, Floats], name: str) -> Perceptrons:
 
 
 def digest(arrays: Mapping[str, Floats]) -> str:
-    """Return a digest of names, shapes and values, and of what the inputs mean."""
+    """Return a digest of the arrays' names, shapes and values, and of the inputs' names."""
     found = hashlib.sha256(repr((INDICES, tuple(MEMBERS))).encode())
     for name in sorted(arrays):
         found.update(repr((name, arrays[name].shape, str(arrays[name].dtype))).encode())
@@ -152,7 +151,7 @@ def digest(arrays: Mapping[str, Floats]) -> str:
 
 
 def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
-    """Return what is expected of members' partitions, by name, and what their votes count."""
+    """Predict the quality of the members' partitions (labels by member name) and weight them."""
     partitions = list(labels.values())
     indices = validity_indices(geometry, partitions, k)
     agreement = pairwise_agreement(np.stack(partitions), k)
@@ -163,10 +162,10 @@ def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
 
 
 def vote_weights(expected: Floats) -> Floats:
-    """Return what votes count, from the indices (E, m) that each network expects.
+    """Return vote weights (m,) from the ARIs (E, m) that each network predicts.
 
-    Every network has its own weights, and theirs are averaged: where they disagree, as on data
-    unlike any they have seen, more members count.
+    Weights are computed for each network and then averaged: where the networks disagree, as on
+    out-of-distribution data, more members count.
     """
     return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
 
@@ -179,12 +178,12 @@ def pairwise_agreement(labels: Ints, k: int) -> Floats:
 
 
 def adjusted_rand(common: Floats, n: int) -> Floats:
-    """Return the adjusted Rand indices (m, m) of m partitions of n rows.
+    """Return the pairwise adjusted Rand indices (m, m) of m partitions of n rows.
 
-    ``common`` (m, k, m, k) is how many rows every two of their clusters have in common.
+    ``common`` (m, k, m, k) are the contingency tables of all pairs of partitions.
     """
     together = np.sum(common * (common - 1.0), axis=(1, 3)) / 2.0
-    of_each = np.diag(together)  # pairs of rows that a partition puts together
+    of_each = np.diag(together)  # pairs of rows in the same cluster
     expected = np.outer(of_each, of_each) / max(n * (n - 1) / 2.0, 1.0)
     most = (of_each[:, None] + of_each) / 2.0
     alike = most <= expected
@@ -194,10 +193,10 @@ def adjusted_rand(common: Floats, n: int) -> Floats:
 def judge_inputs(
     names: Sequence[str], indices: Floats, agreement: Floats, summary: Sequence[float], k: int
 ) -> Floats:
-    """Return what the judge sees of every member (m, d).
+    """Return the judge's input features (m, d) for every member.
 
-    Every index by itself and relative to the other members (standardized, less the largest, and
-    as a rank), which member it is, and what kind of problem.
+    Every index, raw and relative to the other members (standardized, minus the largest, and as a
+    rank), the member one-hot encoded, and features of the data set.
     """
     m = len(names)
     others = agreement[~np.eye(m, dtype=bool)].reshape(m, m - 1) if m > 1 else np.ones((m, 1))
@@ -223,14 +222,13 @@ def judge_inputs(
 def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> Floats:
     """Return internal validity indices (m, len(INDICES)) of partitions into k ≥ 2 clusters.
 
-    All partitions of the same rows are looked at together, so that distances and products of
-    matrices are computed once.
+    All partitions are evaluated together so that distances and matrix products are computed once.
     """
     labels = np.asarray(partitions, np.int64)
-    members = np.eye(k)[labels]  # (m, n, k) indicators
+    members = np.eye(k)[labels]  # (m, n, k) one-hot
     sizes = members.sum(axis=1)
     share = sizes / len(geometry)
-    # Those that see clusters as Gaussians do so in the leading principal components.
+    # Gaussian indices are computed on the leading principal components.
     gaussian = [_gaussian_indices(geometry.components, one, k) for one in labels]
     found: dict[str, Any] = {
         "size entropy": -np.sum(share * np.log(share + _TINY), axis=1) / np.log(k),
@@ -250,7 +248,7 @@ def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> 
 
 
 def _by_cluster(values: Floats, members: Floats, sizes: Floats) -> Floats:
-    """Return the means (m, k) of a quantity of rows (m, n) over clusters; 0 for empty ones."""
+    """Return cluster means (m, k) of row values (m, n); 0 for empty clusters."""
     return np.einsum("mn,mnk->mk", values, members) / np.maximum(sizes, 1.0)
 
 
@@ -263,7 +261,7 @@ def _neighbor_cuts(
     cuts = _by_cluster(cut, members, sizes)
     small = sizes < SMALL * n / k
     at_border = (cut > 0).astype(np.float64)
-    # Rows with a neighbor elsewhere against those without, in logarithms of their distances.
+    # Mean log neighbor distance of border rows minus that of interior rows.
     spacing = geometry.log_spacing
     outer = np.einsum("mn,mnk->mk", at_border, members)
     inner = sizes - outer
@@ -327,7 +325,7 @@ def _gaussian_indices(Z: Floats, labels: Ints, k: int) -> dict[str, float]:
     total = Z.T @ Z - n * np.outer(Z.mean(axis=0), Z.mean(axis=0))
     one = total / n + floor
     log_one = float(np.linalg.slogdet(one)[1])
-    # Covariances of small clusters are drawn to half the variances of all rows.
+    # Covariances of small clusters are shrunk toward half the variances of all rows.
     covariances = scatter / count[:, None, None]
     drawn = (count / (count + q + 2.0))[:, None, None]
     shrunk = drawn * covariances + (1.0 - drawn) * 0.5 * np.diag(np.diag(one)) + floor
@@ -374,13 +372,13 @@ def _davies_bouldin(Z: Floats, labels: Ints, means: Floats, sizes: Floats) -> fl
 
 
 def cluster_overlaps(geometry: Geometry, labels: Ints, k: int) -> Floats:
-    """Return how far every two clusters overlap as Gaussians (k, k), between 0 and 1."""
+    """Return the pairwise overlap (k, k) of the clusters as Gaussians, between 0 and 1."""
     sizes, means, scatter = _moments(geometry.components, labels, k)
     return _overlaps(means, scatter / np.maximum(sizes, 1.0)[:, None, None], sizes)[0]
 
 
 def _overlaps(means: Floats, covariances: Floats, sizes: Floats) -> tuple[Floats, Floats]:
-    """Return the overlap (k, k) of pairs of Gaussians, and Fisher's directions (k, k, q)."""
+    """Return the overlap (k, k) and Fisher's discriminant directions (k, k, q) of all pairs."""
     k, q = means.shape
     a, b = np.triu_indices(k, 1)
     apart = means[a] - means[b]
@@ -399,10 +397,10 @@ def _overlaps(means: Floats, covariances: Floats, sizes: Floats) -> tuple[Floats
 def _projected_valleys(
     Z: Floats, labels: Ints, means: Floats, overlap: Floats, directions: Floats
 ) -> list[float]:
-    """Return for every cluster the density between it and the one it overlaps most.
+    """Return the relative density between every cluster and the one it overlaps most.
 
-    Both are projected onto Fisher's direction; the lowest density between their centers is
-    relative to the lower of the densities there: 0 is a gap, 1 no valley at all.
+    Both are projected onto Fisher's direction. The result is the lowest density between the two
+    centers, divided by the lower of the densities at the centers: 0 is a gap, 1 no valley.
     """
     found = []
     masked = overlap - 2.0 * np.eye(len(overlap))
@@ -421,7 +419,7 @@ def _projected_valleys(
 
 
 def _connections(geometry: Geometry, labels: Ints, sizes: Floats) -> list[float]:
-    """Return how connected clusters are in the graph of nearest neighbors."""
+    """Return the mean fraction of a cluster in its largest component of the neighbor graph."""
     n, k = len(geometry), sizes.shape[1]
     neighbors = geometry.neighbors[:, :_CONNECTING]
     start, end = np.repeat(np.arange(n), neighbors.shape[1]), neighbors.ravel()
@@ -438,13 +436,13 @@ def _connections(geometry: Geometry, labels: Ints, sizes: Floats) -> list[float]
 
 
 def _tree_cuts(name: str, tree: Tree, labels: Ints, k: int) -> dict[str, Floats]:
-    """Return how many edges of a spanning tree partitions cut, and how long these are."""
-    floor = 1e-2 * float(tree.length.mean()) + _TINY  # rows may be equal
+    """Return the indices for the number and length of the spanning tree's cut edges."""
+    floor = 1e-2 * float(tree.length.mean()) + _TINY  # for duplicate rows
     usual = np.log(max(float(np.median(tree.length)), floor))
     cuts, gaps = [], []
     for label in labels:
         lengths = tree.length[label[tree.start] != label[tree.end]]
         cuts.append(np.log((len(lengths) + 1.0) / k))
-        longest = lengths[-(k - 1) :]  # in rising order
+        longest = lengths[-(k - 1) :]  # sorted in ascending order
         gaps.append(np.mean(np.log(np.maximum(longest, floor))) - usual if len(longest) else 0.0)
     return {f"{name} cut": np.array(cuts), f"{name} gap": np.clip(gaps, -9.0, 9.0)}

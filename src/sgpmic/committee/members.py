@@ -1,10 +1,10 @@
-"""The members of the committee: different clusterings of the same rows.
+"""The members of the committee: different clustering algorithms for the same rows.
 
-No clustering is good at everything: k-means, Ward's method and Gaussian mixtures find round and
-elongated clusters, spectral clustering, Genie and modes of the density find strands and rings.
+No algorithm suits all data: k-means, Ward's method and Gaussian mixtures find round and elongated
+clusters; spectral clustering, Genie and density modes find strands and rings.
 
-Nothing depends on a seed: k-means starts from Ward's clusters, mixtures from those of k-means, and
-what has random starts always draws the same.
+Results do not depend on a seed: k-means is initialized with Ward's clusters, mixtures with those of
+k-means, and random initializations use a fixed seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import cpu_count  # those that this process may use
+from joblib import cpu_count  # the CPUs available to this process
 from scipy.sparse import coo_matrix, csgraph, eye_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from scipy.spatial import KDTree
@@ -31,26 +31,26 @@ from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import N_NEIGHBORS, Geometry
 
-#: Covariances of the mixtures.
+#: Covariance types of the mixtures.
 COVARIANCE_TYPES = ("full", "tied", "diag")
 #: Added to the variances of mixtures.
 _VARIANCE_FLOOR = 1e-4
-#: Random starts of a mixture, and the EM iterations of each before the best goes on.
+#: Random initializations of a mixture, and EM iterations of each before the best is continued.
 _STARTS, _SHORT_RUN = 10, 10
 _PARAMETERS = ("weights", "means", "precisions")
-#: Mixtures with random starts see all features, up to this many; principal components otherwise.
+#: Mixtures with random starts use all features up to this many, otherwise principal components.
 _MOST_FEATURES = 30
-#: Fewer features have no room for different subspaces.
+#: Minimum number of features: with fewer there is no room for different subspaces.
 _FEWEST_FEATURES = 8
 #: The ridge of the regression of rows on rows, relative to the mean squared singular value.
 _RIDGE = 0.1
 
-#: From this intrinsic dimension on, factors of a neighbor graph's Laplacian are nearly dense.
+#: Above this intrinsic dimension, the factors of a neighbor graph's Laplacian are nearly dense.
 _FILLING_DIMENSION = 4.0
-#: Restarts of Lanczos' method, at most.
+#: Maximum number of Lanczos restarts.
 _RESTARTS = 100
 
-#: Members run side by side where there are so many rows.
+#: Members run in parallel threads from this many rows on.
 _ROWS_FOR_THREADS = 1000
 
 _FAILURES = (ValueError, np.linalg.LinAlgError, FloatingPointError)
@@ -79,9 +79,9 @@ def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
 
 
 def fit_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
-    """Fit a Gaussian mixture to the leading components that starts from the clusters of k-means."""
+    """Fit a Gaussian mixture to the leading principal components, initialized by k-means."""
     Z, labels = geometry.components, geometry.once(_k_means, k)
-    k = int(labels.max()) + 1  # of equal rows there may be fewer
+    k = int(labels.max()) + 1  # may be smaller with duplicate rows
     means = _centers(Z, labels, k)
     off_center = Z - means[labels]
     tied = covariance_type == "tied"
@@ -102,7 +102,7 @@ def _mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
 
 
 def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
-    """Return the BIC per row of the mixture that votes; infinite where it cannot be fitted."""
+    """Return the BIC per row of a member's Gaussian mixture; infinite if the fit fails."""
     try:
         mixture = geometry.once(fit_mixture, k, covariance_type)
     except _FAILURES:
@@ -111,7 +111,7 @@ def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
 
 
 def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
-    # The best of several short runs of EM goes on.
+    # Continue the best of several short EM runs.
     Y = geometry.Y
     if geometry.features.shape[1] > _MOST_FEATURES:
         Y = geometry.components[:, :_MOST_FEATURES]
@@ -130,10 +130,10 @@ def _graph_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
 
 
 def _subspace_embedding(geometry: Geometry) -> Floats:
-    """Return the spectral embedding of rows that represent each other.
+    """Return the spectral embedding for subspace clustering by least squares regression.
 
-    Least squares regression of every row on all rows (Lu et al., ECCV 2012), its largest
-    coefficients as a graph: rows of one linear subspace represent each other.
+    Every row is regressed on all rows (Lu et al., ECCV 2012), and the largest coefficients form
+    the graph: rows of the same linear subspace represent each other.
     """
     Y = geometry.Y
     if geometry.features.shape[1] < _FEWEST_FEATURES:
@@ -148,7 +148,7 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     values = np.take_along_axis(coefficients, columns, axis=1)
     rows = np.repeat(np.arange(len(Y)), kept)
     graph = coo_matrix((values.ravel(), (rows, columns.ravel())), (len(Y), len(Y)))
-    # Not a graph of near rows: factorizing it, as ARPACK does, would fill it in.
+    # LOBPCG: this is no nearest-neighbor graph, and factorizing it for ARPACK would cause fill-in.
     return spectral_embedding(
         0.5 * (graph + graph.T).tocsr(),
         n_components=geometry.most_clusters,
@@ -159,13 +159,14 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
 
 
 def laplacian_eigenvectors(graph: Any, number: int, *, factorize: bool = True) -> Floats:
-    """Return the leading ones, as scikit-learn's ``spectral_embedding`` does, but for signs.
+    """Return the same eigenvectors as scikit-learn's ``spectral_embedding``, up to signs.
 
-    From SciPy 1.17 on, ARPACK restarts in a graph of several components from a vector drawn with
-    the operating system's entropy, unless it is given a generator; scikit-learn gives it none.
+    Since SciPy 1.17, ARPACK restarts on a disconnected graph from a vector seeded by the operating
+    system unless it is passed a generator; scikit-learn passes none.
 
-    Without ``factorize``, a connected graph is only multiplied with vectors: Lanczos' method finds
-    the same vectors, unless eigenvalues are equal, as those of several components are.
+    Without ``factorize``, the Laplacian of a connected graph is only multiplied with vectors. The
+    Lanczos method finds the same eigenvectors unless eigenvalues coincide, as they do for several
+    connected components.
     """
     laplacian, degrees = csgraph.laplacian(graph, normed=True, return_diag=True)
     options = {"v0": np.random.RandomState(0).uniform(-1, 1, len(degrees)), "tol": 0}
@@ -192,13 +193,13 @@ def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
 
 
 def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> Ints:
-    """Return labels of rows by Genie, along one of the spanning trees.
+    """Cluster rows by Genie, on one of the minimum spanning trees.
 
     Clusters merge along the edges of the tree, shortest first, as in single linkage; but while the
-    Gini index of the cluster sizes exceeds a limit (1 is single linkage), only edges of a smallest
-    cluster count. So outliers join clusters instead of becoming clusters. Gagolewski, Bartoszuk and
-    Cena, *Genie: A new, fast, and outlier-resistant hierarchical clustering algorithm*, Information
-    Sciences 363 (2016).
+    Gini index of the cluster sizes exceeds a limit (1 gives single linkage), only edges of a
+    smallest cluster are considered, so outliers join clusters instead of becoming clusters.
+    Gagolewski, Bartoszuk and Cena, *Genie: A new, fast, and outlier-resistant hierarchical
+    clustering algorithm*, Information Sciences 363 (2016).
     """
     n, (start, end, _) = len(geometry), getattr(geometry, tree)
     merged = geometry.once(_merge_order, gini_limit, tree)[: n - k]
@@ -208,11 +209,11 @@ def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> 
 
 def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
     n, (start, end, _) = len(geometry), getattr(geometry, tree)
-    one, other = start.copy(), end.copy()  # the clusters that every edge joins
+    one, other = start.copy(), end.copy()  # the clusters at the ends of every edge
     size = np.ones(n, np.int64)
     n_of_size = {1: n}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
-    waiting = np.ones(n, dtype=bool)  # the last entry is never reached
+    waiting = np.ones(n, dtype=bool)  # the last entry is a sentinel
     order = np.empty(n - 1, np.int64)
     shortest = 0
 
@@ -245,37 +246,36 @@ def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
 
 
 def _ends(links: Ints) -> Ints:
-    """Return where links (n,) from one to the next lead in the end."""
+    """Return the root of every node, given each node's successor (n,)."""
     while not np.array_equal(links[links], links):
         links = links[links]
     return links
 
 
 class Modes(NamedTuple):
-    """The modes of a density on a neighbor graph.
+    """The density modes on a neighbor graph.
 
-    Every row climbs the graph to a mode. Two modes meet at a saddle; the lower one is as prominent
-    as its density is above the saddle's (in logarithms). The most prominent modes are the clusters,
-    every other one is merged into its parent, the higher mode that it meets first. This is ToMATo
+    Every row climbs the graph to a mode. Two modes meet at a saddle; the prominence of the lower
+    one is its log density minus the saddle's. The most prominent modes are the clusters, every
+    other mode is merged into its parent, the higher mode that it meets first. This is ToMATo
     (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian manifolds*,
-    J. ACM 60, 2013) with a nearest-neighbor estimate of the density.
+    J. ACM 60, 2013) with a nearest-neighbor density estimate.
     """
 
     mode: Ints  # (n,) the mode that every row climbs to
-    prominence: Floats  # (n_modes,) infinite for the highest mode of a connected piece
-    parent: Ints  # (n_modes,) the mode it is merged into, itself where there is none
+    prominence: Floats  # (n_modes,) infinite for the highest mode of a connected component
+    parent: Ints  # (n_modes,) the mode it is merged into, or itself
 
 
 def find_modes(distances: Floats, neighbors: Ints) -> Modes:
-    """Return the modes of the density of rows."""
+    """Find the density modes of the rows."""
     n = len(neighbors)
-    # The density goes with a power of the distance: its logarithm but for factors, all of which
-    # leave the order of prominences as it is.
+    # The log density up to a constant and a factor, which do not change the order of prominences.
     squares = np.mean(distances**2, axis=1)
     height = -np.log(np.maximum(squares, 1e-12 * squares.mean() + np.finfo(float).tiny))
     by_rank = np.argsort(-height, kind="stable")
     rank = np.argsort(by_rank)
-    # Links both ways; each is as high as its lower end.
+    # Undirected edges; an edge is as high as its lower end.
     one = np.repeat(np.arange(n), neighbors.shape[1])
     other = neighbors.ravel()
     start, end = np.concatenate([one, other]), np.concatenate([other, one])
@@ -283,7 +283,7 @@ def find_modes(distances: Floats, neighbors: Ints) -> Modes:
     np.minimum.at(best, start, rank[end])
     peaks, mode = np.unique(_ends(by_rank[best]), return_inverse=True)
 
-    # Modes meet at saddles, the highest first; a mode that has met a higher one is merged into it.
+    # Process saddles from the highest down; where two modes meet, the lower is merged.
     tops, n_modes = height[peaks], len(peaks)
     across = mode[start] < mode[end]
     saddles = np.minimum(height[start[across]], height[end[across]])
@@ -300,22 +300,22 @@ def find_modes(distances: Floats, neighbors: Ints) -> Modes:
 
 
 def cluster_by_modes(geometry: Geometry, n_clusters: int) -> Ints:
-    """Return labels of rows by the ``n_clusters`` most prominent modes, or as many as there are."""
+    """Cluster rows by the ``n_clusters`` most prominent modes, or by all if there are fewer."""
     Y, modes = geometry.Y, find_modes(geometry.neighbor_distances, geometry.neighbors)
     sizes = np.bincount(modes.mode)
-    # Of pieces of the graph that fall apart, the larger ones come first.
+    # Among connected components (infinite prominence), prefer modes with more rows.
     order = np.lexsort((-sizes, -modes.prominence))
     kept = np.zeros(len(sizes), dtype=bool)
     kept[order[:n_clusters]] = True
     found = _ends(np.where(kept, np.arange(len(sizes)), modes.parent))[modes.mode]
-    lost = ~kept[found]  # on small pieces of the graph, which have no parent
+    lost = ~kept[found]  # in small connected components, whose modes have no parent
     if lost.any():
         _, nearest = KDTree(Y[~lost]).query(Y[lost])
         found[lost] = found[~lost][nearest]
     return np.unique(found, return_inverse=True)[1]
 
 
-#: The members by the names that users see: functions of the rows and the number of clusters.
+#: The members by user-visible name: functions of the geometry and the number of clusters.
 MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
     "k-means": lambda geometry, k: geometry.once(_k_means, k),
     "Ward": lambda geometry, k: geometry.once(_ward, k),
@@ -335,14 +335,14 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
 
 
 class Partitions(NamedTuple):
-    """What the members made of the rows."""
+    """The members' partitions of the rows."""
 
-    labels: dict[str, Ints]  # by the member's name
-    failures: dict[str, str]  # why a member has none
+    labels: dict[str, Ints]  # by member name
+    failures: dict[str, str]  # error messages of members that failed
 
 
 def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Let members cluster the rows, side by side where there are many."""
+    """Run the members on the rows, in parallel threads if there are many rows."""
     names = list(names)
 
     def cluster(name: str) -> Ints | str:
@@ -351,12 +351,12 @@ def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMB
         except _FAILURES as error:
             return str(error)
 
-    # Of few rows, members wait for Python more than they compute.
+    # With few rows, members mostly compete for Python's GIL.
     n_threads = cpu_count() if len(geometry) >= _ROWS_FOR_THREADS else 1
     with warnings.catch_warnings(), ThreadPoolExecutor(n_threads) as threads:
-        warnings.simplefilter("ignore")  # of EM that did not converge: the judge sees it
+        warnings.simplefilter("ignore")  # EM that did not converge: left to the judge
         if n_threads > 1:
-            cluster("k-means")  # and Ward: what several of the others start from
+            cluster("k-means")  # also computes Ward; both initialize other members
             _ = geometry.components, geometry.tree, geometry.reachability_tree
         found = Partitions({}, {})
         for name, labels in zip(names, threads.map(cluster, names), strict=True):

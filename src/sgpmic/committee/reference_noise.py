@@ -1,6 +1,6 @@
-"""Noise that looks like a table but has no clusters, to compare it with.
+"""Null models for the test of cluster tendency: noise that resembles a table without clusters.
 
-Each function fits one kind of noise to scaled rows and returns a function that draws a table of it.
+Each function fits a null model to scaled rows and returns a function that samples a table from it.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from scipy.optimize import isotonic_regression
 
 from sgpmic._types import Floats, Ints
 
-#: Draws one table of noise.
+#: Samples one table of noise.
 Draw = Callable[[np.random.Generator], Floats]
-#: Features with so few values keep them; no curve is fitted.
+#: Features with at most this many distinct values keep their empirical distribution.
 FEW_VALUES = 10
 _ENDS = np.geomspace(1e-5, 0.02, 60)
 #: Probabilities at which quantiles are tabulated, dense at both ends.
 GRID = np.concatenate([_ENDS[:-1], np.linspace(0.02, 0.98, 200), 1.0 - _ENDS[::-1][1:]])
 _NORMAL = special.ndtri(GRID)
 _STUDENT = {df: special.stdtrit(df, GRID) for df in (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)}
-#: Features whose distributions are fitted at a time: what is computed of them stays in the cache.
+#: Features whose distributions are fitted at a time, to stay within the CPU cache.
 _TOGETHER = 256
 
 
 def convex_minorant(x: Floats, y: Floats) -> Ints:
-    """Return the places of the points that the greatest convex minorant touches; ``x`` rises."""
+    """Return the indices of the knots of the greatest convex minorant; ``x`` is ascending."""
     if len(x) < 2:
         return np.arange(len(x))
-    steps = np.maximum(np.diff(x), 1e-300)  # radii to a high power can be equal
-    # Its slopes are those between neighbors, made to rise.
+    steps = np.maximum(np.diff(x), 1e-300)  # high powers of radii can be equal
+    # Its slopes are the isotonic regression of the slopes between neighboring points.
     return isotonic_regression(np.diff(y) / steps, weights=steps).blocks
 
 
 def _student_fit(X: Floats, df: float) -> tuple[Floats, Floats, Floats]:
-    """Return log-likelihood, location and scale of Student's t with given degrees, by column."""
+    """Fit Student's t with ``df`` degrees of freedom: log-likelihoods, locations, scales (p,)."""
     n, at = len(X), np.median(X, axis=0)
     square = 1.5 * np.median((X - at) ** 2, axis=0)
     square = np.maximum(square, 1e-12 * X.var(axis=0))
@@ -53,9 +53,9 @@ def _student_fit(X: Floats, df: float) -> tuple[Floats, Floats, Floats]:
 
 
 def quantiles(X: Floats) -> Floats:
-    """Return the quantiles (p, len(GRID)) of the likeliest simple distribution of every feature.
+    """Return the quantiles (p, len(GRID)) of the best unimodal distribution for every feature.
 
-    Gaussian, uniform, Student's t or a lognormal of either sign, none of which has two modes.
+    Candidates are the Gaussian, the uniform, Student's t and lognormals of either sign.
     """
     n, p = X.shape
     tables = np.empty((p, len(GRID)))
@@ -84,7 +84,7 @@ def _continuous_quantiles(X: Floats) -> Floats:
     ]
     for df, table in _STUDENT.items():
         fit, at, scale = _student_fit(X, df)
-        found.append((fit - 1.0, _moved(table, at, scale)))  # less 1: one parameter more
+        found.append((fit - 1.0, _moved(table, at, scale)))  # penalty for one more parameter
     for sign in (1.0, -1.0):
         Y = sign * X
         least = Y.min(axis=0)
@@ -100,16 +100,16 @@ def _continuous_quantiles(X: Floats) -> Floats:
 
 
 def _moved(table: Floats, at: Floats, scale: Floats) -> Floats:
-    """Return a table of quantiles for every location and scale."""
+    """Return standard quantiles shifted and scaled for every location and scale."""
     return at[:, None] + scale[:, None] * table
 
 
 def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
-    """Return factors for the axes under which samples of noise have the table's variances.
+    """Return factors for the axes with which sampled noise has the table's sample variances.
 
-    Variances along the main axes of a sample differ more than those it was drawn with. Drawn with
-    the sample's, noise would be narrower than the table in all but the first directions, and have
-    fewer directions in which chance makes groups.
+    Sample variances along principal axes vary more than the population's. Noise drawn with the
+    sample variances would be narrower than the table in all but the first directions, and have
+    fewer directions with chance groups.
     """
     seen = np.linalg.norm(Z, axis=0)
     drawn_with = seen.copy()
@@ -134,10 +134,10 @@ def gaussian(Z: Floats) -> Draw:
 
 
 def elliptical(Z: Floats) -> Draw:
-    """Rows from the likeliest elliptical density that falls from its center outwards."""
+    """Rows from the maximum-likelihood elliptical density that decreases from its center."""
     n, p = Z.shape
     center, scatter = np.median(Z, axis=0), np.diag(Z.var(axis=0) + 1e-12)
-    for _ in range(15):  # the scatter of Student's t with three degrees: outliers count little
+    for _ in range(15):  # scatter of a t distribution with df = 3, which downweights outliers
         D = Z - center
         weight = (3.0 + p) / (3.0 + np.sum(D * np.linalg.solve(scatter, D.T).T, axis=1))
         center = weight @ Z / weight.sum()
@@ -146,7 +146,7 @@ def elliptical(Z: Floats) -> Draw:
         scatter += 1e-9 * np.trace(scatter) / p * np.eye(p)
     root = np.linalg.cholesky(scatter)
     radii = np.sort(np.linalg.norm(np.linalg.solve(root, (Z - center).T), axis=0))
-    # A density that falls with the radius has a concave distribution of r^p (Grenander).
+    # A density that decreases with the radius r has a concave CDF of r^p (Grenander).
     volume = np.append(0.0, (radii / radii[-1]) ** p)
     share = np.linspace(0.0, 1.0, n + 1)
     knots = convex_minorant(volume, -share)
@@ -161,7 +161,7 @@ def elliptical(Z: Floats) -> Draw:
 
 
 def with_marginals(Y: Floats, axes: Floats) -> Draw:
-    """Rows with each feature's distribution and their rank correlations (a Gaussian copula)."""
+    """Rows from a Gaussian copula with the features' marginals and rank correlations."""
     n, p = Y.shape
     scores = special.ndtri((stats.rankdata(Y, axis=0) - 0.5) / n)
     if p <= n:
@@ -182,8 +182,8 @@ def with_marginals(Y: Floats, axes: Floats) -> Draw:
 class MixedTable(NamedTuple):
     """Scaled rows of a table with categories.
 
-    ``columns`` are where each of the user's columns begins and ends among the features: several
-    indicators are one category.
+    ``columns`` are the start and end of each original column among the features: a category has
+    several indicators.
     """
 
     rows: Floats
@@ -191,11 +191,10 @@ class MixedTable(NamedTuple):
 
 
 def mixed_columns(table: MixedTable, kept: int) -> Draw:
-    """Rows with each column's distribution and their rank correlations, categories included.
+    """Principal components of rows from a Gaussian copula for numeric and categorical columns.
 
-    The levels of a category are ranked along the first principal component, and are drawn as
-    thresholds of a Gaussian copula would give them. Returned are the first ``kept`` principal
-    components of what was drawn.
+    The levels of a category are ordered along the first principal component and drawn by
+    thresholding the copula's Gaussian. The first ``kept`` principal components are returned.
     """
     Y = table.rows - table.rows.mean(axis=0)
     n = len(Y)
@@ -230,14 +229,14 @@ def mixed_columns(table: MixedTable, kept: int) -> Draw:
 
 
 def _picked(u: Floats, rows: Floats) -> Floats:
-    """Return the rows, which are in their order, at these probabilities."""
+    """Return the empirical quantiles of sorted rows at the probabilities u."""
     return rows[np.minimum((u * len(rows)).astype(np.int64), len(rows) - 1)]
 
 
 def independent(Z: Floats, kept: int) -> Draw:
     """Rows that mix independent components (ICA), each with its own distribution.
 
-    Only the first ``kept`` axes are drawn, but more of them show what the components are.
+    Only the first ``kept`` axes are drawn, but all of them are used to estimate the components.
     """
     from sklearn.decomposition import FastICA
 
@@ -246,12 +245,12 @@ def independent(Z: Floats, kept: int) -> Draw:
         return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
     model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
     with warnings.catch_warnings():
-        # Rows without independent components need many steps, and nothing is lost there.
+        # ICA converges slowly without independent components; stopping early does no harm.
         warnings.simplefilter("ignore")
         try:
             components, mixing = model.fit_transform(Z), model.mixing_
         except (ValueError, np.linalg.LinAlgError):
-            # An axis along which nothing varies but rounding errors: the axes themselves, then.
+            # Along some axis there are only rounding errors: use the axes themselves.
             components, mixing = Z, np.eye(Z.shape[1])
     tables = quantiles(components)
 

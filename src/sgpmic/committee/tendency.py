@@ -1,10 +1,10 @@
-"""Has a table clusters at all? A test against noise that looks like the table.
+"""Test of cluster tendency: does a table have clusters at all?
 
-Four figures say how far apart the rows lie (:func:`separations`). None of them means anything by
-itself: they are compared with those of noise that looks like the table but has no clusters. No
-single kind of noise will do. Rows from a cube fall into halves more clearly than Gaussian rows with
-the same covariance, and rows with heavy tails have outliers that look like a second cluster. So
-there are several kinds, each fitted to the table, and clusters have to stand out from all.
+A Monte Carlo test with four statistics of separation (:func:`separations`), which are compared
+with their values on noise that resembles the table but has no clusters. No single null model will
+do: a uniform cube splits into halves more clearly than Gaussian data with the same covariance, and
+heavy tails produce outliers that look like a second cluster. So several null models are fitted to
+the table, and all of them have to be rejected.
 """
 
 from __future__ import annotations
@@ -23,69 +23,70 @@ from sgpmic._types import Floats
 from sgpmic.committee import reference_noise as noise
 from sgpmic.committee.geometry import mutual_reachability
 
-#: The chance of calling noise clusters that is accepted.
+#: Significance level.
 LEVEL = 0.05
-#: Tables of noise of each kind, at most; 5 % of one more than these is a whole number.
+#: Maximum number of noise tables per null model; 5 % of DRAWS + 1 is an integer.
 DRAWS = 39
-#: The p-value above which noise looks the same, and one cluster is the answer. The test is strict:
-#: several kinds of noise have to be ruled out, and one in twenty tables of noise has less than 0.2.
+#: The p-value above which noise looks the same and the answer is one cluster. The test is
+#: conservative: all null models have to be rejected, and only one noise table in 20 has p < 0.2.
 IMPLAUSIBLE = 0.3
-#: Fewer rows show nothing either way; more, and more features, are represented by a sample.
+#: With fewer rows the test has no power; larger tables are subsampled.
 FEWEST_ROWS, MOST_ROWS, MOST_FEATURES = 20, 1000, 4000
-#: Principal components that are kept, at most, and the share of variance that is enough.
+#: Maximum number of principal components kept, and the fraction of variance that is enough.
 MOST_AXES, VARIANCE = 50, 0.95
-#: Tables of noise of each kind, at a first look.
+#: Noise tables per null model in the first stage.
 FIRST_DRAWS = 19
-#: Parts that stand out by less than this less, in standard deviations, stand out as far.
+#: Statistics that differ by less than this, in standard deviations, are tied.
 _AS_FAR = 0.05
-#: After the first look: p-values above this end the test, and so does a lead of this many spreads.
+#: The test stops early at a p-value above HOPELESS; a null model is rejected after the first stage
+#: if the statistic is more than CLEAR standard deviations above the noise.
 HOPELESS, CLEAR = 0.18, 5.0
-#: The p-value of such a lead, which is far from the true one and below all that are simulated.
+#: The p-value reported in that case: not an estimate, only smaller than all simulated ones.
 EXTRAPOLATED = 1 / 80
-#: What the figures of ``separations`` measure, in their order.
+#: What the statistics of ``separations`` measure, in order.
 PARTS = (
     "two groups along the widest direction",
     "two groups along a direction of any width",
     "a gap between dense regions",
     "a valley along the widest direction",
 )
-#: The rows whose distances to each other are computed.
+#: Maximum number of rows for single linkage.
 LINKED_ROWS = 300
-#: A smaller share of the rows is no dense region of its own.
+#: Minimum size of a dense region, as a fraction of the rows.
 SMALLEST_SHARE = 0.05
-#: The values that a dip is computed of; more are represented by their quantiles.
+#: Maximum number of values for the dip statistic; larger samples are reduced to quantiles.
 DIP_VALUES = 400
 BINS = 100
 EM_STEPS = 30
 LLOYD_STEPS = 12
-#: How far a lognormal begins before the first row, in standard deviations of the rows.
+#: Distances from a lognormal's origin to the smallest value, in standard deviations.
 LOGNORMAL_SHIFTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
 class ClusterTendency:
-    """Whether a table has clusters, and how sure that is.
+    """Result of the test of cluster tendency.
 
     Attributes
     ----------
     statistic : float
-        How far the table stands out from noise, in standard deviations of the noise.
+        Distance of the table from the noise, in standard deviations of the noise.
     p_value : float
-        How often noise would stand out as far, for the kind of noise that does so most often.
+        The largest p-value over all null models.
     part : str
-        What stood out most.
+        The most extreme statistic, in words.
     noise : str
-        The kind of noise that came nearest.
+        The null model with the largest p-value.
     draws : int
-        Tables of that noise. Where the p-value is smaller than so many can show, it was
-        extrapolated from a clear lead: 'p < 0.05' is all that was simulated.
+        Number of noise tables drawn from it. A p-value below ``1 / (draws + 1)`` was extrapolated
+        from a clear lead; the simulation itself only shows p < 0.05.
     """
 
     statistic: float
     p_value: float
     part: str
     noise: str
-    draws: int = 79  # of model files that do not say
+    draws: int = 79  # for model files without this entry
 
     @property
     def supported(self) -> bool:
@@ -93,7 +94,7 @@ class ClusterTendency:
         return self.p_value <= LEVEL
 
     def sentence(self) -> str:
-        """Return the outcome in a sentence for people."""
+        """Return the result as a sentence."""
         if not self.noise:
             return f"Whether there are clusters cannot be told: {self.part}."
         p = f"p = {self.p_value:.2g}"
@@ -110,13 +111,13 @@ class ClusterTendency:
 
 
 def _turned(Z: Floats) -> Floats:
-    """Return rows centered and in their own main axes, widest first."""
+    """Return the principal component scores of the rows."""
     Z = Z - Z.mean(axis=0)
     return Z @ np.linalg.eigh(Z.T @ Z)[1][:, ::-1]
 
 
 def main_axes(Y: Floats) -> tuple[Floats, int]:
-    """Return the main axes of centered rows, as columns, and how many have 95 % of the variance."""
+    """Return principal axes (columns) of centered rows, and how many explain 95 % of variance."""
     _, s, axes = np.linalg.svd(Y, full_matrices=False)
     share = np.cumsum(s**2) / max(np.sum(s**2), 1e-300)
     most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(s > 1e-6 * s[0]))))
@@ -124,27 +125,26 @@ def main_axes(Y: Floats) -> tuple[Floats, int]:
 
 
 def _margin(n_rows: int, n_axes: int) -> Floats:
-    """Return by how much each of the figures has to be larger than that of noise.
+    """Return the margins by which the four statistics have to exceed those of noise.
 
-    This covers what fitted noise misses of the true one, such as the corners of a slanted box,
-    and there is more to miss in more dimensions: two gains in nats, the log of a ratio of
-    distances, a dip.
+    They allow for misfit of the null models, such as the corners of a rotated box, which grows
+    with the dimension. Units: nats for the two gains, a log ratio of distances, a dip.
     """
     gain = float(np.clip(0.25 * (n_axes - 2), 0.0, 3.0))
     return np.array([gain, gain, 0.1, 0.05 / np.sqrt(min(n_rows, DIP_VALUES))])
 
 
 def _compare(figures: Floats) -> tuple[float, float, int]:
-    """Return lead and p-value of the first row of figures among all, and the part that leads.
+    """Return lead, p-value and most extreme statistic of the table (first row of ``figures``).
 
-    The table and the noise are treated alike, the table's figures enter mean and spread too: so
-    the p-value is exact where the table is such noise.
+    The table's own statistics also enter the mean and standard deviation, so that the p-value is
+    exact under the null model.
     """
     standard = (figures - figures.mean(axis=0)) / (figures.std(axis=0) + 1e-12)
     largest = standard.max(axis=1)
     lead = (largest[0] - largest[1:].mean()) / (largest[1:].std() + 1e-12)
     p_value = float(np.mean(largest >= largest[0] - 1e-12))
-    # Of parts that stand out as far, the first, on any machine.
+    # Break ties by order, so that the result does not depend on the machine.
     leading = standard[0] > standard[0].max() - _AS_FAR
     return float(lead), p_value, int(np.argmax(leading))
 
@@ -152,14 +152,14 @@ def _compare(figures: Floats) -> tuple[float, float, int]:
 def cluster_tendency(
     Y: Floats, random_state: int = 0, *, mixed: noise.MixedTable | None = None
 ) -> ClusterTendency:
-    """Test whether scaled rows (n, p) have clusters; the largest of the p-values counts.
+    """Test whether scaled rows (n, p) have clusters; return the result with the largest p-value.
 
-    ``mixed`` is the table with its categories, where ``Y`` has its factors.
+    If ``Y`` holds factor scores of a table with categories, ``mixed`` is that table.
     """
     if len(Y) < FEWEST_ROWS:
         return ClusterTendency(0.0, 1.0, f"{len(Y)} rows are too few", "")
     rng = np.random.default_rng(random_state)
-    Y = Y[np.lexsort(Y.T)]  # the same rows in another order: the same answer
+    Y = Y[np.lexsort(Y.T)]  # makes the result independent of the row order
     Y = Y[rng.permutation(len(Y))[:MOST_ROWS]]
     Y = Y - Y.mean(axis=0)
     Y = Y[:, Y.std(axis=0) > 0]
@@ -170,7 +170,7 @@ def cluster_tendency(
     all_axes, kept = main_axes(Y)
     axes = all_axes[:, :kept]
     Z = Y @ axes
-    # Fitted only where the kinds before leave the question open.
+    # Lazily fitted: a null model is not needed if an earlier one ends the test.
     kinds: dict[str, Callable[[], noise.Draw]] = {
         "rows with the same features and correlations": lambda: noise.with_marginals(Y, axes),
         "Gaussian rows with the same covariance": lambda: noise.gaussian(Z),
@@ -188,7 +188,7 @@ def cluster_tendency(
     for total in (FIRST_DRAWS, DRAWS):
         for kind, fit in kinds.items():
             if kind in outcomes and outcomes[kind].p_value < 1 / (FIRST_DRAWS + 1):
-                continue  # clear after the first look
+                continue  # rejected in the first stage
             draws[kind] = draws.get(kind) or fit()
             missing = total + 1 - len(figures[kind])
             tables = [_turned(draws[kind](rng) * scales[kind]) for _ in range(missing)]
@@ -204,15 +204,16 @@ def cluster_tendency(
 
 
 def dip(values: Floats) -> float:
-    """Return the dip: the distance of the empirical distribution to the nearest unimodal one.
+    """Return the dip statistic of Hartigan and Hartigan (1985).
 
-    Hartigan and Hartigan (1985). The interval that has the mode shrinks until the convex minorant
-    and the concave majorant within it are as near to each other as the distribution outside is to
-    them. Our own code, as the package diptest is under the GPL.
+    It is the distance of the empirical distribution function to the nearest unimodal one. The modal
+    interval shrinks until the greatest convex minorant and the least concave majorant within it are
+    as close to each other as the distribution function outside is to them. Our own implementation,
+    as the diptest package is under the GPL.
     """
     x, counts = np.unique(values, return_counts=True)
     n = len(values)
-    after = np.cumsum(counts) / n  # the empirical distribution behind each step and before it
+    after = np.cumsum(counts) / n  # the empirical CDF after and before each step
     before = after - counts / n
     first, last, twice = 0, len(x) - 1, 1.0 / n
     while last > first:
@@ -230,7 +231,7 @@ def dip(values: Floats) -> float:
             right = above[above >= left][0]
         if apart[below].max() <= twice and apart[above].max() <= twice:
             break
-        # The mode itself may have a step, so its two ends do not count.
+        # The unimodal CDF may jump at the mode, so the interval's end points do not count.
         outside_left = np.max((high - minorant)[:left], initial=0.0)
         outside_right = np.max((majorant - low)[right + 1 :], initial=0.0)
         twice = max(twice, outside_left, outside_right)
@@ -241,7 +242,7 @@ def dip(values: Floats) -> float:
 
 
 def halves(tables: Floats) -> Floats:
-    """Return the directions (T, p) between the two clusters of 2-means, of every centered table."""
+    """Return the directions (T, p) between the two centers of 2-means, for every centered table."""
     n_tables, n, p = tables.shape
     first = tables[:, :, 0]
     spread = first.std(axis=1, keepdims=True)
@@ -271,7 +272,7 @@ def halves(tables: Floats) -> Floats:
 
 
 def _binned(x: Floats) -> tuple[Floats, Floats]:
-    """Return the centers and shares of equal bins of a standardized variable."""
+    """Return bin centers and relative frequencies of a standardized variable."""
     x = (x - x.mean()) / max(x.std(), 1e-300)
     low, width = x.min(), max(np.ptp(x), 1e-300)
     places = np.minimum(((x - low) / width * BINS).astype(int), BINS - 1)
@@ -282,10 +283,10 @@ def _binned(x: Floats) -> tuple[Floats, Floats]:
 
 
 def _one_group(x: Floats, c: Floats, n: float) -> Floats:
-    """Return mean log-likelihoods of the likeliest law with one mode, less the Gaussian's.
+    """Return the mean log-likelihood of the best unimodal distribution, minus the Gaussian's.
 
-    Gaussian, uniform, or a shifted lognormal of either sign: flat and skewed projections are
-    better described by two Gaussians than by one, and yet have no second group.
+    Candidates are the Gaussian, the uniform and shifted lognormals of either sign: two Gaussians
+    fit flat and skewed projections better than one does, though there is no second group.
     """
     variance = (c * x**2).sum(1) - (c * x).sum(1) ** 2
     low, high = x.min(axis=1), x.max(axis=1)
@@ -301,9 +302,9 @@ def _one_group(x: Floats, c: Floats, n: float) -> Floats:
 
 
 def two_group_gain(projections: Floats) -> Floats:
-    """Return log-likelihood gains of two Gaussians with one variance over a law with one mode.
+    """Return log-likelihood gains of two Gaussians with equal variances over a unimodal fit.
 
-    One for each projection of the rows, all by EM at once; bins take the place of the rows.
+    EM on binned data, vectorized over the projections of the rows.
     """
     parts = [_binned(x) for x in projections]
     x, c = np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
@@ -319,10 +320,10 @@ def two_group_gain(projections: Floats) -> Floats:
             w = np.clip(share, 2.0 / n, 1.0 - 2.0 / n)
             a, b = first / (share + 1e-12), (total - first) / (1.0 - share + 1e-12)
             v = np.maximum(square - first * a - (total - first) * b, 1e-4)
-            # The log odds of two Gaussians with one variance are linear in x.
+            # The log odds of two Gaussians with equal variances are linear in x.
             odds = np.log(w / (1.0 - w)) + (b**2 - a**2) / (2.0 * v)
             r = special.expit(((a - b) / v)[:, None] * x + odds[:, None])
-        # Σ log(w N(x | a, v) + (1 − w) N(x | b, v)) less that of one Gaussian
+        # Σ log(w N(x | a, v) + (1 − w) N(x | b, v)) minus that of one Gaussian
         mixture = np.logaddexp(
             *(
                 np.log(p)[:, None] - (x - m[:, None]) ** 2 / (2.0 * v[:, None])
@@ -334,10 +335,10 @@ def two_group_gain(projections: Floats) -> Floats:
 
 
 def widest_gap(Z: Floats) -> float:
-    """Return the log of how far dense regions are apart, in units of distances within them.
+    """Return the log ratio of the distance between dense regions to the distances within them.
 
-    Single linkage on mutual reachability, as in HDBSCAN: of all merges of two groups that both
-    have some rows, the one that is highest over the usual core distance of the smaller group.
+    Single linkage on mutual reachability distances, as in HDBSCAN: the largest ratio of merge
+    height to the smaller cluster's median core distance, over merges of two large enough clusters.
     """
     Z = Z[:LINKED_ROWS]
     n = len(Z)
@@ -350,7 +351,7 @@ def widest_gap(Z: Floats) -> float:
     sizes = np.concatenate([np.ones(n), tree[:, 3]])
     merged = tree[:, :2].astype(np.int64)
     smaller = np.where(sizes[merged[:, 0]] < sizes[merged[:, 1]], merged[:, 0], merged[:, 1])
-    # Equal rows have no distance: without a floor two of them would be infinitely dense.
+    # Without a floor, duplicate rows would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
     best = 0.0
     for merge in np.flatnonzero(sizes[smaller] >= smallest):
@@ -371,12 +372,12 @@ def _members(tree: Floats, node: int) -> list[int]:
 
 
 def separations(tables: Floats) -> Floats:
-    """Return the figures (T, 4) of ``PARTS`` for tables (T, n, p), centered, in their main axes."""
+    """Return the statistics (T, 4) in ``PARTS`` for tables (T, n, p) of principal components."""
     spread = tables.std(axis=1, keepdims=True)
     white = tables / np.maximum(spread, 1e-6 * spread.max(axis=2, keepdims=True))
     along, across = ((Z @ halves(Z)[:, :, None])[:, :, 0] for Z in (tables, white))
     gains = two_group_gain(np.concatenate([along, across])).reshape(2, len(tables))
     gaps = [widest_gap(Z) for Z in tables]
-    # Of many values, evenly spaced order statistics.
+    # Large samples are reduced to evenly spaced order statistics.
     places = np.linspace(0, len(along[0]) - 1, min(DIP_VALUES, len(along[0]))).astype(int)
     return np.column_stack([*gains, gaps, [dip(np.sort(x)[places]) for x in along]])

@@ -1,14 +1,14 @@
-"""Votes of the committee: shares of every row's cluster, and what they are worth.
+"""Consensus of the committee: weighted votes for every row's cluster, and their calibration.
 
-**Weights.** A judge (:mod:`sgpmic.committee.judge`) expects more of one partition than of another;
-votes are weighted by it.
+**Weights.** Votes are weighted by the quality that the judge (:mod:`sgpmic.committee.judge`)
+predicts for each partition.
 
-**Consensus.** The members' labels are matched to the vote so far (the assignment with the most rows
-in common) until nothing changes. A row's share of votes for every cluster follows.
+**Consensus.** The members' labels are matched to the current consensus (the assignment with the
+most rows in common) until convergence. This gives each row's share of votes for every cluster.
 
-**Calibration.** Members have errors in common, so shares are not probabilities. What a share is
-worth was learned from made-up problems that the judge had not seen: from the shares, the row's
-neighbors, the separation of its two best clusters and what the judge expects.
+**Calibration.** Members' errors are correlated, so vote shares are not probabilities. A network,
+trained on synthetic data that the judge had not seen, calibrates them from the shares, the row's
+neighbors, the separation of its two best clusters and the judge's predictions.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ if TYPE_CHECKING:
     from sgpmic.committee.examination import View
 
 _MOST_MATCHINGS = 50
-#: The share of rows whose label has to follow from a known partition for a member not to vote.
+#: A member does not vote if a known partition determines the labels of this fraction of the rows.
 _REPEATED = 0.95
-#: Validity indices of the consensus that its calibration looks at.
+#: Validity indices of the consensus that the calibration uses.
 _CALIBRATING = ("raw cut", "silhouette", "overlap", "projected valley", "connected", "valley")
-#: Of scaled rows. Further ones are rounding: they would decide between equal distances, of which
-#: tables of whole numbers have many.
+#: Decimals kept of scaled rows. Further ones are rounding errors, which would break ties between
+#: distances; tables of integers have many ties.
 _DECIMALS = 7
-#: A row that was not voted on gets the votes of this many of its nearest that were.
+#: Rows outside the sample get the votes of this many nearest neighbors in the sample.
 _NEAREST = 6
 
 
 class Member(NamedTuple):
-    """One clustering of the committee."""
+    """A member's partition and its assessment."""
 
     name: str
     labels: Ints  # (n,)
-    weight: float  # what its vote counts; all weights add up to 1
-    expected: float  # adjusted Rand index with the true clusters that the judge expects
-    agreement: float  # adjusted Rand index with the outcome of the vote
-    cut: float  # share of neighbors that lie in another cluster
+    weight: float  # vote weight; all weights sum to 1
+    expected: float  # ARI with the true clusters, predicted by the judge
+    agreement: float  # ARI with the consensus
+    cut: float  # fraction of neighbors in another cluster
 
 
 @dataclass(frozen=True)
 class Vote:
-    """The outcome of a vote."""
+    """The result of a vote."""
 
-    shares: Floats  # (n, k) every row's calibrated memberships; none is 0
+    shares: Floats  # (n, k) calibrated membership probabilities, all positive
     members: tuple[Member, ...]
-    failures: Mapping[str, str]  # why a member did not vote, by its name
+    failures: Mapping[str, str]  # why members did not vote, by name
 
 
 def vote_on(
     view: View, Y: Floats, group: ProcessGroup, committee: Committee, n_clusters: int
 ) -> Vote | None:
-    """Return the committee's votes on this process's rows ``Y``, of which it has a view.
+    """Return the committee's vote on this process's rows ``Y``, represented by ``view``.
 
-    All processes let the same rows be voted on, and agree on the outcome.
+    All processes vote on the same sample and use the result of process 0.
     """
     if n_clusters < 2 or group.n_rows <= n_clusters:
         return None
@@ -89,10 +89,9 @@ def vote_on(
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
-    """Let all members cluster the rows and count their votes.
+    """Run all members and combine their partitions by a weighted vote.
 
-    Partitions that are ``known`` say nothing new: members whose labels follow from one of them, for
-    most rows, do not vote.
+    Members whose labels merely repeat one of the ``known`` partitions for most rows do not vote.
     """
     labels, failures = cluster_all(geometry, n_clusters)
     repeated = dict.fromkeys(
@@ -114,7 +113,7 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     return Vote(calibrated(geometry, shares, opinion), members, failures)
 
 
-#: What is found by the kinds of members, by how their names begin.
+#: Kinds of members by prefix of their names: description, and the clusters they find.
 _KINDS = {
     ("k-means", "Ward"): ("k-means and Ward's method", "round clusters"),
     ("Gaussian mixture",): ("Gaussian mixtures", "elongated clouds that may overlap"),
@@ -124,12 +123,12 @@ _KINDS = {
     ),
     ("subspaces",): ("Subspace clustering", "clusters that are linear subspaces"),
 }
-#: A kind of member counts most from this weight on, where an equal share would be less.
+#: Minimum total weight for a kind of member to be named as dominant.
 _MOST_WEIGHT = 0.5
 
 
 def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence why a vote, ``SGPMIC.committee_``, went as it did; '' without one."""
+    """Return a sentence that explains a vote (``SGPMIC.committee_``); '' if there was none."""
     if not committee:
         return ""
     weights = {
@@ -143,7 +142,7 @@ def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
 
 
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:
-    """Return every row's share of votes for every cluster, with labels matched to the vote."""
+    """Return vote shares (n, k) after matching the partitions' labels to the consensus."""
     ballots = [np.eye(n_clusters)[labels] for labels in partitions]
     shares = ballots[int(np.argmax(weights))]
     for _ in range(_MOST_MATCHINGS):
@@ -157,15 +156,15 @@ def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> F
 
 
 def calibrated(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
-    """Return shares of votes as probabilities: the largest is how often such a row is right."""
+    """Calibrate vote shares: the largest becomes the predicted probability of being correct."""
     n, k = shares.shape
     inputs = calibration_inputs(geometry, shares, opinion)
     right = expit(judge.load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
-    # Nothing is quite certain, and no cluster becomes less probable than by chance.
+    # Never fully certain, and never below chance.
     right = np.clip(right, 1.0 / k + 1e-6, 1.0 - 1.0 / (n + 1.0))
     top = shares.argmax(axis=1)
     largest = shares[np.arange(n), top]
-    # Toward equal shares where they claim too much, toward the winner where too little.
+    # Shrink overconfident shares toward 1/k, and underconfident ones toward the winner.
     doubt = np.clip((largest - right) / np.maximum(largest - 1.0 / k, 1e-12), 0.0, 1.0)[:, None]
     found = (1.0 - doubt) * shares + doubt / k
     lift = np.clip((right - largest) / np.maximum(1.0 - largest, 1e-12), 0.0, 1.0)[:, None]
@@ -175,7 +174,7 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Fl
 
 
 def calibration_inputs(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Floats:
-    """Return what the calibration sees of every row (n, d)."""
+    """Return the input features (n, d) of the calibration network."""
     n, k = shares.shape
     order = np.argsort(shares, axis=1)
     top, second = order[:, -1], order[:, -2]

@@ -1,6 +1,6 @@
-"""Fits in many processes: joining a job, sharing its rows, launching and supervising it.
+"""Multi-process fits: joining a job, sharding its rows, launching and supervising it.
 
-In a script that ``srun``, ``mpirun``, Kubernetes or :func:`launch` starts many times::
+In a script that ``srun``, ``mpirun``, Kubernetes or :func:`launch` runs in every process::
 
     from sgpmic import EM, SGPMIC, jobs
 
@@ -8,7 +8,7 @@ In a script that ``srun``, ``mpirun``, Kubernetes or :func:`launch` starts many 
     with jobs.supervised(job.n_processes) as callbacks:
         table = jobs.read_share("big.parquet")
         model = SGPMIC(n_clusters=5, em=EM(callbacks=callbacks), random_state=0).fit(table)
-    model.labels_  # of the rows of this process
+    model.labels_  # labels of this process's rows
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def share(own: Any, *, devices: Sequence[Any] | None = None) -> SharedTable:
-    """Return a table for ``fit`` of which this process has the rows ``own``.
+    """Return a table for ``fit`` that is distributed over the job; this process holds ``own``.
 
     Every process of the job calls it. The rows of process 0 come first, then those of process 1,
     and so on.
@@ -48,7 +48,7 @@ def share(own: Any, *, devices: Sequence[Any] | None = None) -> SharedTable:
     Parameters
     ----------
     own : array-like of shape (n_own, n_features)
-        Also memory-mapped.
+        May be memory-mapped.
     devices : sequence of jax.Device or None
         All devices of the job by default.
 

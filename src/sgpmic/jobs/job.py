@@ -1,12 +1,12 @@
-"""A process in its job: how it joins the others, and how it exits when the job cannot continue.
+"""Joining a multi-process job, and exiting when it cannot continue.
 
-Joining takes a process's number, the number of processes, and the coordinator's address. Our own
-launchers pass them in environment variables. Slurm, Open MPI and Kubernetes are recognized by
-:func:`jax.distributed.initialize`. A process by itself is a job of one.
+To join, a process needs its index, the number of processes and the coordinator's address. Our own
+launchers pass them in environment variables. Slurm, Open MPI and Kubernetes are detected by
+:func:`jax.distributed.initialize`. A single process is a job of one.
 
-Processes of a job wait for each other in every sum. When one is killed the others' sums fail at
-once; when one is stuck, nothing ever fails. Recovery is the same: exit, and resume from the
-checkpoint.
+The processes of a job wait for each other in every all-reduce. If one is killed, the all-reduce
+fails at once in the others; if one hangs, all of them hang. The remedy is the same: exit, and
+resume from the checkpoint.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from typing import Any, NamedTuple, NoReturn, Self, TextIO
 
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
 BIND = "SGPMIC_BIND"
-#: Cores for this process, such as ``0,1``.
+#: CPU cores for this process, such as ``0,1``.
 CORES = "SGPMIC_CORES"
 
 #: Seconds without a heartbeat after which JAX considers a process dead.
 HEARTBEAT = 30
 
-#: Exit code of a process that cannot use its input: another try is of no use.
+#: Exit code of a process that rejects its input: retrying is useless.
 REFUSED = 2
-#: Exit code of a process that has lost another one: worth another try.
+#: Exit code of a process that has lost another one: worth retrying.
 TRY_AGAIN = 75
 
-#: Seconds that a round may take; by default many times the longest round so far.
+#: Time limit of an EM round in seconds; by default a multiple of the longest round so far.
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 #: File descriptor of a pipe that closes when the launcher ends.
 LAUNCHER = "SGPMIC_LAUNCHER"
-#: File for what the runtime prints.
+#: Log file for output of the runtime.
 LOG = "SGPMIC_LOG"
 
-#: Longer than the start of any job, with its compilation.
+#: Time limit of the first round in seconds, ample for startup and compilation.
 FIRST_ROUND = 1800.0
-#: A round may take this many times as long as the longest so far, and at least SHORTEST seconds.
+#: Time limit of later rounds: FACTOR times the longest so far, at least SHORTEST seconds.
 FACTOR, SHORTEST = 20.0, 120.0
 
 
 class JobError(RuntimeError):
-    """A job that cannot be joined, or that has lost a process.
+    """A job cannot be joined or has lost a process.
 
-    ``code`` is the exit code of a program that ends because of it.
+    ``code`` is the exit code for a program that ends because of it.
     """
 
     def __init__(self, message: str, code: int = REFUSED) -> None:
@@ -64,14 +64,14 @@ class JobError(RuntimeError):
 
 
 class Job(NamedTuple):
-    """The place of this process in a job.
+    """The index of this process in a job, and the size of the job.
 
     Attributes
     ----------
     process, n_processes : int
-        The number of this process, from 0, and how many there are.
+        The index of this process, from 0, and the number of processes.
     coordinator : str
-        ``HOST:PORT`` where process 0 listens; empty where JAX has found it, or nobody listens.
+        ``HOST:PORT`` where process 0 listens; empty if JAX detected it, or for a single process.
     """
 
     process: int = 0
@@ -80,11 +80,11 @@ class Job(NamedTuple):
 
 
 def find_job(environ: Mapping[str, str]) -> Job | None:
-    """Return the job of our own environment variables, or of one process.
+    """Return the job described by our own environment variables, or a job of one process.
 
-    None stands for a job of several processes that a scheduler has started and JAX recognizes. JAX
-    is not asked about a process by itself: it would listen at a port that is the same for all steps
-    of a Slurm job, and call the Kubernetes API in any pod.
+    None means a job of several processes started by a scheduler that JAX detects. JAX is not asked
+    about a single process: it would listen on a port that is the same for all steps of a Slurm
+    job, and call the Kubernetes API in any pod.
     """
     if environ.get(PROCESSES) == "1":
         return Job()
@@ -119,17 +119,17 @@ def initialize(
     Parameters
     ----------
     coordinator : str or None
-        ``HOST:PORT`` where process 0 listens. Without it all three come from our own environment
-        variables, or from JAX, which recognizes Slurm, Open MPI and Kubernetes.
+        ``HOST:PORT`` where process 0 listens. If None, all three are taken from our own environment
+        variables, or from JAX, which detects Slurm, Open MPI and Kubernetes.
     n_processes, process : int or None
     bind : str or None
-        ``HOST:PORT`` that process 0 binds to; the coordinator's address by default. Where JAX finds
+        ``HOST:PORT`` that process 0 binds to; the coordinator's address by default. If JAX detects
         that address, the default is JAX's: all addresses of the machine.
 
     Returns
     -------
     Job
-        Of one process where nothing says that there are others.
+        A job of one process if there is no indication of others.
     """
     environ: Mapping[str, str] = os.environ
     if coordinator is not None:
@@ -138,14 +138,14 @@ def initialize(
     job, coordinator = find_job(environ), environ.get(COORDINATOR)
     end_with_launcher()
     if CORES in os.environ and hasattr(os, "sched_setaffinity"):
-        # Threads of two processes on one core would wait for each other.
+        # Threads of two processes on the same core would wait for each other.
         os.sched_setaffinity(0, {int(core) for core in os.environ[CORES].split(",")})
     if job is not None and job.n_processes == 1:
         return job
     import jax
 
-    # A program that one process compiles and another takes from JAX's cache on disk was seen to
-    # sum in another order, which ends the job: every process compiles for itself.
+    # When one process compiled a program and another loaded it from JAX's disk cache, the order of
+    # summation was seen to differ, which ends the job. So every process compiles for itself.
     jax.config.update("jax_enable_compilation_cache", False)
     handler = signal.getsignal(signal.SIGTERM)
     process, n_processes = (None, None) if job is None else job[:2]
@@ -171,10 +171,10 @@ def initialize(
             raise JobError(message, TRY_AGAIN) from error
         joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
     if handler is not None and threading.current_thread() is threading.main_thread():
-        # JAX's preemption service takes SIGTERM for itself: a job that was told to end went on.
+        # JAX's preemption service replaces the SIGTERM handler, so the job would ignore SIGTERM.
         signal.signal(signal.SIGTERM, handler)
     if job not in (None, joined):
-        # Seen with launchers that start JAX first: every process is then by itself.
+        # Seen with launchers that initialize JAX first: every process is then a job of one.
         raise JobError(
             f"JAX counts {joined.n_processes} processes: call initialize before anything uses JAX."
         )
@@ -183,10 +183,10 @@ def initialize(
 
 @contextmanager
 def _loopback_collectives(coordinator: str) -> Iterator[None]:
-    """Bind the sockets of JAX's sums to the coordinator's address if that is a loopback address.
+    """Bind the sockets of JAX's collectives to the coordinator's address if it is a loopback one.
 
-    JAX binds them to the address of the host's name and has no option for it. This replaces a
-    private function of jaxlib; where there is none, or it takes no address, JAX does as it does.
+    JAX binds them to the address of the host name and has no option for it. This patches a private
+    function of jaxlib; without that function or its parameter, JAX's behavior is unchanged.
     """
     host = coordinator.rpartition(":")[0].strip("[]")
     try:
@@ -222,14 +222,14 @@ def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
 
 
 def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
-    """Let this process exit when the one that launched it does, in whatever way."""
+    """Make this process exit when its launcher ends, for whatever reason."""
     pipe = os.environ.pop(LAUNCHER, None)
     if pipe is None:
         return
 
     def wait() -> None:
-        # Nothing is ever written to it. Not sys.stdin: a thread that waits with its lock held
-        # breaks the end of the interpreter.
+        # Nothing is ever written to the pipe. Not sys.stdin: a thread that blocks while holding its
+        # lock breaks interpreter shutdown.
         while os.read(int(pipe), 1):
             pass
         clean_up()
@@ -239,15 +239,15 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
 
 
 class Watchdog:
-    """Context manager that ends the process when a round takes much longer than those before.
+    """Context manager that ends the process if an EM round takes much longer than earlier ones.
 
     Parameters
     ----------
     limit : float or None
-        Seconds that a round may take. None for many times the longest so far, with half an hour
-        for the first, which compiles.
+        Time limit of a round in seconds. None for a multiple of the longest so far, and half an
+        hour for the first, which compiles.
     end : callable
-        Called with a message when time is up.
+        Called with a message when the time limit is exceeded.
     """
 
     def __init__(
@@ -258,15 +258,15 @@ class Watchdog:
         self._stopped = threading.Event()
 
     def beat(self, progress: object = None) -> None:
-        """Note the end of a round; a callback for ``fit``."""
+        """Record the end of a round; a callback for ``fit``."""
         now = time.monotonic()
-        if self._rounds:  # the first one compiles, which says nothing about the others
+        if self._rounds:  # the first one includes compilation
             self._longest = max(self._longest, now - self._last)
         self._last, self._rounds = now, self._rounds + 1
 
     @property
     def allowed(self) -> float:
-        """Seconds that the present round may take."""
+        """Time limit of the current round in seconds."""
         if self._limit is not None:
             return self._limit
         return FIRST_ROUND if self._rounds < 2 else max(SHORTEST, FACTOR * self._longest)
@@ -290,16 +290,16 @@ class Watchdog:
         self._stopped.set()
 
 
-# How JAX's runtime begins its messages when it cannot reach another process.
+# Start of the JAX runtime's error messages when another process is unreachable.
 _LOST = re.compile("(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): ")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error is JAX's for having lost another process.
+    """Return whether an error means that JAX has lost another process.
 
-    Its class depends on where the loss is noticed; a plain ValueError was seen too.
+    Its class depends on where the loss is detected; a plain ValueError was seen too.
     """
-    jax = sys.modules.get("jax")  # not imported: no error of JAX's
+    jax = sys.modules.get("jax")  # if JAX is not imported, the error is not from JAX
     if jax is not None and isinstance(error, jax.errors.JaxRuntimeError):
         return True
     return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
@@ -307,12 +307,12 @@ def is_loss(error: BaseException) -> bool:
 
 @contextmanager
 def together(n_processes: int) -> Iterator[None]:
-    """Exit at once on any exception, so that the other processes find out in seconds.
+    """Exit at once on any exception, so that the other processes notice within seconds.
 
     Parameters
     ----------
     n_processes : int
-        Where there is only one, exceptions propagate as usual.
+        If 1, exceptions propagate as usual.
     """
     if n_processes == 1:
         yield
@@ -336,7 +336,7 @@ def together(n_processes: int) -> Iterator[None]:
 
 @contextmanager
 def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
-    """Exit when a fit inside fails, or when another process is lost or stuck.
+    """Exit when the fit in the ``with`` block fails, or when another process is lost or hangs.
 
     Parameters
     ----------
@@ -345,8 +345,8 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     Yields
     ------
     callbacks : list of callables
-        For the fit: they tell a :class:`Watchdog` that a round has ended. None where there is only
-        one process.
+        Callbacks for the fit, which notify a :class:`Watchdog` of the end of every round. Empty for
+        a single process.
     """
     if n_processes == 1:
         yield []
@@ -359,7 +359,7 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
     """Raise KeyboardInterrupt on SIGTERM, which schedulers send, as on Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # others get no signals
+    if threading.current_thread() is not threading.main_thread():  # only it can handle signals
         yield
         return
 
@@ -376,9 +376,9 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def divert_runtime_output() -> None:
-    """Keep what libraries print themselves off the screen, where Python still prints.
+    """Redirect output of native libraries; Python's own streams keep their destination.
 
-    It goes to the file that the variable ``SGPMIC_LOG`` names, else to the standard error.
+    It goes to the file named by the variable ``SGPMIC_LOG``, otherwise to standard error.
     """
     sys.stdout = _duplicate(sys.stdout, 1)
     if os.environ.get(LOG):
@@ -389,7 +389,7 @@ def divert_runtime_output() -> None:
 
 
 def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Return a stream on a duplicate of its file descriptor, if that is the usual one."""
+    """Reopen a stream on a duplicate of its file descriptor, if that is ``descriptor``."""
     try:
         if stream.fileno() != descriptor:
             return stream

@@ -1,7 +1,7 @@
-"""Launching the processes of a job, and waiting for their exits.
+"""Launching the processes of a job and waiting for them to exit.
 
-:func:`launch` runs a command in several processes on one machine: for its many cores, and to try
-out what a cluster will do. Ray and Dask start theirs by way of :mod:`sgpmic.jobs.workers`.
+:func:`launch` runs a command in several processes on one machine, to use many cores or to test
+cluster runs locally. Ray and Dask start their processes with :mod:`sgpmic.jobs.workers`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import NamedTuple
 from sgpmic.jobs import job
 from sgpmic.jobs.job import REFUSED, TRY_AGAIN
 
-#: Seconds that the others have to exit by themselves when one has failed.
+#: Grace period in seconds for the others to exit after one process has failed.
 PATIENCE = 10.0
 
 
 class Slot(NamedTuple):
-    """Room for one process of a job on some machine."""
+    """A slot for one process of a job on some machine."""
 
     host: str  # an address of the machine that the others can reach
-    cores: list[int]  # that may be used there; empty where the system does not say
-    coordinator: str  # HOST:PORT to meet at, if this is the slot of process 0
+    cores: list[int]  # available CPU cores; empty if unknown
+    coordinator: str  # the coordinator's HOST:PORT, if this is the slot of process 0
 
 
 def local_slot(host: str = "127.0.0.1") -> Slot:
-    """Return a slot on this machine, which has the address ``host``."""
+    """Return a slot on this machine, whose address is ``host``."""
     family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
@@ -45,10 +45,10 @@ def local_slot(host: str = "127.0.0.1") -> Slot:
 
 
 def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
-    """Return the environment variables of every process of a job.
+    """Return the environment variables for every process of a job.
 
-    The processes of a machine share its cores evenly, where there are enough. Python imports
-    nothing from the current folder, where a file may have the name of a module.
+    The processes on a machine share its cores evenly if there are enough. Python imports nothing
+    from the current folder, where a file may have the name of a module.
     """
     hosts = [slot.host for slot in slots]
     found = []
@@ -66,20 +66,20 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
 
 
 class ProcessExit(NamedTuple):
-    """The exit of a process of a job."""
+    """Exit status of a process of a job."""
 
-    code: int  # negative for the signal that ended it
+    code: int  # negative if ended by a signal
     message: str = ""  # the end of its standard error
 
     def __str__(self) -> str:
-        """Return a clause for a message."""
+        """Return a clause for an error message."""
         if self.code == -signal.SIGABRT:
             return "it was aborted, as JAX does when another process is lost or does not answer"
         if self.code < 0:
             return f"it was ended by signal {-self.code}"
         if not self.message:
             return f"it ended with exit code {self.code}"
-        # The last line of a traceback names the error; a message of ours may have several lines.
+        # The last line of a traceback names the error; our own messages may have several lines.
         lines = self.message.splitlines() if "Traceback" in self.message else [self.message]
         return " ".join(lines[-1].split()).removesuffix(".")
 
@@ -87,10 +87,10 @@ class ProcessExit(NamedTuple):
 def wait_for_exits(
     polls: Sequence[Callable[[], ProcessExit | None]], patience: float = math.inf
 ) -> list[ProcessExit]:
-    """Wait until all processes have ended, or one has failed and the others had time to end.
+    """Wait until all processes have exited, or one has failed and the grace period is over.
 
-    Each process has a function that returns its exit, None as long as it runs. One that has not
-    ended, in ``patience`` seconds at most, gets an exit that says so.
+    ``polls`` has a function for each process that returns its exit, or None while it runs. After at
+    most ``patience`` seconds, a process still running gets an exit that says so.
     """
     found: dict[int, ProcessExit] = {}
     deadline = time.monotonic() + patience
@@ -99,7 +99,7 @@ def wait_for_exits(
             if process not in found and (ended := poll()) is not None:
                 found[process] = ended
                 if ended.code != 0:
-                    # The others find out by themselves, and one of them may know more.
+                    # The others will notice, and one of them may have a better explanation.
                     deadline = min(deadline, time.monotonic() + PATIENCE)
         time.sleep(0.05)
     stopped = ProcessExit(TRY_AGAIN, "it had to be stopped after another one failed")
@@ -109,8 +109,8 @@ def wait_for_exits(
 def root_cause(exits: Sequence[ProcessExit]) -> ProcessExit:
     """Return the exit that explains why a job failed.
 
-    A process that refused its input knows why; one that was killed or has crashed is the cause; the
-    others only lost it.
+    A process that rejected its input gives the reason; next, one that was killed or crashed is the
+    cause; the others only lost contact with it.
     """
     rank = {REFUSED: 0, -signal.SIGABRT: 2, TRY_AGAIN: 3}
     failed = [each for each in exits if each.code != 0]
@@ -120,10 +120,10 @@ def root_cause(exits: Sequence[ProcessExit]) -> ProcessExit:
 def launch(command: Sequence[str], n_processes: int) -> int:
     """Run a command as a job of several processes on this machine; return its exit code.
 
-    The first process has the screen; of the others only errors are shown. Where one fails the
-    others have a few seconds to exit, and are then killed. Where this process ends, those that have
-    joined the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports nothing
-    from the current folder or from beside its script.
+    The output of process 0 is shown; of the others, only standard error. If one fails, the others
+    have a few seconds to exit before they are killed. If this process ends, those that have joined
+    the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports nothing from the
+    current folder or from the folder of its script.
     """
     with tempfile.NamedTemporaryFile(prefix="sgpmic-", suffix=".log", delete=False) as file:
         log = Path(file.name)
@@ -144,7 +144,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             os.close(reader)
             exits = wait_for_exits([partial(poll, child) for child in children])
     except KeyboardInterrupt as request:
-        if request.args:  # a terminal has told the children as well, others have not
+        if request.args:  # SIGTERM: unlike Ctrl-C, it did not reach the children
             for child in children:
                 child.terminate()
         wait_for_exits([partial(poll, child) for child in children], PATIENCE)
@@ -155,7 +155,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             child.kill()
             child.wait()
         os.close(writer)
-    # A process that failed by itself has said why.
+    # A process with a positive exit code has printed its own error.
     explained = max((code for code, message in exits if code > 0 and not message), default=0)
     failed = any(code for code, _ in exits)
     if failed and not explained:

@@ -1,8 +1,8 @@
-"""Fits of a Dask array or data frame, where its chunks are.
+"""Fits to a Dask array or data frame, on the workers that hold its chunks.
 
-Every Dask worker that has some of the rows gets a process beside it, and these communicate without
-Dask: a sum over all of them takes JAX a fraction of a millisecond, and Dask tens of them. Rows and
-results are only copied within their machine.
+A process is started next to every Dask worker that holds rows, and these communicate without Dask:
+an all-reduce takes JAX a fraction of a millisecond, and Dask tens of milliseconds. Rows and results
+are only copied within their machine.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
     """Fit an estimator to the rows of a Dask array or data frame.
 
-    The table is computed and kept in the workers' memory first. The fit then takes a process of
-    its own beside every worker that has rows, and about twice the memory of the rows there. Rows
-    are taken in the order of the workers, so starts that draw rows at random draw others than in
-    one process.
+    The table is first persisted in the workers' memory. The fit then runs in a separate process
+    next to every worker that holds rows, and takes about twice the memory of its rows. Rows are
+    ordered by worker, so random initializations draw different rows than in a single process.
 
     Parameters
     ----------
     model : SGPMIC
-        Its settings; it is not changed. ``checkpoint`` must be on storage that all machines share,
-        and is of use as long as the same workers have the same rows.
+        Provides the settings; it is not changed. ``checkpoint`` must be on storage shared by all
+        machines, and can be resumed only if the same workers hold the same rows.
     table : dask.array.Array of shape (n_samples, n_features) or dask.dataframe.DataFrame
-        Numbers.
+        Numeric data.
     client : distributed.Client or None
-        The present one by default.
+        The current one by default.
 
     Returns
     -------
@@ -52,7 +51,7 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
     ValueError, TypeError
         For settings or a table that cannot be used.
     JobError
-        When a process or a worker was lost. All other processes have been ended then.
+        When a process or a worker was lost. All other processes have been stopped then.
     """
     try:
         import distributed
@@ -72,12 +71,12 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
 
 
 def _as_array(table: Any, client: Any) -> tuple[Any, list[str] | None]:
-    """Return the table on the workers, in chunks of whole rows, and the names of its columns."""
+    """Persist the table in chunks of whole rows; return it and its column names."""
     names = None
     if hasattr(table, "to_dask_array"):
         columns = list(table.columns)
         names = columns if all(isinstance(name, str) for name in columns) else None
-        # Before its lengths are asked for, which would compute all of it a first time.
+        # Persist first: computing the lengths would otherwise compute the table twice.
         table = client.persist(table).to_dask_array(lengths=True)
     if not hasattr(table, "compute_chunk_sizes"):
         raise TypeError(f"fit_dask takes a Dask array or data frame, not {type(table).__name__}.")
@@ -89,16 +88,16 @@ def _as_array(table: Any, client: Any) -> tuple[Any, list[str] | None]:
 
 
 class _Piece(NamedTuple):
-    number: int  # of the chunk, in the order of the rows
+    number: int  # index of the chunk, in row order
     size: int
     future: Any
 
 
-_Found = dict[str, list[_Piece]]  # by the address of the worker that has them
+_Found = dict[str, list[_Piece]]  # by address of the worker that holds them
 
 
 def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
-    """Find out which worker has which rows; wait until all are there."""
+    """Wait until all rows are computed, and find the worker that holds each chunk."""
     futures = {future.key: future for future in distributed.futures_of(array)}
     distributed.wait(list(futures.values()))
     who_has = client.who_has(list(futures.values()))
@@ -110,7 +109,7 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
         if not who_has.get(key):
             futures[key].result()  # raises what its computation raised
             raise JobError("A Dask worker was lost with some of the rows; call fit_dask again.")
-        # Of several that have it, the one with the fewest rows.
+        # If several workers hold the chunk, take the one with the fewest rows so far.
         address = min(who_has[key], key=lambda a: sum(piece.size for piece in found.get(a, ())))
         found.setdefault(address, []).append(_Piece(number, int(size), futures[key]))
     if not found:
@@ -118,12 +117,12 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
     return found
 
 
-#: The processes beside this Dask worker, by the name of their job.
+#: Child processes of this Dask worker, by job name.
 _jobs: defaultdict[str, workers.LocalWorkers] = defaultdict(workers.LocalWorkers)
 
 
 def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> workers.Result:
-    """Run a process beside this Dask worker for the rows it has (a Dask task)."""
+    """Run a process for the rows that this Dask worker holds (a Dask task)."""
     with tempfile.TemporaryDirectory(prefix="sgpmic-") as folder:
         workers.write_task(Path(folder), parameters, rows=pieces)
         ended = _jobs[name].run(Path(folder), variables)
@@ -137,7 +136,7 @@ def _end_beside(name: str) -> None:
 
 
 def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
-    """Run a process beside every worker; return futures of the results, or end all and raise."""
+    """Run a process next to every worker; return futures of the results, or stop all and raise."""
     from distributed.comm.addressing import get_address_host
 
     name = f"sgpmic-{uuid4().hex}"
@@ -148,7 +147,7 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
     def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
         address = addresses[process]
         pieces = [piece.future for piece in found[address]]
-        # They wait for each other, so no other task should come between.
+        # The processes wait for each other, so no other task should run first.
         options = {"workers": [address], "pure": False, "retries": 0, "priority": 1}
         future = client.submit(_fit_rows, name, parameters, variables, *pieces, **options)
         futures.append(future)
@@ -179,7 +178,7 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
 
 
 def _collect(client: Any, name: str, found: _Found, futures: list[Any], model: SGPMIC) -> Any:
-    """Return what was found for every row as a Dask array in the table's own order."""
+    """Return a result for all rows as a Dask array, in the order of the table."""
     import dask.array as da
 
     example = getattr(model, f"{name}_")

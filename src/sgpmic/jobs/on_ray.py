@@ -1,4 +1,4 @@
-"""Fits on a Ray cluster, which places the processes and replaces those that are lost."""
+"""Fits on a Ray cluster, restarted from the checkpoint when a worker is lost."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def fit_on_ray(
 ) -> workers.JobFit:
     """Fit an estimator to the rows of a file, in several processes on a Ray cluster.
 
-    When a worker is lost or stuck, all are ended and new ones resume from the checkpoint. So does
-    the same call after a failure.
+    When a worker is lost or hangs, all are stopped and new ones resume from the checkpoint. Calling
+    the function again after a failure also resumes.
 
     Parameters
     ----------
     model : SGPMIC
-        Its settings; it is not changed. Its ``checkpoint`` is not used.
+        Provides the settings; it is not changed. Its ``checkpoint`` is not used.
     table : path-like
         A Parquet or ``.npy`` file that every machine of the cluster can read.
     out : path-like
-        A folder on storage that every machine can write to, this one included. It has the
+        A folder on storage that every machine can write to, this one included. It receives the
         checkpoint, ``model.sgpmic``, and the results of every process for its rows.
     n_workers : int
-        How many processes; each has an equal share of the rows.
+        Number of processes; each has an equal share of the rows.
     columns : sequence of str
         The features; all columns by default.
     max_failures : int
-        How many times to start again.
+        Maximum number of restarts.
     resources_per_worker : mapping of str to float or None
-        What Ray reserves for each, such as ``{"CPU": 8, "GPU": 1}``; one CPU by default.
+        Resources reserved for each, such as ``{"CPU": 8, "GPU": 1}``; one CPU by default.
     placement_timeout : float
         Seconds to wait until the cluster can place all workers at once.
 
@@ -118,7 +118,7 @@ def fit_on_ray(
 def _actors(
     ray: Any, n_workers: int, resources: Mapping[str, float] | None, timeout: float
 ) -> Iterator[list[Any]]:
-    """Yield an actor for each worker; end all of them, and their processes, afterwards."""
+    """Yield an actor for each worker; afterwards stop all of them and their processes."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     resources = dict(resources or {"CPU": 1})
@@ -134,7 +134,7 @@ def _actors(
         others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU", "memory")}
         actor_class = ray.remote(
             max_restarts=0,
-            max_concurrency=2,  # one to wait for the process, one to end it
+            max_concurrency=2,  # one call waits for the process, another ends it
             num_cpus=resources.get("CPU", 0),
             num_gpus=resources.get("GPU", 0),
             memory=resources.get("memory"),
@@ -145,7 +145,7 @@ def _actors(
             actors.append(actor_class.options(scheduling_strategy=where).remote())
         yield actors
     finally:
-        # Before Ray ends the actors, so that no process can still write then.
+        # End the processes before Ray kills the actors, so that none can still write.
         ends = [actor.end.remote() for actor in actors]
         if ends:
             ray.wait(ends, num_returns=len(ends), timeout=PATIENCE)
@@ -155,7 +155,7 @@ def _actors(
 
 
 class _Actor(workers.LocalWorkers):
-    """A Ray actor that has a process of the job for a child."""
+    """A Ray actor that runs a process of the job as a child."""
 
     def slot(self) -> Slot:
         import ray

@@ -1,8 +1,8 @@
-"""Processes of a job that Ray or Dask has placed: what they do, and how they are run.
+"""Worker processes of a job on Ray or Dask.
 
 The task of a process is a folder (:func:`write_task`). ``python -m sgpmic.jobs.workers FOLDER``
-does it and leaves the results there (:func:`read_result`). It is a process of its own because JAX
-can join a job only once in the life of a process, and may abort the one that loses another.
+runs it and writes the results there (:func:`read_result`). It runs in a separate process because
+JAX can join a job only once in the life of a process, and may abort one that loses another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sgpmic.jobs.launch import ProcessExit, Slot, environments, root_cause, wait
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
 
-# The files in the folder of a process: what it reads, and what it leaves.
+# Input and output files in the folder of a process.
 TASK, ROWS = "task.sgpmic", "rows.npy"
 MODEL, WARNINGS = "model.sgpmic", "warnings.json"
 BY_ROW = ("labels", "memberships", "embedding")
@@ -37,15 +37,15 @@ _LONGEST_MESSAGE = 4_000
 
 
 class JobFit(NamedTuple):
-    """The result of a fit in several processes.
+    """The result of a multi-process fit.
 
     Attributes
     ----------
     model : SGPMIC
-        The fitted model, for new rows. Of the rows it was fitted to it knows a sample.
+        The fitted model, for new rows. It holds only a sample of the training rows.
     labels, memberships, embedding : array
-        Of all rows, in the order of the table: NumPy arrays from Ray, and from Dask Dask arrays
-        with the table's chunks (but for those without rows).
+        For all rows, in the order of the table: NumPy arrays from Ray; from Dask, Dask arrays with
+        the table's chunks (except empty ones).
     """
 
     model: SGPMIC
@@ -55,9 +55,9 @@ class JobFit(NamedTuple):
 
 
 def job_parameters(model: SGPMIC) -> dict[str, Any]:
-    """Return an estimator's parameters for :func:`write_task`; raise for those it cannot write.
+    """Return an estimator's parameters for :func:`write_task`; raise if one cannot be written.
 
-    A RandomState is asked for a seed, and a relative path means what it means here.
+    A seed is drawn from a RandomState, and relative paths are made absolute.
     """
     model.check_settings()
     parameters: dict[str, Any] = model.get_params(deep=False)
@@ -84,11 +84,11 @@ def write_task(
     columns: Sequence[str] = (),
     rows: Sequence[np.ndarray] = (),
 ) -> None:
-    """Write the task of one process into a folder of its own.
+    """Write the task of one process to its folder.
 
-    It reads its share of a file, ``table``, of which ``columns`` are the features (all by default).
-    Without a file, ``rows`` are pieces of its rows; it then removes the folder if its parent is
-    lost, since nobody else will.
+    The process reads its share of the file ``table``, with ``columns`` as features (default: all).
+    Without a file, its rows are the concatenation of ``rows``; it then removes the folder if its
+    parent is lost, since nobody else will.
     """
     from sgpmic.storage.model_file import write_model
     from sgpmic.storage.models import encode_parameters
@@ -107,7 +107,7 @@ def write_task(
 
 
 class Result(NamedTuple):
-    """The result of one process: arrays of its own rows, and from process 0 also the model file."""
+    """The result of one process: arrays for its rows, and from process 0 also the model file."""
 
     labels: np.ndarray
     memberships: np.ndarray
@@ -117,7 +117,7 @@ class Result(NamedTuple):
 
 
 def read_result(folder: Path) -> Result:
-    """Return the result that a process has left in its folder."""
+    """Read the result of a process from its folder."""
     result = Result(*(np.load(folder / f"{name}.npy") for name in BY_ROW))
     if not (folder / MODEL).exists():
         return result
@@ -126,7 +126,7 @@ def read_result(folder: Path) -> Result:
 
 
 def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> SGPMIC:
-    """Return the fitted model of process 0's :class:`Result`, and repeat its warnings."""
+    """Load the fitted model from process 0's :class:`Result`, and reissue its warnings."""
     from sgpmic import exceptions
 
     for name, message in said:
@@ -139,7 +139,7 @@ def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> S
 
 
 class LocalWorkers:
-    """The processes of a job beside a Ray actor or a Dask worker; they end with it."""
+    """Child processes of a Ray actor or a Dask worker, which end with it."""
 
     def __init__(self) -> None:
         self._children: list[subprocess.Popen[str]] = []
@@ -148,11 +148,11 @@ class LocalWorkers:
     def run(
         self, folder: Path, variables: Mapping[str, str], *, shown: bool = False
     ) -> ProcessExit:
-        """Do the task in a folder in a process with these environment variables.
+        """Run the task in a folder in a child process with these environment variables.
 
-        ``shown`` says whether its output is shown where that of this process is.
+        With ``shown``, it inherits the standard output of this process.
         """
-        # XLA logs what no user can act on. Standard input closes when this process ends.
+        # XLA's logs are of no use to users. Standard input closes when this process ends.
         extra = {**variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
@@ -171,7 +171,7 @@ class LocalWorkers:
         return ProcessExit(child.wait(), message)
 
     def end(self) -> None:
-        """Kill all of them now, and those that are still to come as soon as they start."""
+        """Kill all child processes, and any started later."""
         self._ended = True
         for child in self._children:
             child.kill()
@@ -181,11 +181,11 @@ class LocalWorkers:
 def run_job(
     slots: Sequence[Slot], start: Callable[[int, dict[str, str]], Callable[[], ProcessExit | None]]
 ) -> None:
-    """Run a job to its end, one process in each slot.
+    """Run a job to completion, one process in each slot.
 
-    Given the number of a process and its environment variables, ``start`` starts it and returns a
-    function that returns its exit, None as long as it runs. A ValueError says that a process
-    refused its input, a JobError that one was lost or failed otherwise; others may still run.
+    Given the index of a process and its environment variables, ``start`` starts it and returns a
+    function that returns its exit, or None while it runs. Raises a ValueError if a process rejected
+    its input, a JobError if one was lost or failed otherwise; others may still be running.
     """
     variables = environments(slots)
     exits = wait_for_exits([start(process, own) for process, own in enumerate(variables)])
@@ -201,7 +201,7 @@ def run_job(
 
 
 def main(folder: Path) -> None:
-    """Do the task in a folder, as one process of a job."""
+    """Run the task in a folder as one process of a job."""
 
     def remove_rows() -> None:
         if (folder / ROWS).exists():

@@ -1,4 +1,4 @@
-"""The model: pure functions on arrays, which know nothing of files, screens or scikit-learn."""
+"""The model: pure functions on arrays, independent of files, output and scikit-learn."""
 
 from sgpmic.model.evaluate import Evaluation, evaluate
 

@@ -1,18 +1,18 @@
-r"""The KL-corrected bound, in the form that has no log s.
+r"""The KL-corrected bound, in a form free of log s except in the entropy.
 
 .. math:: L = \sum_m \left\{ \tfrac P2 \log\tfrac{\beta}{2\pi} \sum_n s_{nm}
    - \tfrac P2 (\log|A_m| - \log|K_{uu}|) - \tfrac\beta2 \sum_n s_{nm} |y_n|^2
    + \tfrac12 \mathrm{tr}(W_m^\top A_m^{-1} W_m) \right\}
    + \sum_{nm} s_{nm} [\log N(x_n|\bar x_m, C_m) + \log\pi_m - \log s_{nm}]
 
-It equals the paper's Eq. (KLBound): the log s of its constants c_nm and of its determinants
+It equals the paper's Eq. (KLBound): the log s in its constants c_nm and in its determinants
 cancel, so s = 0 is harmless and nothing has to be clamped.
 
-The number of mappings (Gaussian processes), G, and the number of clusters, M, are two numbers: the
+The number of mappings (Gaussian processes), G, may differ from the number of clusters, M: the
 paper's model has a mapping for every cluster (G = M, weighted by S); with one mapping shared by
-all clusters G = 1 and every row has weight 1 in it.
+all clusters, G = 1 and every row has weight 1 in it.
 
-**The collapsed term.** With the functions integrated out, one Gaussian process adds, for
+**The collapsed term.** With the functions integrated out, each Gaussian process contributes, for
 :math:`A = K_{uu} + \beta\Phi` and :math:`W = \beta\Psi`,
 
 .. math:: -\tfrac P2 (\log|A| - \log|K_{uu}|) + \tfrac12 \mathrm{tr}(W^\top A^{-1} W).
@@ -21,9 +21,9 @@ Numerics: with :math:`K_{uu} = LL^\top` and :math:`B = I + \beta L^{-1}\Phi L^{-
 :math:`\log|A| - \log|K_{uu}| = \log|B|`, and B's eigenvalues are at least 1 however close to
 singular :math:`K_{uu}` is. :math:`R = L\,\mathrm{chol}(B)` is a triangular factor of A.
 
-Titsias' bound has another term, :math:`-\tfrac{\beta P}2 [\sum_n t_n \langle k(x_n,x_n)\rangle -
-\mathrm{tr}(K_{uu}^{-1}\Phi)]`: what the inducing points leave open about f. Its second part is
-made here (``trace=True``), where the factors are at hand.
+Titsias' bound has a trace term, :math:`-\tfrac{\beta P}2 [\sum_n t_n \langle k(x_n,x_n)\rangle -
+\mathrm{tr}(K_{uu}^{-1}\Phi)]`: the variance of f given its inducing values. Its second part is
+computed here (``trace=True``), where the factors are available.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows, by_group, features_by_group
 from sgpmic.model.uncertain import expected_diagonal
 
-#: How often the jitter may be raised tenfold before a matrix is given up as broken.
+#: Maximum number of tenfold increases of the jitter before giving up.
 JITTER_TRIES = 5
-#: A tenth of the first jitter that is tried when none was asked for.
+#: A tenth of the first nonzero jitter tried if the given one is 0.
 SMALLEST_JITTER = 1e-10
-#: How many times above its rounding error every pivot of A has to be.
+#: Required ratio of every pivot of A to the rounding error.
 TRUST = 1e4
 
 
@@ -70,7 +70,7 @@ class Mappings(NamedTuple):
 
 @keepable
 class Parts(NamedTuple):
-    """The bound's four parts; they add up to it."""
+    """The four terms of the bound."""
 
     data: Array
     latent_prior: Array
@@ -84,32 +84,32 @@ class Parts(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Triangular factors of K_uu and A, inverted, and the jitter it took."""
+    """Inverse triangular factors of K_uu and A, and the jitter used."""
 
     L_inverse: Array  # (U, U): L⁻¹ with K_uu + jitter = L Lᵀ
     R_inverse: Array  # (U, U): R⁻¹ with A = R Rᵀ
     alpha: Array  # (U, P): A⁻¹ W, the weights of the posterior mean
     half_log_det_B: Array  # ½ log|B|
-    jitter: Array  # relative jitter that was used
+    jitter: Array  # relative
 
 
 def factorize(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float) -> Factors:
-    """Return what the bound, its derivatives, the E-step and predictions need of A and K_uu.
+    """Factorize K_uu and A, increasing the jitter until the factors are reliable.
 
-    The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky does not raise, it returns
-    NaN; so a failure is tried again inside the compiled code with ten times the jitter,
-    :data:`JITTER_TRIES` times at most. A factor of K_uu alone is not success: where K_uu is close
-    to singular, the rounding errors of βΦ may swamp what is left of A there, and its factor is
-    then missing or, worse, wrong. So every pivot of A has to stand clear of them. After the last
-    try what is there is taken; NaN is the caller's to judge.
+    The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky returns NaN instead of
+    raising, so a failed factorization is retried inside the compiled code with ten times the
+    jitter, at most :data:`JITTER_TRIES` times. Factorizing K_uu is not enough: if it is nearly
+    singular, rounding errors of βΦ may dominate A in the near-null directions, and the factor of A
+    is NaN or, worse, wrong. So every pivot of A has to be well above them. The result of the last
+    attempt is returned in any case; the caller has to check for NaN.
     """
     eye = jnp.eye(K_uu.shape[0], dtype=K_uu.dtype)
     first = jnp.asarray(jitter, K_uu.dtype)
     mean_diagonal = jnp.mean(jnp.diagonal(K_uu))
     rounding = float(jnp.finfo(K_uu.dtype).eps) * beta * jnp.max(jnp.diagonal(phi))
 
-    # An attempt has its number, the jitter, L⁻¹, L_B, and the smallest pivot of A: the smallest
-    # diagonal element of R, squared.
+    # Loop state: number of attempts, jitter, L⁻¹, L_B, and the smallest pivot of A, which is the
+    # smallest diagonal element of R, squared.
     def unsound(attempt: Any) -> Array:
         tries, *_, smallest_pivot = attempt  # NaN compares as false
         return (tries <= JITTER_TRIES) & ~(smallest_pivot >= TRUST * rounding)
@@ -146,9 +146,8 @@ def collapsed_term(
 ) -> Array:
     """Return −P/2 (log|A| − log|K_uu|) + ½ tr(WᵀA⁻¹W) of one Gaussian process.
 
-    With ``trace``, + βP/2 tr(K_uu⁻¹Φ) as well. The jitter and the number of features P are
-    settings: nothing is differentiated by them. Where features are padded, Ψ has more columns
-    than P.
+    With ``trace``, + βP/2 tr(K_uu⁻¹Φ) as well. Derivatives with respect to the jitter and the
+    number of features P are zero. With padded features, Ψ has more than P columns.
     """
     return _collapsed_forward(K_uu, phi, psi, beta, jitter, n_features, trace)[0]
 
@@ -172,11 +171,11 @@ def _collapsed_backward(trace: bool, residuals: Any, g: Array) -> Any:
     dK = 0.5 * (P * (K_inverse - A_inverse) - outer)
     d_phi = g * beta * dA
     d_beta = jnp.sum(dA * phi) + jnp.sum(f.alpha * psi)
-    if trace:  # of βP/2 tr(K_uu⁻¹Φ)
+    if trace:  # derivatives of βP/2 tr(K_uu⁻¹Φ)
         dK = dK - 0.5 * beta * P * (K_inverse @ phi @ K_inverse)
         d_phi = d_phi + 0.5 * g * beta * P * K_inverse
         d_beta = d_beta + 0.5 * P * jnp.sum(K_inverse * phi)
-    # K_uu went in as K_uu + jitter · mean(diag K_uu) · I.
+    # Chain rule for K_uu + jitter · mean(diag K_uu) · I.
     U = dK.shape[0]
     dK = dK + (f.jitter * jnp.trace(dK) / U) * jnp.eye(U, dtype=dK.dtype)
     constants = jnp.zeros_like(f.jitter), jnp.zeros_like(P)
@@ -194,11 +193,11 @@ def mapping_weights(S: Array, rows: Rows, *, shared: bool) -> Array:
 def sums(
     mappings: Mappings, X: Array, T: Array, rows: Rows, x_std: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the sums Φ (G, U, U) and Ψ (G, U, P) of every mapping: one pass over the rows.
+    """Return the statistics Φ (G, U, U) and Ψ (G, U, P) of every mapping, in one pass over rows.
 
-    Where a table has gaps, of every mapping and group of features (:mod:`sgpmic.model.rows`).
-    With ``x_std``, their expectations over latent points that are uncertain
-    (:mod:`sgpmic.model.uncertain`), a pass for each set of sigma points.
+    With missing values, for every mapping and group of features (:mod:`sgpmic.model.rows`). With
+    ``x_std``, their expectations over uncertain latent points (:mod:`sgpmic.model.uncertain`),
+    one pass for each set of sigma points.
     """
     kernels, Z, _ = mappings
 
@@ -222,10 +221,10 @@ def data_term(
     jitter: Array | float,
     x_std: Array | None = None,
 ) -> Array:
-    """Return the first line of the bound, the part that sees the data.
+    """Return the data term, the first line of the bound.
 
-    T (N, G) are :func:`mapping_weights`, the jitter is relative to every K_uu. With ``x_std``
-    (N, Q), the standard deviations of uncertain latent points, the bound has its trace term.
+    T (N, G) are :func:`mapping_weights`; the jitter is relative to every K_uu. With ``x_std``
+    (N, Q), the standard deviations of uncertain latent points, it includes the trace term.
     """
     both = sums(mappings, X, T, rows, x_std)
     data = data_from_sums(mappings, *both, T, rows, jitter, trace=x_std is not None)
@@ -247,7 +246,7 @@ def data_from_sums(
     *,
     trace: bool = False,
 ) -> Array:
-    """Return the same where the sums Φ and Ψ are at hand already.
+    """Return the data term from given statistics Φ and Ψ.
 
     With ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well (:mod:`sgpmic.model.uncertain`).
     """
@@ -277,9 +276,9 @@ def add_latent(
     rows: Rows | None = None,
     x_std: Array | None = None,
 ) -> Parts:
-    """Return the bound in its parts from its data term and the three sums of its second line.
+    """Return the terms of the bound: the given data term and the three sums of its second line.
 
-    Where rows have an assignment prior, minus the divergence from it replaces the entropy
+    With an assignment prior, minus the KL divergence from it replaces the entropy
     (:mod:`sgpmic.model.e_step`). ``x_std`` are the standard deviations of uncertain latent points.
     """
     disorder = entropy(S)

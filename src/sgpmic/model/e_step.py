@@ -1,25 +1,25 @@
-r"""The E-step: q(F) from the sums, then q(S) row by row.
+r"""The E-step: q(F) from the statistics Φ and Ψ, then q(S) row by row.
 
 .. math:: \log p_{nm} = \log\pi_m + \log N(x_n|\bar x_m, C_m) + \tfrac P2\log\tfrac\beta{2\pi}
    - \tfrac\beta2 \left[|y_n - \bar f_n|^2 + P\, k_n^\top A_m^{-1} k_n\right],
    \qquad S = \mathrm{softmax}_m.
 
 An exact E-step with the rest held fixed never lowers the KL-corrected bound: at the optimal q(F)
-the standard bound equals it, updating S raises the standard bound, and the KL-corrected one lies
+the standard bound equals it, updating S raises the standard bound, and the KL-corrected bound lies
 above that.
 
-**Assignment prior.** Where something is known of a row's cluster beforehand, :math:`v_{nm}`, it is
-the prior of the row's indicator, with a weight :math:`\lambda`: in the bound, the entropy of S is
-replaced by :math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
+**Assignment prior.** Prior knowledge of a row's cluster, :math:`v_{nm}`, is the prior of the row's
+indicator, with a weight :math:`\lambda`: in the bound, the entropy of S is replaced by
+:math:`-\lambda\,\mathrm{KL}(s_n \| v_n)`, and the E-step becomes
 
 .. math:: s_{nm} \propto v_{nm}\, p_{nm}^{1/\lambda}.
 
-With :math:`\lambda = 1` this is Bayes' rule. The larger the weight, the less the model moves
-responsibilities from the prior, which then stay calibrated; latent points by themselves, which are
-point estimates, would make every one of them certain.
+With :math:`\lambda = 1` this is Bayes' rule. The larger the weight, the closer responsibilities
+stay to the prior, and thus calibrated; the latent points alone, being point estimates, would drive
+all of them to 0 or 1.
 
-For latent points that are uncertain (``x_std``), the logarithms are expectations under q(x_n) and
-q of the mixture's parameters, and what the inducing points leave open about f_n is part of them
+With uncertain latent points (``x_std``), the logs are expectations under q(x_n) and the posterior
+of the mixture's parameters, and include the variance of f_n given the inducing values
 (:mod:`sgpmic.model.uncertain`).
 """
 
@@ -47,11 +47,11 @@ def expected_log_likelihoods(
     kernels, Z, beta = mappings
     G, P = jax.tree.leaves(kernels)[0].shape[0], rows.Y.shape[1]
     n_features, kernels = features_by_group(G, rows), by_group(kernels, rows.n_groups)
-    # Squares of W [k; y] add up to |y − f̄|² + P kᵀA⁻¹k.
+    # |W [k; y]|² = |y − f̄|² + P kᵀA⁻¹k
     of_mean = jnp.concatenate(
         [-factors.alpha, jnp.broadcast_to(jnp.eye(P), (len(n_features), P, P))], axis=1
     )
-    if rows.groups is not None:  # only their own features
+    if rows.groups is not None:  # only the group's own features
         own = jnp.tile(rows.groups.features, (G, 1))
         of_mean = of_mean * own[:, None, :]
     of_variance = jnp.sqrt(n_features)[:, None, None] * factors.R_inverse
@@ -81,7 +81,7 @@ def expected_cells(
 ) -> Array:
     """Return the posterior means of missing cells under q(F), (N, P), 0 for observed ones.
 
-    ``rows`` have the means as they were so far (:func:`sgpmic.model.rows.with_cells`).
+    ``rows`` are imputed with the previous means (:func:`sgpmic.model.rows.with_cells`).
     """
     factors = factorize_all(mappings, *sums(mappings, X, T, rows, x_std), jitter)
 
@@ -101,7 +101,7 @@ def tempered(log_p: Array, rows: Rows) -> Array:
 
 
 def summed_out(log_p: Array, rows: Rows) -> Array:
-    """Return what every row adds to the bound where S is the best for log p_nm, shape (N,)."""
+    """Return every row's contribution to the bound at the optimal S for log p_nm, shape (N,)."""
     if rows.assignment_prior is None:
         return jax.nn.logsumexp(log_p, axis=1) * rows.flat_weight
     log_sums = jax.nn.logsumexp(tempered(log_p, rows), axis=1)
@@ -109,7 +109,7 @@ def summed_out(log_p: Array, rows: Rows) -> Array:
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:
-    """Return the best S for log p_nm, 0 for padding rows."""
+    """Return the optimal S for log p_nm, 0 for padding rows."""
     if rows.assignment_prior is not None:
         log_p = tempered(log_p, rows)
     return jax.nn.softmax(log_p, axis=1) * rows.flat_weight[:, None]
@@ -126,13 +126,13 @@ def e_step(
     jitter: Array,
     x_std: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Make one exact E-step from ``S``; ``x_std`` (N, Q) where latent points are uncertain.
+    """Make one exact E-step from ``S``; ``x_std`` (N, Q) is for uncertain latent points.
 
-    Returns the new S (N, M), and the jitter (G,) as given, or higher where q(F) needed it.
+    Returns the new S (N, M) and the jitter (G,), raised where q(F) needed it.
     """
     log_p = log_densities(prior, X, x_std) + prior.log_weights
     if shared:
-        # The one mapping is the same for every cluster: it cancels in the softmax.
+        # The shared mapping is the same for every cluster and cancels in the softmax.
         return responsibilities(log_p, rows), jitter
     factors = factorize_all(mappings, *sums(mappings, X, S, rows, x_std), jitter)
     log_p = log_p + expected_log_likelihoods(mappings, factors, X, rows, x_std)

@@ -1,4 +1,4 @@
-"""The bound for plain arrays: how anyone can check us."""
+"""The bound as a function of plain arrays, for independent verification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sgpmic.model.rows import Rows, make_rows, pad_rows
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` returns.
+    """Result of :func:`evaluate`.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Evaluation:
     parts : dict of str to float
         ``data``, ``latent_prior``, ``weights`` and ``entropy``; they add up to the bound.
     responsibilities : ndarray of shape (n_samples, n_clusters)
-        One exact E-step from the S that was given.
+        Result of one exact E-step from the given S.
     """
 
     bound: float
@@ -55,7 +55,7 @@ def _one_mapping(
 
 @compiled
 def _latent(data: Array, mixture: Mixture, X: Array, S: Array, rows: Rows) -> tuple[Parts, Array]:
-    """Return the bound in its parts and the clusters' share of every row's log p_nm."""
+    """Return the terms of the bound, and the part of every row's log p_nm due to the mixture."""
     prior = factor_mixture(mixture)
     return add_latent(data, prior, X, S, rows), log_densities(prior, X) + prior.log_weights
 
@@ -75,19 +75,19 @@ def evaluate(
     *,
     block: int | None = None,
 ) -> Evaluation:
-    """Evaluate the KL-corrected bound and one exact E-step for given values of everything.
+    """Evaluate the KL-corrected bound and one exact E-step for given parameters.
 
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_features)
-        Data, used as they are (not centered, not scaled).
+        Data, used as given (not centered, not scaled).
     X : array-like of shape (n_samples, n_components)
         Latent rows.
     inducing : array-like of shape (n_inducing, n_components)
         Inducing inputs, shared by all components.
     kernels : sequence of Kernel
-        One for each cluster (the paper's model), or only one, a mapping shared by all clusters.
-        They may be of different kinds.
+        One for each cluster (the paper's model), or a single one for a mapping shared by all
+        clusters. They may be of different kinds.
     beta : float
         Noise precision.
     S : array-like of shape (n_samples, n_clusters)
@@ -98,7 +98,7 @@ def evaluate(
     jitter : float, default=0.0
         Added to the diagonal of K_uu, relative to its mean; raised where a factorization fails.
     block : int or None
-        Rows handled at a time; the result does not depend on it beyond rounding.
+        Rows processed at a time; does not change the result beyond rounding.
 
     Returns
     -------

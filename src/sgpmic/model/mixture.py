@@ -1,9 +1,9 @@
-r"""The mixture of Gaussians on the latent space: densities, closed forms, prior, scale of X.
+r"""The Gaussian mixture on the latent space: densities, closed-form updates, prior, scale of X.
 
-The scale of X. With free covariances the objective has no maximum: shrink X and C_m together and
-:math:`\log N(x|\bar x, C)` grows without end while the kernels absorb the change. So, unless the
-covariances are fixed to the identity, X is always used standardized (:func:`standardize`: mean 0
-and one overall variance of 1) and no eigenvalue of a C_m may fall under a floor.
+The scale of X. With free covariances the objective is unbounded: shrink X and C_m together and
+:math:`\log N(x|\bar x, C)` grows without limit while the kernels absorb the change. So, unless the
+covariances are fixed to the identity, X is always standardized (:func:`standardize`: mean 0 and an
+overall variance of 1) and the eigenvalues of every C_m are bounded from below.
 
 The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts for each
 cluster,
@@ -12,32 +12,32 @@ cluster,
    \log p(C_m) = -\tfrac{\nu}{2}\left[\log|C_m| - \log|\Omega| + \mathrm{tr}(C_m^{-1}\Omega)
    - Q\right],
 
-a Dirichlet and an inverse Wishart around :math:`\Omega`, both written so that they are 0 at their
-peak (uniform weights, :math:`C_m = \Omega`) and negative elsewhere.
+a Dirichlet and an inverse Wishart centered at :math:`\Omega`, both shifted so that they are 0 at
+their mode (uniform weights, :math:`C_m = \Omega`) and negative elsewhere.
 
 Clusters that only pad arrays to a common shape have weight 0 and no pseudo-counts: no row can
-belong to them, and they stay as they are.
+belong to them, and they are never updated.
 
-Posteriors of the mixture's parameters, for latent points that are uncertain too.
+Variational posteriors of the mixture's parameters, used with uncertain latent points.
 
 .. math:: q(\pi) = \mathrm{Dir}(\alpha), \qquad
    q(\bar x_m, \Lambda_m) = N(\bar x_m | m_m, (\kappa_m\Lambda_m)^{-1})\, W(\Lambda_m | W_m, \nu_m)
 
 with :math:`\alpha_m = \alpha_0 + N_m`, :math:`\kappa_m = \kappa_0 + N_m`,
 :math:`\nu_m = \nu_0 + N_m`, as in scikit-learn's ``BayesianGaussianMixture`` (Bishop, 2006,
-section 10.2). They are kept as the :class:`Mixture` of their means,
+section 10.2). They are stored as the :class:`Mixture` of their means,
 :math:`\alpha_m/\sum\alpha`, :math:`m_m` and :math:`C_m = (\nu_m W_m)^{-1} = \langle\Lambda_m
-\rangle^{-1}`; as the number of rows is known, the weights say what the counts :math:`N_m` were.
+\rangle^{-1}`; with the number of rows, the counts :math:`N_m` follow from the weights.
 
-Other shapes of covariances: 'diag' has a Gamma (a Wishart of one dimension) for each dimension,
+Other covariance types: 'diag' has a Gamma (a one-dimensional Wishart) for each dimension,
 'spherical' one for all dimensions with :math:`\nu_m = \nu_0 + Q N_m`, 'tied' one Wishart for all
 clusters with :math:`\nu = \nu_0 + N`; with 'unit' only the means are uncertain.
 
-The priors are weak, so that clusters may merge and be left empty: :math:`\alpha_0` is given for
-each cluster (0 for clusters that only pad arrays), :math:`\nu_0 = Q`, the mean of :math:`\Lambda`
-is :math:`\Omega^{-1}` with :math:`\Omega` of the conjugate prior, and means lie around 0, spread as
-far as X, whose variance was 1 at the start: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`. This also
-fixes the scale of X: the bound is highest where clusters are about as wide as :math:`\Omega`.
+The priors are weak, so that clusters can merge and become empty: :math:`\alpha_0` is given for
+each cluster (0 for padding), :math:`\nu_0 = Q`, the mean of :math:`\Lambda` is
+:math:`\Omega^{-1}` with :math:`\Omega` from the conjugate prior, and means have prior mean 0 and
+the initial variance of X, which is 1: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`. This also fixes
+the scale of X: the bound is highest where clusters are about as wide as :math:`\Omega`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from sgpmic.compile_cache import keepable
 
 COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
 
-#: Up to this many latent dimensions what every row needs is written out dimension by dimension.
+#: Up to this many latent dimensions, computations for every row are unrolled over dimensions.
 WRITTEN_OUT = 6
-#: A cluster with less weight than this keeps its mean and covariance: it has no data to learn from.
+#: A cluster with a smaller total responsibility keeps its mean and covariance: it has no data.
 EMPTY = 1e-9
 
 
@@ -71,7 +71,7 @@ class Mixture(NamedTuple):
 
 
 class LatentPrior(NamedTuple):
-    """What of a mixture its log density needs, factored once."""
+    """A mixture in the form that its log density needs, with factored covariances."""
 
     log_weights: Array  # (M,)
     means: Array  # (M, Q)
@@ -99,7 +99,7 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
 
     whiteners, log_dets = map_components(one, mixture.covariances)
     # A weight of exactly 0 has log −∞, which is right for log densities (softmax gives 0) and is
-    # kept out of sums by ``weighted_sum``.
+    # excluded from sums by ``weighted_sum``.
     return LatentPrior(
         jnp.log(mixture.weights),
         mixture.means,
@@ -111,7 +111,7 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
 def log_densities(prior: LatentPrior, X: Array, x_std: Array | None = None) -> Array:
     """Return log N(x_n | x̄_m, C_m), shape (N, M).
 
-    With ``x_std`` σ (N, Q) its expectation over x ~ N(x_n, diag σ_n²): less ½ tr(C_m⁻¹ diag σ²).
+    With ``x_std`` σ (N, Q), its expectation over x ~ N(x_n, diag σ_n²): minus ½ tr(C_m⁻¹ diag σ²).
     """
     if x_std is not None:
         precisions = jnp.sum(prior.whiteners**2, axis=1)  # the diagonals of C⁻¹, (M, Q)
@@ -125,7 +125,7 @@ def log_densities(prior: LatentPrior, X: Array, x_std: Array | None = None) -> A
             return log_normalizer - 0.5 * jnp.sum(standard * standard, axis=1)
 
         return lax.map(one, (prior.means, prior.whiteners, prior.log_normalizers)).T
-    # Written out it is one operation for all clusters, and fuses with what follows.
+    # Unrolled, this is one operation for all clusters, and XLA fuses it with what follows.
     centered = [X[:, r] - prior.means[:, r, None] for r in range(Q)]  # each (M, N)
     squares = jnp.zeros((), X.dtype)
     for q in range(Q):
@@ -137,7 +137,7 @@ def log_densities(prior: LatentPrior, X: Array, x_std: Array | None = None) -> A
 
 
 def weighted_sum(S: Array, values: Array) -> Array:
-    """Return Σ S · values, where S = 0 wins over an infinite value."""
+    """Return Σ S · values, with 0 · ∞ = 0."""
     return jnp.sum(jnp.where(S > 0, S * jnp.where(S > 0, values, 0.0), 0.0))
 
 
@@ -147,15 +147,15 @@ def entropy(S: Array) -> Array:
 
 
 def divergence_from_prior(S: Array, prior: Array) -> Array:
-    """Return KL(S ‖ prior), summed over the rows; where S is 0 the prior may be."""
+    """Return KL(S ‖ prior), summed over the rows; the prior may be 0 where S is."""
     return -entropy(S) - weighted_sum(S, jnp.log(prior))
 
 
 def standardize(X: Array, weight: Array) -> tuple[Array, Array, Array]:
-    """Return X with mean 0 and overall variance 1, the mean (Q,) and the one scale that it had.
+    """Return X with mean 0 and overall variance 1, and its former mean (Q,) and scale.
 
-    A scale for each dimension would throw information away: how much a dimension matters.
-    Padding rows (weight 0) are ignored and left at 0.
+    A scale for each dimension would discard the relative importance of the dimensions.
+    Padding rows (weight 0) are ignored and set to 0.
     """
     w = weight[:, None]
     count = jnp.sum(weight)
@@ -166,7 +166,7 @@ def standardize(X: Array, weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: Array | float) -> Array:
-    """Return the covariances of ``kind`` that fit Σ_m counts_m scatter_m best, above the floor."""
+    """Return the best covariances of ``kind`` for the given scatter, eigenvalues ≥ floor."""
     M, Q, _ = scatter.shape
     eye = jnp.eye(Q, dtype=scatter.dtype)
     if kind == "unit":
@@ -184,14 +184,14 @@ def _shape_covariances(scatter: Array, counts: Array, kind: str, floor: Array | 
 
 
 def _clip_eigenvalues(C: Array, floor: Array | float) -> Array:
-    """Return the best covariance with eigenvalues ≥ floor: the clipped one, exactly."""
+    """Return C with eigenvalues clipped at floor, which is the exact constrained optimum."""
     values, vectors = jnp.linalg.eigh(C)
     clipped = (vectors * jnp.maximum(values, floor)) @ vectors.T
     return 0.5 * (clipped + clipped.T)
 
 
 def within_scatter(X: Array, S: Array, means: Array, counts: Array) -> Array:
-    """Return every cluster's covariance around its mean, (M, Q, Q)."""
+    """Return the covariance of every cluster about its mean, (M, Q, Q)."""
     scatter: Array = lax.platform_dependent(
         X, S, means, cpu=_scatter_by_products, default=_scatter_written_out
     )
@@ -208,7 +208,7 @@ def _scatter_by_products(X: Array, S: Array, means: Array) -> Array:
 
 
 def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
-    # A product of so few columns by as many keeps little of a GPU busy.
+    # A matrix product with so few columns would leave most of a GPU idle.
     Q = X.shape[1]
     centered = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
     entries = {
@@ -221,7 +221,7 @@ def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
 
 
 def pooled_scatter(X: Array, S: Array) -> Array:
-    """Return the within-cluster covariance of all clusters together, (Q, Q)."""
+    """Return the pooled within-cluster covariance, (Q, Q)."""
     counts = jnp.sum(S, axis=0)
     means = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
     scatter = within_scatter(X, S, means, counts)
@@ -231,7 +231,7 @@ def pooled_scatter(X: Array, S: Array) -> Array:
 def update_mixture(
     old: Mixture, X: Array, S: Array, conjugate: Conjugate, *, kind: str, floor: Array | float
 ) -> Mixture:
-    """Return the mixture that maximizes the bound plus its prior, given X and S: closed forms."""
+    """Return the mixture that maximizes the bound plus its log prior given X and S, closed form."""
     counts = jnp.sum(S, axis=0)
     empty = (counts < EMPTY)[:, None]
     means = jnp.where(empty, old.means, (S.T @ X) / jnp.where(empty, 1.0, counts[:, None]))
@@ -269,18 +269,17 @@ def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) ->
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the priors, and of the posteriors that go with the counts N_m."""
+    """Hyperparameters of the priors, and of the posteriors for the counts N_m."""
 
     alpha_0: Array  # (M,)
     kappa_0: Array
     nu_0: float
-    omega: Array  # Ω in the shape of the covariances, (Q, Q)
-    alpha: Array  # these have an entry for each cluster
+    omega: Array  # Ω restricted to the covariance type, (Q, Q)
+    alpha: Array  # alpha, kappa and nu: (M,)
     kappa: Array
     nu: Array
-    #: The dimensions d of a cluster's Wisharts, their number, and their powers: the log determinant
-    #: of Λ is so many times that of one Wishart's matrix, summed over all, and a row counts for so
-    #: many dimensions.
+    #: The dimension d of a cluster's Wisharts, their number, and their power: log|Λ| is the sum of
+    #: the Wisharts' log determinants times the power, and a row adds the power to ν.
     wisharts: tuple[int, int, int]
 
 
@@ -303,27 +302,27 @@ def _numbers(conjugate: Conjugate, counts: Array, kind: str) -> _Numbers:
 
 
 def _of_posterior(mixture: Mixture, conjugate: Conjugate, n_rows: Array, kind: str) -> _Numbers:
-    """Return the numbers of a posterior, which its weights tell as the number of rows is known."""
+    """Return the hyperparameters of a posterior, recovering the counts from its weights."""
     alpha_0 = conjugate.pseudo_counts
     total = jnp.sum(alpha_0) + n_rows
     return _numbers(conjugate, jnp.maximum(mixture.weights * total - alpha_0, 0.0), kind)
 
 
 def _expected_log_excess(nu: Array, d: int) -> Array:
-    """Return ⟨log|Λ|⟩ − log|⟨Λ⟩| of one of a cluster's Wisharts."""
+    """Return ⟨log|Λ|⟩ − log|⟨Λ⟩| of a Wishart with ν degrees of freedom in d dimensions."""
     halves = 0.5 * (nu[..., None] - jnp.arange(d, dtype=nu.dtype))
     return jnp.sum(digamma(halves), axis=-1) + d * jnp.log(2.0 / nu)
 
 
 def _log_gamma(nu: Array, d: int) -> Array:
-    """Return log Γ_d(ν/2) without the constant that cancels."""
+    """Return log Γ_d(ν/2) up to a constant that cancels."""
     return jnp.sum(gammaln(0.5 * (nu[..., None] - jnp.arange(d, dtype=nu.dtype))), axis=-1)
 
 
 def update_posterior(
     X: Array, x_std: Array, S: Array, conjugate: Conjugate, *, kind: str
 ) -> Mixture:
-    """Return the posteriors that maximize the bound, given q(X) and S: closed forms."""
+    """Return the posteriors that maximize the bound given q(X) and S, in closed form."""
     counts = jnp.sum(S, axis=0)
     own = _numbers(conjugate, counts, kind)
     centers = (S.T @ X) / jnp.maximum(counts, EMPTY)[:, None]
@@ -351,7 +350,7 @@ def update_posterior(
 def expected_prior(
     mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: str
 ) -> LatentPrior:
-    """Return ⟨log π⟩ and what ⟨log N(x | x̄, Λ⁻¹)⟩ needs: a density's shape, lower by a constant."""
+    """Return ⟨log π⟩ and ⟨log N(x | x̄, Λ⁻¹)⟩, a Gaussian log density shifted by a constant."""
     own, factored = _of_posterior(mixture, conjugate, n_rows, kind), factor_mixture(mixture)
     used = own.alpha_0 > 0
     log_weights = jnp.where(
@@ -365,18 +364,18 @@ def expected_prior(
 
 
 def divergence(mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: str) -> Array:
-    """Return KL(q‖p) of the mixture's parameters; clusters that only pad add nothing."""
+    """Return KL(q‖p) of the mixture's parameters; padding clusters add nothing."""
     own = _of_posterior(mixture, conjugate, n_rows, kind)
     used = own.alpha_0 > 0
     whiteners = factor_mixture(mixture).whiteners
-    # Of the means: ½ [Q (κ₀/κ − 1 + log κ/κ₀) + κ₀ mᵀ⟨Λ⟩m]
+    # Means: ½ [Q (κ₀/κ − 1 + log κ/κ₀) + κ₀ mᵀ⟨Λ⟩m]
     Q = mixture.means.shape[1]
     ratio = own.kappa_0 / own.kappa
     standard = jnp.einsum("mqr,mr->mq", whiteners, mixture.means)
     of_means = 0.5 * (
         Q * (ratio - 1.0 - jnp.log(ratio)) + own.kappa_0 * jnp.sum(standard**2, axis=1)
     )
-    # Of the weights: KL(Dir(α)‖Dir(α₀))
+    # Weights: KL(Dir(α)‖Dir(α₀))
     before, after = (jnp.where(used, a, 1.0) for a in (own.alpha_0, own.alpha))
     mass = jnp.sum(own.alpha)
     each = gammaln(before) - gammaln(after) + (after - before) * (digamma(after) - digamma(mass))
@@ -391,9 +390,9 @@ def divergence(mixture: Mixture, conjugate: Conjugate, n_rows: Array, *, kind: s
 
 
 def _wishart_divergence(own: _Numbers, whiteners: Array) -> Array:
-    r"""Return the KL of every cluster's Wisharts, (M,).
+    r"""Return the KL divergence of every cluster's Wisharts, (M,).
 
-    In terms of C = ⟨Λ⟩⁻¹ and Ω, d dimensions each: (ν − ν₀)/2 Σψ + log Γ_d(ν₀/2) − log Γ_d(ν/2)
+    In terms of C = ⟨Λ⟩⁻¹ and Ω, in d dimensions: (ν − ν₀)/2 Σψ + log Γ_d(ν₀/2) − log Γ_d(ν/2)
     + ν₀/2 (log|C| − log|Ω| + d log ν/ν₀ + tr ΩC⁻¹) − νd/2.
     """
     (d, copies, powers), nu = own.wisharts, own.nu

@@ -1,4 +1,4 @@
-r"""What a fitted model says at a latent point, and how well a row fits there.
+r"""Predictions of a fitted model at latent points, and the density of rows there.
 
 Mean and variance of mapping m at x are
 
@@ -9,12 +9,12 @@ and a row y with latent point x has the joint density
 
 .. math:: p(y, x) = \sum_m \pi_m N(x|\bar x_m, C_m)\, N(y | \bar f_m(x), (v_m(x) + 1/\beta) I).
 
-Finding the x of a row is :mod:`sgpmic.learning.prediction.projection`'s work.
+:mod:`sgpmic.learning.prediction.projection` finds the x of a row.
 
-A row that was fitted has shaped the mapping and is described better than a new one. Without it
-(:func:`left_out`), :math:`A_m` loses :math:`\beta s k k^\top` and :math:`W_m` loses
-:math:`\beta s k y^\top`; with :math:`a = A_m^{-1}k` and its leverage
-:math:`h = \beta s\, k^\top a`, after Sherman and Morrison,
+A training row has shaped the mapping and is fitted better than a new one. Leaving it out
+(:func:`left_out`) subtracts :math:`\beta s k k^\top` from :math:`A_m` and
+:math:`\beta s k y^\top` from :math:`W_m`; with :math:`a = A_m^{-1}k` and the row's leverage
+:math:`h = \beta s\, k^\top a`, the Sherman–Morrison formula gives
 
 .. math:: A_{m\setminus}^{-1} = A_m^{-1} + \frac{\beta s}{1-h}\, a a^\top, \qquad
           A_{m\setminus}^{-1} W_{m\setminus} = A_m^{-1}W_m
@@ -36,18 +36,18 @@ from sgpmic.model.bound import Factors, Mappings
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
 from sgpmic.model.rows import Rows
 
-#: A leverage is less than 1 but for rounding.
+#: Leverages are less than 1 up to rounding errors.
 MOST_LEVERAGE = 1.0 - 1e-6
 
 
 @keepable
 class Posterior(NamedTuple):
-    """What is kept of a fitted model to answer for new rows."""
+    """The parts of a fitted model that predictions need."""
 
     mappings: Mappings
     mean_weights: Array  # (G, U, P): A⁻¹W
-    #: (G, U, U) K_uu⁻¹ − A⁻¹, how the data have reduced the variance; (G, C, U, U) where features
-    #: are observed in C groups of rows.
+    #: (G, U, U) K_uu⁻¹ − A⁻¹, the reduction of the variance by the data; (G, C, U, U) with C groups
+    #: of features (missing values).
     precision_loss: Array
     mixture: Mixture
     n_features: Array  # P, without padding
@@ -64,14 +64,14 @@ def make_posterior(mappings: Mappings, factors: Factors, mixture: Mixture, rows:
     if rows.groups is None:
         return Posterior(mappings, weights, losses, mixture, rows.n_features)
     C = rows.n_groups
-    # Of a group, the weights of all features but its own are 0.
+    # A group's weights are 0 for the features of other groups.
     weights = jnp.sum(weights.reshape(-1, C, *weights.shape[1:]), axis=1)
     losses = losses.reshape(-1, C, *losses.shape[1:])
     return Posterior(mappings, weights, losses, mixture, rows.n_features, rows.groups.features)
 
 
 class LeftOut(NamedTuple):
-    """What rows have told the mappings when they were fitted; C = 1 without groups."""
+    """Contributions of training rows to the mappings; C = 1 without groups."""
 
     directions: Array  # (G, C, B, U): a
     shares: Array  # (G, C, B): βs/(1 − h)
@@ -81,10 +81,10 @@ class LeftOut(NamedTuple):
 def left_out(
     posterior: Posterior, A_inverse: Array, X: Array, S: Array, Y: Array, observed: Array | None
 ) -> LeftOut:
-    """Return what leaves each row out of the posterior, for the same parameters.
+    """Return the leave-one-out corrections of the posterior, with the parameters held fixed.
 
-    The rows had the latent points X (B, Q) and the weights S (B, G) when they were fitted;
-    ``observed`` (B, P) is 1 for the cells that they have, None for all.
+    X (B, Q) and S (B, G) are the latent points and weights of the training rows; ``observed``
+    (B, P) is 1 for observed cells, None if all are.
     """
     kernels, Z, beta = posterior.mappings
     inverses = A_inverse if posterior.groups is not None else A_inverse[:, None]
@@ -112,8 +112,8 @@ def mapping_moments(
 ) -> tuple[Array, Array]:
     """Return mean (G, B, P) and variance (G, B) of every mapping at the points X (B, Q).
 
-    Where features are observed in groups of rows, variances are (G, B, P), of every feature. With
-    ``without``, each point is that of a row that is left out.
+    With groups of features, variances are (G, B, P), one for every feature. With ``without``, each
+    point is that of a training row, which is left out.
     """
     (kernels, Z, _), groups = posterior.mappings, posterior.groups
 
@@ -147,9 +147,9 @@ def log_joints(
     observed: Array | None = None,
     without: LeftOut | None = None,
 ) -> Array:
-    """Return the logarithms of the summands of p(y, x), shape (B, M).
+    """Return the logs of the terms of the sum p(y, x), shape (B, M).
 
-    ``observed`` (B, P) is 1 for the cells that rows have, None where they have all.
+    ``observed`` (B, P) is 1 for observed cells, None if all are.
     """
     mean, variance = mapping_moments(posterior, X, without)
     total = variance + 1.0 / posterior.mappings.beta

@@ -1,30 +1,29 @@
-r"""The data as the pass over the rows reads them: in blocks, features first, padding marked.
+r"""The data layout for the pass over the rows: blocks, features first, with padding.
 
-Every shape that the compiler sees costs seconds, so tables are padded to a few sizes: rows with
+Every new array shape costs seconds of compilation, so tables are padded to a few sizes: rows with
 weight 0, features that are 0 in every row, clusters that no row can belong to. Padding changes no
-sum; how many features and clusters there really are travels with the data as a number.
+sum; the true numbers of features and clusters are passed along as values, not as shapes.
 
-**Gaps.** Given the latent points a missing cell depends on nothing that was observed but through
-the functions, so leaving it out of every sum integrates it out exactly. Each feature then has sums
-of its own over the rows that have it,
+**Missing values.** Given the latent points and the functions, a missing cell is independent of the
+observed ones, so leaving it out of every sum integrates it out exactly. Each feature then has sums
+of its own over the rows in which it is observed,
 
 .. math:: \Phi_{md} = \sum_n s_{nm} o_{nd}\, k_n k_n^\top, \qquad
           \Psi_{md} = \sum_n s_{nm} o_{nd}\, k_n y_{nd},
 
 with :math:`o_{nd} = 1` where row n has feature d. Features that are observed in the same rows
-share their :math:`\Phi`: what counts is the number C of different columns of o, the *groups*. The
-sums of a group are those of a mapping whose rows are weighted by :math:`s_{nm} o_{nc}`, so that
-they come from the one pass over the rows; mapping m and group c stand at place m C + c wherever an
-axis has an entry for both. With a group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}` every
-other formula of :mod:`sgpmic.model.bound` and :mod:`sgpmic.model.e_step` stands as it is.
+share their :math:`\Phi`: only the C distinct columns of o, the *groups*, matter. The sums of a
+group are those of a mapping with row weights :math:`s_{nm} o_{nc}`, so they come from the same
+pass over the rows; on axes that combine the two, mapping m and group c have index m C + c. With a
+group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}`, all other formulas of
+:mod:`sgpmic.model.bound` and :mod:`sgpmic.model.e_step` hold unchanged.
 
 **Many groups.** That takes C times as long as a complete table. Beyond a few groups, missing cells
-have a posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, with q(F) held fixed best at
-:math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. With it a cell adds to the bound what an observed
-one of the value :math:`\mu_{nd}` would add, but for its normalizer: its variance and its entropy
-cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below the
-exact one by half of what is unknown about the functions, in units of the noise, at the missing
-cells.
+have a variational posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, whose optimum given
+q(F) is :math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. A missing cell then contributes to the
+bound like an observed one with value :math:`\mu_{nd}`, except for the normalizer: its variance and
+entropy cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below
+the exact one by half the functions' posterior variance at the missing cells, in units of the noise.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ from jax.sharding import Mesh
 
 from sgpmic._runtime import default_device
 
-#: Rows in a block on a CPU: a block's kernel matrix then stays in the second-level cache. Not
-#: 1024, which puts the entries of a column into the same few places of the first-level cache.
+#: Block size on a CPU: a block's kernel matrix then fits into the L2 cache. Not 1024, which maps
+#: the entries of a column to the same few sets of the L1 cache.
 DEFAULT_BLOCK = 1000
-#: Tables of fewer rows are one block of one of these sizes. All are multiples of eight, which fill
-#: a vector register: blocks of 1021 rows made a pass a tenth slower than blocks of 1000.
+#: Smaller tables are one block of one of these sizes. All are multiples of eight, which fill a
+#: vector register: blocks of 1021 rows made a pass 10 % slower than blocks of 1000.
 SMALL_BLOCKS = (256, 504, DEFAULT_BLOCK)
-#: Rows in a block on a GPU, where blocks are what a long sum is cut into to be made in parallel: at
-#: most, at least, and how many there should be.
+#: Maximum and minimum block size on a GPU, where blocks split long sums into parallel ones, and
+#: the target number of blocks.
 GPU_BLOCKS = (8192, 1024, 32)
-#: On a GPU a block has a multiple of this many rows, so that all begin where memory likes it, and
-#: many blocks are a multiple of it, so that they can be cut into parts.
+#: On a GPU, block sizes are multiples of this, for memory alignment; so are large numbers of
+#: blocks, so that they can be divided into parts.
 GPU_MULTIPLE = 16
-#: The share of a GPU's memory that the pass over the rows may take: one part in this many.
+#: The pass over the rows may take 1 / GPU_SHARE of a GPU's memory.
 GPU_SHARE = 3
-#: Features and clusters are padded where there are at most this many rows: beyond, computing takes
-#: longer than compiling.
+#: Features and clusters are padded up to this many rows: beyond, computing takes longer than
+#: compiling.
 MOST_PADDED_ROWS = 10_000
-#: With padding there are at least this many features and clusters.
+#: Minimum numbers of features and clusters with padding.
 LEAST_FEATURES, LEAST_CLUSTERS = 4, 16
 
 
@@ -67,7 +66,7 @@ class Groups(NamedTuple):
     """Features that are observed in the same rows."""
 
     features: Array  # (C, P): 1 for the features of a group
-    observed: Array  # (N, C): 1 where a row has them, 0 for padding
+    observed: Array  # (N, C): 1 where observed, 0 for padding
 
     @property
     def sizes(self) -> Array:
@@ -75,7 +74,7 @@ class Groups(NamedTuple):
         return jnp.sum(self.features, axis=1)
 
 
-#: Of a field that programs are compiled for.
+#: Metadata of a static pytree field.
 _STATIC = {"static": True}
 
 
@@ -84,34 +83,32 @@ _STATIC = {"static": True}
 class Rows:
     """Data rows in blocks of equal size.
 
-    Everything that has one entry for each row is kept either flat, ``(n_blocks * block, ...)``,
-    or blocked, ``(n_blocks, block, ...)``; the two are views of each other. Rows that only fill up
-    the last block have weight 0 and add nothing to any sum.
+    Arrays with one entry per row are either flat, ``(n_blocks * block, ...)``, or blocked,
+    ``(n_blocks, block, ...)``; the two are views of each other. Padding rows have weight 0 and add
+    nothing to any sum.
     """
 
-    Y: Array  # (n_blocks, P, block): features first, which matrix products read fastest
+    Y: Array  # (n_blocks, P, block): features first, the fastest layout for matrix products
     weight: Array  # (n_blocks, block): 1 for a row, 0 for padding
     norm2: Array  # (n_blocks, block): |y_n|²
     n_features: Any  # the number of features without padding
-    #: The devices that the blocks are spread over; None for one.
+    #: The devices that the blocks are sharded over; None for a single device.
     mesh: Mesh | None = field(default=None, metadata=_STATIC)
-    #: How many bytes the GPU's pass may take (:mod:`sgpmic.model.row_pass.gpu`); 0 for the pass
-    #: of a processor, block by block.
+    #: Bytes that the GPU pass may use (:mod:`sgpmic.model.row_pass.gpu`); 0 selects the CPU pass.
     gpu_memory: int = field(default=0, metadata=_STATIC)
-    #: (N, M), 0 for padding: the prior of every row's assignment, if there is one, and its weight
-    #: (:mod:`sgpmic.model.e_step`).
+    #: Assignment prior (N, M), 0 for padding, and its weight (:mod:`sgpmic.model.e_step`).
     assignment_prior: Array | None = None
     prior_weight: Any = None
-    #: Of a table with gaps (see above), whose missing cells are 0 in Y: features
-    #: that are observed together, or, of very many such groups, (N, P) 1 for missing cells; and
-    #: (N,) how many cells a row has.
+    #: For a table with missing values (see above), which are 0 in Y: the groups of features or, if
+    #: there are too many, the indicators (N, P) of missing cells; and the number (N,) of observed
+    #: cells per row.
     groups: Groups | None = None
     missing: Array | None = None
     n_observed: Array | None = None
 
     @property
     def n_padded(self) -> int:
-        """The number of rows with padding."""
+        """The number of rows including padding."""
         return int(self.weight.shape[0] * self.weight.shape[1])
 
     @property
@@ -121,12 +118,12 @@ class Rows:
 
     @property
     def n_groups(self) -> int:
-        """The number of groups of features; 1 for a table without any."""
+        """The number of groups of features; 1 for a table without missing values."""
         return 1 if self.groups is None else self.groups.features.shape[0]
 
 
 def gpu_memory_on(device: Any = None) -> int:
-    """Return :attr:`Rows.gpu_memory` for rows on a device, by default the one JAX computes on."""
+    """Return :attr:`Rows.gpu_memory` for rows on a device, by default JAX's default device."""
     device = default_device() if device is None else device
     if device.platform != "gpu":
         return 0
@@ -136,20 +133,20 @@ def gpu_memory_on(device: Any = None) -> int:
 
 
 def round_up(number: int, per_octave: int) -> int:
-    """Return the next size on a grid with this many sizes between a power of two and its double."""
+    """Round up to a grid with ``per_octave`` sizes between consecutive powers of two."""
     step = max(2 ** (number - 1).bit_length() // (2 * per_octave), 1)
     return -(-number // step) * step
 
 
 def padded_features(n_features: int, n_rows: int) -> int:
-    """Return the number of features with padding."""
+    """Return the number of features including padding."""
     if n_rows > MOST_PADDED_ROWS:
         return n_features
     return max(round_up(n_features, 2), LEAST_FEATURES)
 
 
 def padded_clusters(n_clusters: int, n_rows: int) -> int:
-    """Return the number of clusters with padding."""
+    """Return the number of clusters including padding."""
     if n_rows > MOST_PADDED_ROWS:
         return n_clusters
     return max(round_up(n_clusters, 2), LEAST_CLUSTERS)
@@ -158,7 +155,7 @@ def padded_clusters(n_clusters: int, n_rows: int) -> int:
 def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> tuple[int, int]:
     """Return the number of blocks and their size.
 
-    With a largest ``block`` there are as few blocks and as little padding as can be. Otherwise
+    With a maximum size ``block``, the number of blocks and the padding are minimal. Otherwise
     sizes are taken from a grid, so that tables of similar sizes have the same shape.
     """
     if block is not None:
@@ -174,7 +171,7 @@ def block_shape(n_rows: int, block: int | None = None, *, gpu: bool = False) -> 
         if n_rows <= size:
             return 1, -(-size // GPU_MULTIPLE) * GPU_MULTIPLE if gpu else size
     n_blocks = -(-n_rows // DEFAULT_BLOCK)
-    # Up to eight blocks two sizes in an octave, then sixteen: padding is a sixteenth at most.
+    # Up to eight blocks two sizes per octave, then sixteen, so that padding is at most 1/16.
     return round_up(n_blocks, 2 if n_blocks <= 8 else 16), DEFAULT_BLOCK
 
 
@@ -187,10 +184,10 @@ def fill_blocks(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the arrays Y, weight and norm2 of :class:`Rows` for a table (N, P), padded.
 
-    ``reduce`` is applied to the rows of a block at a time. Missing cells (NaN) become 0.
+    ``reduce`` is applied to one block of rows at a time. Missing cells (NaN) become 0.
     """
     N, P = Y.shape
-    # Straight into place: with ten million rows every copy of the table on the way would count.
+    # Filled in place: with ten million rows, every intermediate copy of the table would matter.
     blocked = _aligned_zeros((n_blocks, n_features, size))
     for number in range(-(-N // size)):
         part = Y[number * size : (number + 1) * size]
@@ -203,12 +200,12 @@ def fill_blocks(
 
 
 def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -> Rows:
-    """Put a table ``Y`` (N, P) into blocks; ``gpu_memory`` as the device has it, or as given."""
+    """Divide a table ``Y`` (N, P) into blocks; ``gpu_memory`` is that of the device by default."""
     Y = np.asarray(Y, dtype=np.float64)
     N, P = Y.shape
     gpu_memory = gpu_memory_on() if gpu_memory is None else gpu_memory
     shape = block_shape(N, block, gpu=gpu_memory > 0)
-    # Not jnp.asarray, which copies.
+    # jnp.asarray would copy.
     arrays = fill_blocks(Y, *shape, padded_features(P, N))
     values, weight, norm2 = map(jax.device_put, arrays)
     rows = Rows(values, weight, norm2, np.float64(P), gpu_memory=gpu_memory)
@@ -220,16 +217,16 @@ def make_rows(Y: Any, block: int | None = None, gpu_memory: int | None = None) -
 
 
 def column_patterns(missing: np.ndarray) -> np.ndarray:
-    """Return a number for every feature (P,), the same for features missing in the same rows."""
+    """Return an integer for every feature (P,), equal for features missing in the same rows."""
     packed = np.packbits(missing, axis=0)
     return np.unique(packed, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def with_groups(rows: Rows, patterns: Any, missing: Any, lay_out: Callable[[Any], Any]) -> Rows:
-    """Return rows with groups of features; ``missing`` (N, P) are cells of some of them.
+    """Return rows with groups of features; ``missing`` marks missing cells of this process's rows.
 
-    ``patterns`` (P,) are equal for features of one group. The number of groups is padded: those
-    without features add nothing. ``lay_out`` puts what has an entry for each row into its place.
+    ``patterns`` (P,) are equal for features of the same group. The number of groups is padded;
+    empty groups add nothing. ``lay_out`` pads and places arrays with one entry per row.
     """
     _, first, number = np.unique(patterns, return_index=True, return_inverse=True)
     C = round_up(len(first), 2)
@@ -241,7 +238,7 @@ def with_groups(rows: Rows, patterns: Any, missing: Any, lay_out: Callable[[Any]
 
 
 def _aligned_zeros(shape: tuple[int, ...]) -> np.ndarray:
-    """Return zeros that begin at a cache line: JAX takes such an array as it is, without a copy."""
+    """Return zeros aligned to a cache line, which JAX uses without a copy."""
     line, size = 64, 8 * math.prod(shape)
     memory = np.zeros(size + line, np.uint8)
     start = -memory.ctypes.data % line
@@ -254,7 +251,7 @@ def pad_rows(values: np.ndarray, n_padded: int) -> Any:
 
 
 def pad(values: Any, shape: tuple[int, ...]) -> Any:
-    """Return a NumPy array with zeros after its entries along every axis, up to ``shape``."""
+    """Pad an array with trailing zeros along every axis, up to ``shape``."""
     values = np.asarray(values)
     if values.shape == shape:
         return values
@@ -264,14 +261,14 @@ def pad(values: Any, shape: tuple[int, ...]) -> Any:
 
 
 def by_group(tree: Any, n_groups: int) -> Any:
-    """Return a tree with an entry for every mapping as one for every mapping and group."""
+    """Repeat the leaves of a pytree from one entry per mapping to one per mapping and group."""
     if n_groups == 1:
         return tree
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, n_groups, axis=0), tree)
 
 
 def over_groups(values: Array, rows: Rows) -> Array:
-    """Return the sum over the groups that a row has of (N, G C) values, (N, G)."""
+    """Sum values (N, G C) over the groups that are observed in each row, (N, G)."""
     if rows.groups is None:
         return values
     N, C = rows.groups.observed.shape
@@ -279,14 +276,14 @@ def over_groups(values: Array, rows: Rows) -> Array:
 
 
 def features_by_group(n_mappings: int, rows: Rows) -> Array:
-    """Return the number of features of every mapping and group, (G C,)."""
+    """Return the number of features for every mapping and group, (G C,)."""
     if rows.groups is None:
         return jnp.full(n_mappings, rows.n_features)
     return jnp.tile(rows.groups.sizes, n_mappings)
 
 
 def with_cells(rows: Rows, cells: Array | None) -> Rows:
-    """Return rows whose missing cells have the values ``cells`` (N, P), 0 for all others."""
+    """Return rows with missing cells imputed by ``cells`` (N, P), which is 0 for observed ones."""
     if cells is None:
         return rows
     n_blocks, P, size = rows.Y.shape

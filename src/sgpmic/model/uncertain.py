@@ -1,32 +1,30 @@
-r"""Latent points that are known with uncertainty, q(x_n) = N(μ_n, diag σ_n²), in the data term.
+r"""Uncertain latent points, q(x_n) = N(μ_n, diag σ_n²), in the data term.
 
-With the functions' values at the inducing points integrated out at their best, the bound of
-Titsias and Lawrence (2010) is the collapsed term of :mod:`sgpmic.model.bound` with sums that
-are expectations,
+With the optimal distribution of the inducing values, the bound of Titsias and Lawrence (2010) is
+the collapsed term of :mod:`sgpmic.model.bound` with expectations as its statistics,
 
 .. math:: \Phi_m = \sum_n t_{nm} \langle k_n k_n^\top \rangle, \qquad
           \Psi_m = \sum_n t_{nm} \langle k_n \rangle y_n^\top,
 
-less what the inducing points leave open about the functions,
+minus the trace term, the variance of the functions given their inducing values,
 
 .. math:: \tfrac{\beta P}2 \sum_m \left[\sum_n t_{nm} \langle k_m(x_n, x_n)\rangle
           - \mathrm{tr}(K_{uu}^{-1} \Phi_m)\right] .
 
-The kernels' white part is noise of the inducing values: it stands in K_uu and not in k(x, x), so
+The kernels' white part is noise of the inducing values: it is part of K_uu but not of k(x, x), so
 the bracket is a sum of variances and never negative.
 
-Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with a weight of
-:data:`CENTER`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They have the mean and the
-covariance of q(x): exact for a linear kernel, and for every other up to σ⁴. Every set of points,
-one of each row, goes through the pass over the rows that point estimates go through: so it is the
-same for processors, GPUs and several processes, and Y is never repeated. As q(x) stands in the data
-term only by these points, every E-step and M-step is exact for them, and no step can lower the
-bound.
+Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with weight
+:data:`CENTER`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They match the mean and
+covariance of q(x): exact for a linear kernel, and up to σ⁴ for all others. Every set of points,
+one for each row, takes the same pass over the rows as point estimates do: so the code is the same
+for CPUs, GPUs and several processes, and Y is never replicated. As q(x) enters the data term only
+through these points, every E-step and M-step is exact for them, and no step can lower the bound.
 
-Why the center: without it, all points of a row are equally far from μ, and the optimizer hides
-the data in σ: rows with one μ and different σ have different points, and a mapping with a short
-length scale tells them apart. On three blobs the bound then came out 900 to 7000 nats higher than
-with exact expectations; with the center it is right to 0.1 nats.
+Why the center: without it, all points of a row are equally far from μ, and the optimizer encodes
+the data in σ: rows with equal μ and different σ have different points, and a mapping with a short
+length scale tells them apart. On three blobs the bound was then 900 to 7000 nats higher than with
+exact expectations; with the center it is accurate to 0.1 nats.
 """
 
 from __future__ import annotations
@@ -43,15 +41,15 @@ from sgpmic._runtime import map_components
 from sgpmic._types import Floats
 from sgpmic.kernels import Kernel
 
-#: The weight of the sigma point at the mean. In two dimensions it makes the fourth moments along
-#: the axes those of a normal distribution, and larger beyond: variances are not underestimated.
+#: Weight of the sigma point at the mean. In two dimensions, fourth moments along the axes are then
+#: those of a normal distribution; in more they are larger, so variances are not underestimated.
 CENTER = 1.0 / 3.0
 
 
 def sigma_points(n_components: int) -> tuple[Floats, Floats]:
-    """Return places (2Q + 1, Q) and weights (2Q + 1,) of the sigma points of a standard normal."""
+    """Return locations (2Q + 1, Q) and weights (2Q + 1,) of a standard normal's sigma points."""
     Q = n_components
-    center = CENTER if Q > 1 else 2.0 / 3.0  # of one dimension, Gauss and Hermite's three points
+    center = CENTER if Q > 1 else 2.0 / 3.0  # three-point Gauss–Hermite rule in one dimension
     reach = math.sqrt(Q / (1.0 - center))
     places = np.concatenate([np.zeros((1, Q)), reach * np.eye(Q), -reach * np.eye(Q)])
     weights = np.full(2 * Q + 1, (1.0 - center) / (2 * Q))
@@ -60,9 +58,9 @@ def sigma_points(n_components: int) -> tuple[Floats, Floats]:
 
 
 def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
-    """Return the mean of a function of latent points, a pytree, over the sigma points of all rows.
+    """Return the mean over the sigma points of a pytree-valued function of all latent points.
 
-    A loop over the sets of points: it is compiled for one of them.
+    A loop over the sets of points, so that the function is compiled only once.
     """
 
     def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
@@ -87,6 +85,6 @@ def expected_diagonal(kernels: Kernel, X: Array, x_std: Array, T: Array) -> Arra
 
 
 def entropy_of_points(log_x_std: Array, weight: Array) -> Array:
-    """Return Σ_n H[q(x_n)] = Σ_nq ½ log 2πe σ_nq², padding rows (weight 0) left out."""
+    """Return Σ_n H[q(x_n)] = Σ_nq ½ log 2πe σ_nq², without padding rows (weight 0)."""
     constant = 0.5 * math.log(2.0 * math.pi * math.e)
     return jnp.sum(weight[:, None] * (constant + log_x_std))

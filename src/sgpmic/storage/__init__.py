@@ -1,1 +1,1 @@
-"""Model files, checkpoints and run folders: written whole, or not at all."""
+"""Model files, checkpoints and run folders, all written atomically."""

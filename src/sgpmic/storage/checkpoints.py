@@ -1,15 +1,15 @@
-"""A checkpoint: learning after a round, whole or not there.
+"""Checkpoints: the state of a fit after an EM round, written atomically.
 
-It is a folder in the checkpoint's folder,
+The checkpoint folder holds one subfolder,
 
 ``round-000007/``
     ``rows-0-500000.sgpmic``, ``rows-500000-1000000.sgpmic``
         X and S of some rows, one file from each process;
     ``rest.sgpmic``
-        everything small, and whose checkpoint it is.
+        everything small, and fingerprints of the data, settings and versions.
 
-It is written under another name and renamed when all of it is there. The files say which rows
-they hold, so any number of processes can resume from them.
+It is written under a temporary name and renamed when complete. File names give the range of rows,
+so any number of processes can resume.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
 
-_Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and those that were begun
+_Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
-#: What the history of a fit has of every round.
+#: Entries of a fit's history for every round.
 _RECORD = (
     *("start", "round", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
     *("evaluations", "largest_change", "jitter", "seconds"),
 )
-#: What a header says of a start, beside the number of its arrays.
+#: Schema of a start in the header, without the number of its arrays.
 _START = {
     "bound": (*NUMBER, None),
     "converged": bool,
@@ -54,11 +54,11 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": 
 
 
 class Checkpoint:
-    """Keeps snapshots in a folder (:class:`sgpmic.learning.starts.CheckpointWriter`).
+    """Checkpoint folder, which implements :class:`sgpmic.learning.starts.CheckpointWriter`.
 
-    All processes can read and write it. It belongs to the data, ``own`` rows of every process, the
-    parameters and the program: learning resumes only where the fingerprints of all are the same.
-    The end of a start is always kept.
+    All processes must be able to read and write it. A fit resumes only if the fingerprints of the
+    data (``own`` rows of every process), the parameters and the versions all match. The end of a
+    start is always saved.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Checkpoint:
             raise ModelFileError(
                 f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
             )
-        # It is made after the first round, which would be late to find out that it cannot be.
+        # The folder is created after the first round, which would be late for an error.
         there = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
             raise ModelFileError(
@@ -89,7 +89,7 @@ class Checkpoint:
             )
 
     def save(self, seeds: list[int], fits: list[StartFit]) -> None:
-        """Write a snapshot, if it is time for one."""
+        """Write a snapshot if one is due."""
         last = fits[-1]
         if len(last.history) % self._every and not last.ended:
             return
@@ -102,7 +102,7 @@ class Checkpoint:
                 shutil.rmtree(final, ignore_errors=True)
                 unfinished.rename(final)
         except OSError:
-            shutil.rmtree(unfinished, ignore_errors=True)  # of no use, on a disk that may be full
+            shutil.rmtree(unfinished, ignore_errors=True)  # the disk may be full
             raise
         if self._group.process == 0:
             for older in self._rounds()[:-1]:
@@ -131,7 +131,7 @@ class Checkpoint:
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
             says = {name: getattr(fit, name) for name in _START} | {"leaves": len(leaves)}
-            if not fit.history:  # the bound is not a number yet, which no header holds
+            if not fit.history:  # the bound is still NaN, which JSON cannot hold
                 says["bound"] = None
             described.append(says)
         header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
@@ -143,11 +143,11 @@ class Checkpoint:
         return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
-        """Return the newest snapshot, X and S of this process's rows; None where there is none.
+        """Return the newest snapshot, with X and S of this process's rows, or None.
 
-        A `ModelFileError` says that it is damaged, or belongs to another fit.
+        Raises a `ModelFileError` if it is damaged or belongs to another fit.
         """
-        # The first process decides, or one that is late could see a folder that is being removed.
+        # Process 0 decides: a slower process could see a folder that is being removed.
         rounds = self._rounds()
         newest = int(rounds[-1].name.split("-")[1]) if rounds else -1
         newest = int(self._group.agree(np.array([newest]))[0])
@@ -194,7 +194,7 @@ class Checkpoint:
         return seeds, fits
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
-        """Read this process's rows from all files that have some of them."""
+        """Read this process's rows from all files that contain some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
         parts: dict[int, dict[str, np.ndarray]] = {}
         for path in folder.iterdir():
@@ -213,7 +213,7 @@ class Checkpoint:
 
 
 def _check_state(state: State, template: State) -> None:
-    """Raise a ValueError unless a state's arrays go together, with kernels like a template's."""
+    """Raise a ValueError unless a state's arrays are consistent and kernels match the template."""
     parameters, mixture, conjugate = state.parameters, state.mixture, state.conjugate
     Q, M = parameters.X.shape[1], state.S.shape[1]
     shapes = [
@@ -237,7 +237,7 @@ def _check_state(state: State, template: State) -> None:
             raise ValueError("it has values that are not finite float64 numbers")
 
 
-#: Parameters that do not change what is learned.
+#: Parameters that do not affect the result of a fit.
 _WITHOUT_EFFECT = (
     *("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device"),
     *("own_fits", "batch_size"),
@@ -245,9 +245,9 @@ _WITHOUT_EFFECT = (
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
-    """Return a fingerprint of parameters, those of settings among them.
+    """Return a fingerprint of the parameters, including those in settings objects.
 
-    A seed that is not a number has none: the checkpoint holds the seeds that were drawn.
+    A random_state that is not an integer is skipped: the checkpoint holds the seeds drawn from it.
     """
     digest = hashlib.sha256()
     flat: dict[str, Any] = {}
@@ -258,7 +258,7 @@ def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
             continue
         if value is None or isinstance(value, (str, bool, Real, Kernel)):
             content = repr(value).encode()
-        else:  # an array's repr would leave most of it out
+        else:  # an array's repr would be abbreviated
             array = np.asarray(value, dtype=np.float64)
             content = f"{array.shape}".encode() + array.tobytes()
         digest.update(f"{name}=".encode() + content + b";")
@@ -266,20 +266,20 @@ def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
 
 
 def data_fingerprint(own: np.ndarray, group: ProcessGroup) -> str:
-    """Return a fingerprint of the whole table, the same however it is spread."""
+    """Return a fingerprint of the whole table, independent of its distribution over processes."""
     bits = group.total(np.array([table_fingerprint(own, group.first)], dtype=np.uint64))[0]
     return f"{group.n_rows} x {own.shape[1]}, {int(bits):016x}"
 
 
 def table_fingerprint(rows: np.ndarray, first: int) -> int:
-    """Return 64 bits that stand for rows at their places; those of parts of a table add up."""
+    """Return a 64-bit hash of rows and their positions; hashes of parts of a table add up."""
     rng = np.random.RandomState(0)
     factors = rng.randint(0, 2**63, size=rows.shape[1], dtype=np.int64).astype(np.uint64) * 2 + 1
     total = np.zeros((), np.uint64)
     step = 65_536
     with np.errstate(over="ignore"):
         for start in range(0, len(rows), step):
-            # Adding 0.0 turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
+            # Adding 0.0 turns -0.0 into 0.0, which is equal but has different bits.
             part = np.ascontiguousarray(rows[start : start + step], np.float64) + 0.0
             bits = _mixed(part.view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
             places = np.arange(first + start, first + start + len(part), dtype=np.uint64)
@@ -288,7 +288,7 @@ def table_fingerprint(rows: np.ndarray, first: int) -> int:
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:
-    """Return every number's bits well shaken (the finaliser of SplitMix64)."""
+    """Hash every 64-bit number (the finalizer of SplitMix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

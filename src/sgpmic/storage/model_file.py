@@ -1,14 +1,14 @@
-"""Model files: named arrays and a plain header, checked, in the safetensors format.
+"""Model files: named arrays and a JSON header in the safetensors format, with checksums.
 
-A file holds nothing but numbers and text, so loading one executes nothing.  The safetensors
-metadata have one entry, ``"sgpmic"``, a JSON object with
+A file holds only numbers and text, so loading one executes no code. The safetensors metadata have
+one entry, ``"sgpmic"``, a JSON object with
 
 ``format``
     the version of this layout;
 ``package``
-    the header's ``"package"`` entry, if it has one: what wrote the file;
+    the header's ``"package"`` entry, if any: the version that wrote the file;
 ``header``
-    what the caller wants to remember;
+    the caller's header;
 ``checksums``
     for every array, the SHA-256 of its type, shape and bytes;
 ``checksum``
@@ -37,10 +37,10 @@ _ENTRY = "sgpmic"
 _TYPES = {"bool", "float16", "float32", "float64"} | {
     f"{k}{b}" for k in ("int", "uint") for b in (8, 16, 32, 64)
 }
-# The safetensors library's own limit; a longer declared header means a file of another kind.
+# The limit of the safetensors library; a longer declared header means a different file format.
 _LONGEST_HEADER = 100_000_000
-# Reading a header takes a second for some megabytes. A long one names many features, of which the
-# arrays hold many numbers each.
+# Parsing a header takes a second for a few megabytes. A legitimate long header names many features,
+# for each of which the arrays hold many numbers.
 _SHORT_HEADER = 4_000_000
 _DATA_PER_HEADER = 4
 _LENGTH_BYTES = 8
@@ -57,17 +57,17 @@ _TRUNCATED = "is truncated, its end is missing: copy it again or restore a backu
 
 
 class ModelFileError(ValueError):
-    """A file is not a model file, or not one that can be trusted, or cannot be written."""
+    """A file is not a valid model file, is damaged, or cannot be written."""
 
 
 def write_model(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write a model file, wholly or not at all.
+    """Write a model file atomically.
 
     The header holds text, finite numbers, booleans, None, and lists and mappings of those (tuples
-    come back as lists); arrays are boolean, integer or floating-point, of any shape. A
-    `ModelFileError` says that something has no place in a model file.
+    are read back as lists); arrays are boolean, integer or floating-point, of any shape. Raises a
+    `ModelFileError` for anything else.
     """
     target = os.path.realpath(os.fspath(path))
     try:
@@ -86,15 +86,15 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header and the arrays of a model file; every byte that matters is checked.
+    """Return the header and the arrays of a model file after verifying all checksums.
 
-    Arrays are writable and in the machine's byte order. A `ModelFileError` says that the file is
-    not a model file, is damaged, or was written by a newer version.
+    Arrays are writable and in native byte order. Raises a `ModelFileError` if the file is not a
+    model file, is damaged, or was written by a newer version.
     """
     name = os.fspath(path)
     try:
         if not stat.S_ISREG(mode := os.stat(name).st_mode) and not stat.S_ISDIR(mode):
-            # Opening a pipe would wait for someone to write into it.
+            # Opening a pipe would block.
             raise ModelFileError("is not a regular file: name a model file instead")
         with open(name, "rb") as file:
             return _read(file)
@@ -106,7 +106,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def _explained(error: OSError, name: str, advice: str) -> OSError:
-    """Return an error of the same kind about the caller's file, and what to do about it."""
+    """Return an error of the same type with the caller's path and advice."""
     return type(error)(error.errno, f"{error.strerror or error}; {advice}", name)
 
 
@@ -114,11 +114,11 @@ NUMBER = (int, float)
 
 
 def check_kinds(found: Any, kinds: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless a JSON object has entries of these kinds; others do not matter.
+    """Validate a JSON object against a schema; raise a ValueError if an entry does not match.
 
-    Files may be damaged, or forged. A kind is a type; None; a tuple of kinds, of which a value has
-    one; a list, whose only entry stands for all of a value's; or a dict of kinds by name (the name
-    Any stands for all). True and False are not numbers.
+    Files may be damaged, or forged. A kind is a type; None; a tuple of alternatives; a list with
+    the kind of all its entries; or a dict of kinds by name (the key Any matches all names). True
+    and False are not numbers. Entries not in the schema are ignored.
     """
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
@@ -145,7 +145,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    import safetensors.numpy  # when there is a file: learning needs none
+    import safetensors.numpy  # imported lazily: fitting does not need it
 
     plain = {name: _plain_array(name, array) for name, array in arrays.items()}
     document: dict[str, Any] = {
@@ -157,7 +157,7 @@ def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> b
     try:
         document["checksum"] = _document_checksum(document)
         text = json.dumps(document, allow_nan=False)
-    except (TypeError, ValueError) as error:  # an infinite number, for one
+    except (TypeError, ValueError) as error:  # for example, an infinite number
         raise ModelFileError(
             f"its header cannot be put into JSON ({error}): pass simpler values"
         ) from error
@@ -179,12 +179,12 @@ def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
             f"the array {name!r} has the type {result.dtype}: convert it to booleans, integers or "
             "floating-point numbers"
         )
-    # numpy.ascontiguousarray would give a scalar a dimension.
+    # numpy.ascontiguousarray would turn a scalar into a 1-D array.
     return np.asarray(result, dtype=result.dtype.newbyteorder("<"), order="C")
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return header and arrays; the arrays are read once their size is known to be right."""
+    """Return header and arrays; the arrays are read only after their size has been verified."""
     start = file.read(_LENGTH_BYTES + 1)
     if not start:
         raise ModelFileError("is empty: write the model again or restore a backup")
@@ -232,7 +232,7 @@ def _json_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def _read_document(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the package's own part of the header, complete and unchanged."""
+    """Return the sgpmic entry of the metadata after verifying its checksum."""
     metadata = table.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get(_ENTRY), str):
         raise _foreign("a safetensors file of another program")
@@ -282,14 +282,14 @@ def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
 def _array_checksum(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's type, shape and little-endian bytes."""
     little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    # The shape counts: of an empty array it is all there is.
+    # The shape is included because an empty array has no bytes.
     digest = hashlib.sha256(f"{array.dtype.name} {array.shape} ".encode())
     digest.update(little.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 def _document_checksum(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, whatever the order and spacing of its text."""
+    """Return the SHA-256 of a JSON object, independent of key order and whitespace."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -311,7 +311,7 @@ def _damaged(what: str) -> ModelFileError:
 
 
 def free_memory() -> float:
-    """Return how many bytes this process can still take; infinity where the system does not say."""
+    """Return the bytes of memory available to this process; infinity if unknown."""
     free = free_in_container()
     with suppress(OSError, StopIteration, ValueError), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -322,18 +322,18 @@ def free_memory() -> float:
 
 
 def free_in_container(system: Path = Path("/")) -> float:
-    """Return what the control groups (version 2) of this process leave it."""
+    """Return the bytes of memory left within the cgroup (version 2) limits of this process."""
     free = math.inf
     with suppress(OSError, StopIteration):
         lines = (system / "proc/self/cgroup").read_text().splitlines()
         group = Path(next(line for line in lines if line.startswith("0::"))[3:])
-        for parent in (group, *group.parents):  # each may have a limit
+        for parent in (group, *group.parents):  # limits apply at every level
             folder = system / "sys/fs/cgroup" / parent.relative_to("/")
-            with suppress(OSError, ValueError):  # "max" is no limit, and the topmost group has none
+            with suppress(OSError, ValueError):  # "max" means no limit; the root group has no file
                 limit = int((folder / "memory.max").read_text())
                 used = int((folder / "memory.current").read_text())
                 statistics = (folder / "memory.stat").read_text().split()
-                # Cached files count as used, but give way.
+                # The page cache counts as used but can be reclaimed.
                 cached = int(statistics[statistics.index("inactive_file") + 1])
                 free = min(free, limit - used + cached)
     return free
@@ -341,10 +341,10 @@ def free_in_container(system: Path = Path("/")) -> float:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a file to write to; it takes the place of ``path`` once it is safely on disk.
+    """Replace a file atomically: yield a temporary file and rename it to ``path`` after an fsync.
 
-    Whatever goes wrong before leaves ``path`` untouched. A file that was private stays private,
-    and a link stays a link.
+    If anything fails before, ``path`` is left unchanged. File permissions are kept, and a symbolic
+    link stays one.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}")
@@ -360,7 +360,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-    # The new name should survive a power cut, where the system can do so.
+    # Sync the folder so that the rename survives a power failure, if the system supports it.
     with suppress(OSError):
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -370,6 +370,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file in one piece."""
+    """Write a file atomically."""
     with replacing(path) as file:
         file.write(content)

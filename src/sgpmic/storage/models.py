@@ -1,9 +1,9 @@
-"""Estimators in model files: which array and which word means what.
+"""Saving and loading fitted estimators: the layout of arrays and header in model files.
 
-Everything that decides a prediction is stored as it is, so a model that was saved and loaded
-gives the same answers to the last bit. Checksums say that a file is as it was written, not that a
-model was written to it: a file may be forged, or come from a program with an error. Whatever
-passes the checks here can be predicted with.
+Everything that predictions depend on is stored exactly, so a loaded model gives bitwise identical
+predictions. Checksums show that a file is unchanged, not that it holds a valid model: it may be
+forged, or written by a faulty program. A file that passes the checks here can be used for
+prediction.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Arrays = Mapping[str, np.ndarray]
 _Table = dict[str, tuple[str, ...]]
 
 _KIND = "SGPMIC"
-#: The arrays of a predictor: where it has them, their dimensions, and what holds for their values
-#: (_RULES). There are N rows in the embedding and R in the reference, P features, Q latent
-#: dimensions, M clusters, U inducing points, G mappings and C groups of features.
+#: The arrays of a predictor: attribute path, dimensions, and constraints on the values (_RULES).
+#: N are the rows of the embedding, R the rows of the reference, P features, Q latent dimensions,
+#: M clusters, U inducing points, G mappings and C groups of features.
 _ARRAYS: _Table = {
     "offset": ("scaler.offset", "P"),
     "scale": ("scaler.scale", "P", "positive"),
@@ -59,8 +59,8 @@ _ARRAYS: _Table = {
     "reference.order": ("reference.order", "N", "a permutation"),
     "features_seen": ("seen", "P"),
 }
-#: Those that not every predictor has, by one of them. Densities take longer than a prediction;
-#: there are r axes of the normal distributions and L rows that were left out.
+#: Optional arrays, by the one whose presence implies the others. Densities take longer to compute
+#: than a prediction; r are the axes of the normal distributions, L the left-out rows.
 _OPTIONAL: dict[str, _Table] = {
     "embedding_std": {"embedding_std": ("x_std", "NQ", "positive")},
     "groups": {
@@ -78,9 +78,9 @@ _OPTIONAL: dict[str, _Table] = {
         "left_out_log_density": ("_densities.left_out", "L"),
     },
 }
-#: Places that have a number instead of an array without dimensions.
+#: Attributes that are Python floats instead of 0-d arrays.
 _NUMBERS = ("scaler.mean_variance", "jitter", "prior_weight", "_densities.mapping_share")
-#: What a predictor is made of, the innermost first.
+#: Constructors of a predictor's nested parts, innermost first.
 _PARTS: dict[str, Callable[..., Any]] = {
     "scaler": Scaler,
     "posterior.mappings": Mappings,
@@ -93,9 +93,9 @@ _PARTS: dict[str, Callable[..., Any]] = {
 
 
 def _table(kernel: Kernel, known: Collection[str]) -> _Table:
-    """Return what is known of all arrays of a predictor with this kind of kernel.
+    """Return the layout of all arrays of a predictor with this kind of kernel.
 
-    Of those that not every predictor has, it has the ones in ``known``.
+    Of the optional arrays, it includes those named in ``known``.
     """
     table = dict(_ARRAYS)
     for name, optional in _OPTIONAL.items():
@@ -107,13 +107,13 @@ def _table(kernel: Kernel, known: Collection[str]) -> _Table:
 
 
 class StoredModel(NamedTuple):
-    """What a model file holds of an estimator."""
+    """The contents of a model file."""
 
     predictor: Predictor
-    #: By name: parameters, starts, and all of _HEADER.
+    #: The entries parameters, starts, and all of _HEADER.
     header: dict[str, Any]
-    reduction: Reduction | None  # of sparse matrices
-    empty_rows: Ints  # the numbers of rows without any value, which were not learned from
+    reduction: Reduction | None  # for sparse matrices
+    empty_rows: Ints  # indices of rows without any value, which were left out of the fit
 
 
 def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
@@ -144,7 +144,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
         "starts": starts,
         **{name: said[name] for name in _HEADER},
     }
-    # With Python's numbers in the place of NumPy's.
+    # Converts NumPy scalars to Python numbers.
     plain = json.loads(json.dumps(header, default=lambda number: number.item()))
     write_model(path, plain, arrays)
 
@@ -176,7 +176,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
 
 
 def unreadable(path: str | os.PathLike[str], reason: object) -> ModelFileError:
-    """Return the error for a sound model file with contents that cannot be used."""
+    """Return the error for an intact model file with invalid contents."""
     return ModelFileError(
         f"{os.fspath(path)} is a model file, but not one of an SGPMIC that this version can read "
         f"({reason}); fit and save the model again."
@@ -203,8 +203,8 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
     return predictor
 
 
-#: Settings by name, and what of them no file keeps: functions are code; a checkpoint and a device
-#: belong to one machine; earlier versions stored own_fits and batch_size, now without effect.
+#: Settings classes by name, and parameters that are not stored: callbacks are code; a checkpoint
+#: and a device belong to one machine; own_fits and batch_size of earlier versions have no effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
 _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
@@ -212,9 +212,9 @@ _NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 def encode_parameters(
     parameters: Mapping[str, Any], place: str = "parameter"
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return parameters as what JSON can hold, and the arrays that go beside it.
+    """Return parameters as JSON-serializable values, and separately those that are arrays.
 
-    A RandomState is left out: it holds no seed that could be written down.
+    A RandomState is omitted: it has no seed that could be stored.
     """
     encoded: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
@@ -236,7 +236,7 @@ def encode_parameters(
 
 
 def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """Return the parameters that :func:`encode_parameters` encoded."""
+    """Inverse of :func:`encode_parameters`."""
 
     def decode(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -259,7 +259,7 @@ def _kernel_to_json(kernel: Kernel) -> dict[str, Any]:
     return {"name": kernel.name, "ard": bool(kernel.ard), "parameters": parameters}
 
 
-#: The types of arrays that are not float64.
+#: The dtypes of arrays that are not float64.
 _TYPES: dict[str, type[np.generic]] = {
     "reference.keys": np.uint64,
     "reference.order": np.int64,
@@ -268,7 +268,7 @@ _TYPES: dict[str, type[np.generic]] = {
 }
 
 
-#: What may have to hold for the values of an array.
+#: Constraints on array values, by name.
 _RULES: dict[str, Callable[[Any], Any]] = {
     "positive": lambda array: (array > 0).all(),
     "at least 0": lambda number: number >= 0,
@@ -283,7 +283,7 @@ _RULES: dict[str, Callable[[Any], Any]] = {
 
 
 def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
-    """Raise a ValueError unless the arrays are those of a predictor with this kind of kernel."""
+    """Raise a ValueError unless the arrays are valid for a predictor with this kind of kernel."""
     sizes: dict[str, int] = {}
     empty_rows = {"empty_rows": ("", "E")} if "empty_rows" in arrays else {}
     for name, (_, letters, *rules) in (table | empty_rows).items():
@@ -295,7 +295,7 @@ def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
             raise ValueError(f"{name} has shape {array.shape}, not {shape}")
         if array.dtype != _TYPES.get(name, np.float64):
             raise ValueError(f"{name} has the type {array.dtype}")
-        # Training rows may have gaps.
+        # Training rows may have missing values (NaN).
         sound = ~np.isinf(array) if name == "reference.rows" else np.isfinite(array)
         if not sound.all():
             raise ValueError(f"{name} has values that are not finite numbers")
@@ -320,7 +320,7 @@ def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
 
 
 _ATTRIBUTES = {"lower_bound_": NUMBER, "n_iter_": int, "converged_": bool, "n_features_in_": int}
-#: What a header holds of an estimator as it is.
+#: Schema of the header entries that are stored unchanged.
 _HEADER: dict[str, Any] = {
     "attributes": _ATTRIBUTES,
     "feature_names": (None, [str]),
@@ -334,7 +334,7 @@ _HEADER: dict[str, Any] = {
 
 
 def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Raise a ValueError unless a header's entries are of the kinds that the package reads."""
+    """Raise a ValueError unless a header is valid."""
     check_kinds(header, _HEADER | {"starts": [dict]})
     P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
     if "reduction" in arrays and arrays["reduction"].shape != (P, n_features):
@@ -347,7 +347,7 @@ def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     if names is not None and not len(set(names)) == len(names) == n_features:
         raise ValueError(f"it does not name {n_features} features")
     for i in range(len(header["starts"])):
-        # Those of the process that wrote the file; the embedding may be of a sample of all rows.
+        # Labels of the writing process's rows; the embedding may be a sample of all rows.
         labels = arrays[f"start.{i}.labels"]
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
             raise ValueError(f"the labels of start {i} are not whole numbers")

@@ -1,9 +1,9 @@
-"""The folder of a run: what is in it, and when it may be written to.
+"""The output folder of a run: its files, locking, and atomic replacement of earlier results.
 
-A fit writes its results to a folder of their own inside it, ``.new``. When all of them are there
-it is renamed to ``.complete``, which is one step, and only then do they take the place of those of
-an earlier run. Whatever ends a fit before leaves the earlier results as they were; whatever ends
-it afterwards leaves what the next command moves into place.
+A fit writes its results to a subfolder ``.new``. When complete, it is atomically renamed to
+``.complete``, and only then do its files replace those of an earlier run. If a fit ends before the
+rename, the earlier results are unchanged; if it ends after, the next command finishes the
+replacement.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ FORMAT = 1
 
 
 class RunFolderError(ValueError):
-    """A folder that cannot be used as asked, with the reason in one sentence."""
+    """A folder cannot be used as requested; the message gives the reason in one sentence."""
 
 
 class LockedError(Exception):
-    """Somebody else has the lock; the message says who, as far as it is known."""
+    """Another process holds the lock; the message names it if known."""
 
 
 class FolderLock:
-    """A lock on a folder, which this process may have or not: one program at a time writes to it.
+    """An advisory lock on a folder: only one program at a time writes to it.
 
-    The system lets go of it however the program ends, so a lock that a kill left behind keeps
-    nobody out. The file says who has it, for the sentence that another one is refused with.
+    The operating system releases it however the program ends, so a lock file left behind by a
+    killed process blocks nobody. The file names the owner, for the error message of others.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class FolderLock:
         )
 
     def acquire(self) -> None:
-        """Take the lock, or raise a LockedError where somebody else has it."""
+        """Acquire the lock, or raise a LockedError if another process holds it."""
         try:
             self._lock.acquire()
         except Timeout:
@@ -56,11 +56,11 @@ class FolderLock:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
-            # The file system knows no locks.
+            # The file system does not support locks.
             self._path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let go of the lock, if this process has it."""
+        """Release the lock if this process holds it."""
         if self._lock.is_locked:
             with suppress(OSError):
                 self._path.unlink()
@@ -73,9 +73,9 @@ def _sign(descriptor: int) -> None:
 
 
 def _owner(path: Path) -> str:
-    """Return what a lock file says of the one who has the lock: "process 123 on host"."""
+    """Return the owner named in a lock file: "process 123 on host"."""
     with suppress(OSError, ValueError):
-        # Not a link elsewhere, and not waiting for what somebody might write into a pipe.
+        # Do not follow a symbolic link, and do not block on a pipe.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         with open(os.open(path, flags), "rb") as file:
             words = file.read(200).decode().strip()
@@ -85,7 +85,7 @@ def _owner(path: Path) -> str:
 
 
 class Results(NamedTuple):
-    """The files of a run in the order they replace earlier ones; with the record it is complete."""
+    """The files of a run, in the order in which they replace earlier ones; the record is last."""
 
     labels: Path
     model: Path
@@ -103,13 +103,13 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        #: Of the last fit that was completed.
+        #: Results of the last completed fit.
         self.results = Results.within(self.path)
-        #: Of a fit that has not ended.
+        #: Checkpoint of an unfinished fit.
         self.checkpoint = self.path / "checkpoint.sgpmic"
         self._unfinished = self.path / ".new"
         self._complete = self.path / ".complete"
-        # The checkpoint of an unfinished run, until the fit that replaces it has one of its own.
+        # Backup of an unfinished run's checkpoint until the fit that replaces it has its own.
         self._set_aside = self.path / ".checkpoint-before"
         #: Where a fit writes its results, between `make_ready` and `finish`.
         self.new = Results.within(self._unfinished)
@@ -117,22 +117,22 @@ class RunFolder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it holds the results of a fit."""
+        """Whether the folder holds the results of a fit."""
         return self.results.record.is_file() or self._has_complete
 
     @property
     def is_finished(self) -> bool:
-        """Whether it holds the results of the last fit that was begun."""
+        """Whether the last fit that was started is complete."""
         return self._has_complete or (self.is_complete and not self.has_checkpoint)
 
     @property
     def _has_complete(self) -> bool:
-        # Behind a link, as a folder from elsewhere may have one, are not a fit's results.
+        # A symbolic link, as in a folder from elsewhere, does not lead to a fit's results.
         return self._complete.is_dir() and not self._complete.is_symlink()
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether something was learned that can be resumed."""
+        """Whether there is a checkpoint to resume from."""
         return any(self.checkpoint.glob("round-*"))
 
     def would_overwrite(self, path: Path) -> bool:
@@ -142,10 +142,10 @@ class RunFolder:
         return any(place.is_relative_to(os.path.realpath(file)) for file in ours)
 
     def make_ready(self, *, force: bool, resume: bool) -> None:
-        """Create the folder for a fit, which ends with :meth:`leave`, or raise a RunFolderError.
+        """Create and lock the folder for a fit, until :meth:`leave`; or raise a RunFolderError.
 
-        With ``force``, the results of an earlier run may be replaced, once there are new ones;
-        files that are not a run's never are. With ``resume``, an unfinished run is resumed.
+        With ``force``, the results of an earlier run may be replaced once there are new ones;
+        files that are not from a run never are. With ``resume``, an unfinished run is resumed.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
@@ -167,19 +167,19 @@ class RunFolder:
             raise RunFolderError(why) from None
 
     def leave(self) -> None:
-        """End what :meth:`make_ready` began, whether the fit was completed or not."""
-        with suppress(OSError):  # the next fit tries again
+        """Clean up and release the lock of :meth:`make_ready`, whether the fit completed or not."""
+        with suppress(OSError):  # the next fit retries
             self._settle()
         self._lock.release()
 
     def tidy(self) -> None:
-        """Remove what a kill has left beside complete results, where that can be done."""
+        """Remove leftovers of a killed process, if possible."""
         with suppress(OSError, RunFolderError), self.locked():
             self._settle()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other programs from writing to the folder."""
+        """Hold the lock on the folder."""
         self._acquire()
         try:
             yield
@@ -196,7 +196,7 @@ class RunFolder:
             ) from None
 
     def _settle(self) -> None:
-        """Leave complete results in their places, and nothing of what was not completed."""
+        """Move complete results into place and remove incomplete ones."""
         self._move_complete()
         if self.has_checkpoint:
             _remove(self._set_aside)
@@ -210,7 +210,7 @@ class RunFolder:
                 _remove(file)
 
     def _move_complete(self) -> None:
-        """Move results that are complete into their places; also done by those who only read."""
+        """Move complete results into place; commands that only read do this as well."""
         if not self._has_complete:
             return
         _remove(self.checkpoint)
@@ -221,7 +221,7 @@ class RunFolder:
         shutil.rmtree(self._complete, ignore_errors=True)
 
     def _check(self, *, force: bool, resume: bool) -> None:
-        # What a kill left of a file that was being written is nobody's.
+        # Ignore partial files left by a killed process.
         names = {p.name for p in self.path.iterdir() if not p.name.startswith(".")}
         if not names:
             return
@@ -244,16 +244,16 @@ class RunFolder:
         raise RunFolderError(f"{self.path} {why}")
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Write ``run.json``, which completes the results, and let them take their places."""
+        """Write ``run.json``, which completes the results, and move them into place."""
         text = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
-        # Names of files may be no text; JSON can hold them by the numbers of their characters.
+        # File names may hold lone surrogates, which JSON can hold as escapes.
         content = re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
         write_bytes(self.new.record, content.encode() + b"\n")
         os.replace(self._unfinished, self._complete)
         self._settle()
 
     def read_record(self) -> dict[str, Any]:
-        """Return what ``run.json`` says, or raise a RunFolderError where it says nothing."""
+        """Return the contents of ``run.json``, or raise a RunFolderError if there are none."""
         if not self.path.is_dir():
             raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
         if not self.is_complete:
@@ -263,7 +263,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path} holds {why}")
         file = self.results.record
         try:
-            self._move_complete()  # a fit may have been killed while it did so
+            self._move_complete()  # a fit may have been killed during the replacement
             if file.stat().st_size > _LONGEST_RECORD:
                 raise ValueError("it is longer than any record")
             record = json.loads(file.read_text(encoding="utf-8"))
@@ -284,7 +284,7 @@ class RunFolder:
 
 #: Far longer than the record of a table with a million columns.
 _LONGEST_RECORD = 100_000_000
-#: What of a record is read again.
+#: Schema of the record entries that are read back.
 _RECORD: dict[str, Any] = {
     "table": str,
     "data": {
@@ -302,14 +302,14 @@ _RECORD: dict[str, Any] = {
 }
 
 
-#: What a kill leaves of files that were being written (`model_file.replacing`).
+#: Temporary files left by a killed process (`model_file.replacing`).
 _TEMPORARY = re.compile(
     r"\.(labels\.csv|model\.sgpmic|report\.html|run\.json)\.[0-9a-f]{16}|\.labels-\d{6}\.part"
 )
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or the folder that the checkpoint of several processes is."""
+    """Remove a file, or a folder such as a checkpoint."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

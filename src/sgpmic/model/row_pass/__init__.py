@@ -1,1 +1,1 @@
-"""The one pass over the rows: one scan over blocks, with a body for processors and one for GPUs."""
+"""The pass over the rows: a scan over blocks, with one body for CPUs and one for GPUs."""

@@ -1,22 +1,21 @@
-r"""What a GPU does with a part of the rows: few operations, each over many rows.
+r"""The row pass on a GPU: few operations, each over many rows.
 
-K_uf √s of all mappings stands above Y √s in one array (U + P, G, n, b), and
+K_uf √s of all mappings is stacked on Y √s in one array (U + P, G, n, b), and
 
-- one batched product over mappings and blocks makes all the Φ and Ψ, [K] by [K; Y], where [K]
-  is a part of the array and not a copy of it;
-- one batched product makes ∂L/∂(K √s) = [G_Φ + G_Φᵀ, G_Ψ] [K; Y];
-- its sums over the inducing points and over the rows, all that the kernel, Z and X need, come
-  from one reading of K and of that derivative (:func:`rbf_sums`).
+- one batched product over mappings and blocks, [K] by [K; Y], computes all Φ and Ψ, where [K] is a
+  view of the array, not a copy;
+- one batched product computes ∂L/∂(K √s) = [G_Φ + G_Φᵀ, G_Ψ] [K; Y];
+- its sums over inducing points and over rows, which are all that the gradients of the kernel, Z and
+  X need, take a single read of K and of that derivative (:func:`rbf_sums`).
 
-Where all rows fit into ``gpu_memory``, the bytes that the pass may take, they are one part and K is
-kept for the way back; otherwise it is made again.
+If all rows fit into ``gpu_memory``, the bytes that the pass may use, they form one part and K is
+kept for the backward pass; otherwise it is recomputed.
 
-Two of these are hand-written for the RBF kernel on an NVIDIA GPU, each a program for some rows of
-one mapping. The array of K and Y: the compiler makes it in twice the time that writing it down
-takes, because for every entry it looks up anew which mapping, point and row it is for. And the sums
-of ∂L/∂r², which is a product of what is there already: as matrix products the two read their
-operand twice and want it written first, and take about as long as the arithmetic of a whole
-evaluation may.
+Two operations have hand-written Pallas kernels for the RBF kernel on NVIDIA GPUs; each program
+instance handles some rows of one mapping. The array [K; Y]: XLA takes twice as long as the memory
+writes alone, because it recomputes the mapping, point and row indices for every entry. And the sums
+of ∂L/∂r², an elementwise product of existing arrays: two matrix products would need it in memory
+and read it twice, and take about as long as the arithmetic of a whole evaluation may.
 """
 
 from __future__ import annotations
@@ -32,23 +31,22 @@ from jax import Array, lax
 from sgpmic.kernels import RBF, DistanceSums, Kernel
 from sgpmic.model.row_pass.processor import Part
 
-#: The share of the memory that one part of the rows may take where they do not all fit.
+#: Fraction of the memory that one part of the rows may use if they do not all fit.
 PART = 0.25
-#: Most numbers in an array that hand-written kernels can find their way in.
+#: Maximum array size that the hand-written kernels can index.
 MOST_NUMBERS = 2**31 - 1
-#: Of the hand-written array: rows at a time, and warps; the fastest of seven on an H200, where
-#: they differed by 4 %.
+#: Tile of the kernel for [K; Y]: rows and warps; the fastest of seven on an H200 (4 % spread).
 OPERAND_TILE = (128, 2)
-#: Of the hand-written sums: inducing points and rows at a time, and warps; the fastest of seven
-#: on an H200.
+#: Tile of the kernel for the sums: inducing points, rows and warps; the fastest of seven on an
+#: H200.
 SUMS_TILE = (2, 1024, 4)
 
 
 @cache
 def can_be_hand_written() -> bool:
-    """Return whether JAX has what hand-written kernels are written in.
+    """Return whether JAX has the Pallas Triton backend.
 
-    Asked when there is a GPU's pass to make: importing it takes time and adds to JAX's settings.
+    Called only for a GPU pass: the import takes time and adds to JAX's settings.
     """
     try:
         from jax.experimental.pallas import triton
@@ -58,9 +56,9 @@ def can_be_hand_written() -> bool:
 
 
 def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
-    """Return in how many parts the rows go through: a divisor of the number of blocks."""
+    """Return the number of parts to process in sequence: a divisor of the number of blocks."""
     n_blocks, P, size = shape
-    numbers = G * (3 * U + P) * size  # [K; Y], ∂L/∂K, and one temporary where there is one
+    numbers = G * (3 * U + P) * size  # [K; Y], ∂L/∂K, and at most one temporary
     largest = G * (U + P) * size
     if 8 * numbers * n_blocks <= gpu_memory and largest * n_blocks <= MOST_NUMBERS:
         return 1
@@ -73,15 +71,15 @@ def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
 
 
 def scratch(Z: Array, Y: Array) -> tuple[()]:
-    """Return nothing: every part has arrays of its own."""
+    """Return an empty tuple: the GPU pass needs no buffer."""
     return ()
 
 
 def sums(kernels: Kernel, Z: Array, part: Part, scratch: Any) -> tuple[Array, Any, Array]:
-    """Return [Φ, Ψ] (G, U, U + P) of a part, nothing, and [K; Y] to keep."""
+    """Return [Φ, Ψ] (G, U, U + P) of a part, the empty buffer, and [K; Y] to keep."""
     U = Z.shape[0]
     both = operand(kernels, Z, gpu_rows(part))
-    # The long side first in the result: 3 % faster on an H200.
+    # 3 % faster on an H200 with the longer axis first in the result.
     by_block = jnp.einsum("ugnb,vgnb->gnvu", both[:U], both)
     return jnp.sum(by_block, axis=1).transpose(0, 2, 1), scratch, both
 
@@ -89,7 +87,7 @@ def sums(kernels: Kernel, Z: Array, part: Part, scratch: Any) -> tuple[Array, An
 def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
     """Return |W [k; y]|² of every row and mapping, (n · b, G), for W (G, U + P, U + P)."""
     both = operand(kernels, Z, gpu_rows(part))
-    # The whole of it, zeros of W and all: a part of it would be copied first.
+    # Includes the zeros of W: slices would be copied first.
     found = jnp.einsum("gvu,ugc->gvc", weights, both.reshape(*both.shape[:2], -1))
     return jnp.sum(found**2, axis=1).T
 
@@ -97,9 +95,9 @@ def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
 def reverse(
     kernels: Kernel, Z: Array, part: Part, by_both: Array, scratch: Any, kept: Array | None
 ) -> tuple[Kernel, Array, Array, Any]:
-    """Return the derivatives by the kernels, Z and x of a part, and nothing.
+    """Return the gradients with respect to the kernels, Z and x of a part, and the empty buffer.
 
-    ``by_both`` (G, U, U + P) is [G_Φ + G_Φᵀ, G_Ψ], ``kept`` what :func:`sums` kept, if anything.
+    ``by_both`` (G, U, U + P) is [G_Φ + G_Φᵀ, G_Ψ], ``kept`` is [K; Y] from :func:`sums` or None.
     """
     U, rows = Z.shape[0], gpu_rows(part)
     both = operand(kernels, Z, rows) if kept is None else kept
@@ -125,7 +123,7 @@ def reverse(
 
 
 class GpuRows(NamedTuple):
-    """Some rows, last: latent points (Q, n, b), roots of the weights (G, n, b), data (n, P, b)."""
+    """Rows as trailing axes: latent points (Q, n, b), √weights (G, n, b), data (n, P, b)."""
 
     x: Array
     t: Array
@@ -133,7 +131,7 @@ class GpuRows(NamedTuple):
 
 
 def gpu_rows(part: Part) -> GpuRows:
-    """Return a part of the rows as they are wanted here."""
+    """Convert a part of the rows to the GPU layout."""
 
     def rows_last(values: Array) -> Array:
         return values.T.reshape(-1, part.Y.shape[0], part.Y.shape[2])
@@ -142,7 +140,7 @@ def gpu_rows(part: Part) -> GpuRows:
 
 
 def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
-    """Return K √s above Y √s, (U + P, G, n, b)."""
+    """Return [K √s; Y √s], (U + P, G, n, b)."""
     if not isinstance(kernels, RBF) or not can_be_hand_written():
         return _operand_plainly(kernels, Z, rows)
     return lax.platform_dependent(kernels, Z, rows, cuda=operand_by_hand, default=_operand_plainly)
@@ -152,13 +150,13 @@ def _operand_plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
     x, t = rows.x.reshape(rows.x.shape[0], -1).T, rows.t.reshape(rows.t.shape[0], -1)
     K = jax.vmap(lambda kernel, root: kernel.forward(Z, x, root)[0])(kernels, t)  # (G, U, n · b)
     y = rows.Y.transpose(1, 0, 2)[:, None] * rows.t
-    # Behind the barrier a part of it is a part of it; else the compiler makes K again for each.
+    # Without the barrier, XLA would recompute K for every slice of the array.
     both = jnp.concatenate([K.swapaxes(0, 1).reshape(Z.shape[0], *rows.t.shape), y], axis=0)
     return lax.optimization_barrier(both)
 
 
 def operand_by_hand(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = False) -> Array:
-    """Return :func:`operand` for the RBF kernel; ``interpret`` runs it without a GPU, slowly."""
+    """Pallas version of :func:`operand` for RBF; ``interpret`` runs it without a GPU, slowly."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
 
@@ -217,10 +215,10 @@ def operand_by_hand(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = 
 
 
 def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
-    """Return the sums for the RBF kernel, where E = −½ (K − bias) ∂L/∂K.
+    """Return the sums of E = ∂L/∂r² = −½ (K − bias) ∂L/∂K for the RBF kernel.
 
-    ``both`` (U + P, G, n, b) has K times t in its first U, ``dK`` (G, U, n · b) is the derivative
-    by K times t, with t (G, n, b) and x (Q, n, b).
+    The first U entries of ``both`` (U + P, G, n, b) are K t, ``dK`` (G, U, n · b) is the derivative
+    with respect to K t, with t (G, n, b) and x (Q, n, b).
     """
     arguments = (both, dK, t, x, Z, bias)
     if not can_be_hand_written():  # pragma: no cover
@@ -251,10 +249,7 @@ def _sums_plainly(
 def sums_by_hand(
     both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array, *, interpret: bool = False
 ) -> DistanceSums:
-    """Return the sums of :func:`rbf_sums` by one kernel: a program for some rows of one mapping.
-
-    ``interpret`` runs it without a GPU, slowly.
-    """
+    """Pallas version of :func:`rbf_sums`; ``interpret`` runs it without a GPU, slowly."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
 
@@ -267,7 +262,7 @@ def sums_by_hand(
     def program(K_ref, dK_ref, t_ref, x_ref, z_ref, bias_ref, e_ref, f_ref, p_ref, h_ref):  # type: ignore[no-untyped-def]
         g, j = pl.program_id(0), pl.program_id(1)
         inside = j * rows + jnp.arange(rows) < C
-        in_all = pl.ds(g * C + j * rows, rows)  # these rows of this mapping
+        in_all = pl.ds(g * C + j * rows, rows)  # rows of tile j, mapping g
         t_j = plgpu.load(t_ref.at[in_all], mask=inside, other=0.0)
         x_j = [
             plgpu.load(x_ref.at[pl.ds(q * C + j * rows, rows)], mask=inside, other=0.0)

@@ -1,8 +1,8 @@
-r"""A part of the rows, and what a processor does with it; there it is one block.
+r"""The row pass on a CPU, where a part of the rows is one block.
 
-K_uf is computed again on the way back and nothing of size N × U is ever stored. Components are
-looped, not batched: batched factorizations deadlock some CPU versions of JAX, and one component
-fills the vector units already.
+K_uf is recomputed in the backward pass; nothing of size N × U is ever stored. Components are
+looped, not batched: batched factorizations deadlock in some CPU versions of JAX, and a single
+component already fills the vector units.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from sgpmic.kernels import Kernel, cross
 
 
 class Part(NamedTuple):
-    """Some rows: n blocks of b rows each; or, with an axis in front, all rows in parts."""
+    """A part of the rows, n blocks of b rows; or, with a leading axis, all parts."""
 
     x: Array  # (n · b, Q) latent points
-    T: Array  # (n · b, G) weights in the mappings
+    T: Array  # (n · b, G) row weights for every mapping
     Y: Array  # (n, P, b) data
 
 
 def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
-    """Return in how many parts the rows go through: block by block, for the caches."""
+    """Return the number of blocks: each is a part, to fit into the caches."""
     return shape[0]
 
 
 def scratch(Z: Array, Y: Array) -> Array:
-    """Return the buffer that the blocks use one after the other, (U + P, B)."""
+    """Return the buffer (U + P, B) that all blocks reuse."""
     return jnp.zeros((Z.shape[0] + Y.shape[1], Y.shape[2]), Z.dtype)
 
 
 def _fill(
     both: Array, kernel: Kernel, Z: Array, x: Array, s: Array, y: Array
 ) -> tuple[Array, Array, Any]:
-    """Write K_uf diag(√s) above Yᵀ diag(√s), for one block of rows, into ``both`` (U + P, B).
+    """Write [K_uf; Yᵀ] diag(√s) for one block of rows into the buffer ``both`` (U + P, B).
 
-    One buffer for the two lets one matrix product do the work of two, forwards as backwards; as
-    it is carried from block to block nothing is allocated or copied for it.
+    A joint buffer replaces two matrix products by one, both forward and backward; as it is carried
+    from block to block, nothing is allocated or copied for it.
     """
     t = jnp.sqrt(s)
     K, saved = kernel.forward(Z, x, t)
@@ -73,7 +73,7 @@ def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
 def reverse(
     kernels: Kernel, Z: Array, part: Part, by_both: Array, both: Array, kept: None
 ) -> tuple[Kernel, Array, Array, Array]:
-    """Return the derivatives by the kernels, Z and x of a block, and the buffer.
+    """Return the gradients with respect to the kernels, Z and x of a block, and the buffer.
 
     ``by_both`` (G, U, U + P) is [G_Φ + G_Φᵀ, G_Ψ].
     """
@@ -83,7 +83,7 @@ def reverse(
         dZ, dx, both = carry
         kernel, s, by_both_m = component
         both, t, saved = _fill(both, kernel, Z, part.x, s, part.Y[0])
-        dK = by_both_m @ both  # by K_uf diag(√s)
+        dK = by_both_m @ both  # with respect to K_uf diag(√s)
         d_kernel, dZ_m, dx_m = kernel.backward(Z, part.x, t, both[:U], saved, dK)
         return (dZ + dZ_m, dx + dx_m, both), d_kernel
 

@@ -1,6 +1,6 @@
-r"""The one pass over the rows: everything of size N goes through here.
+r"""The pass over the rows: everything of size N is processed here.
 
-The bound needs the data only through two small sums for each Gaussian process m,
+The bound depends on the data only through two small statistics for each Gaussian process m,
 
 .. math:: \Phi_m = \sum_n s_{nm} k_n k_n^\top \;(U \times U), \qquad
           \Psi_m = \sum_n s_{nm} k_n y_n^\top \;(U \times P),
@@ -9,18 +9,18 @@ with :math:`k_n = K_{uf}[:, n]`; then :math:`A_m = K_{uu} + \beta\Phi_m` and
 :math:`W_m = \beta\Psi_m`. They add up over blocks of rows, over devices and over machines, in
 :math:`O(N U (U + P))`.
 
-The reverse rule is written by hand. With :math:`G_\Phi, G_\Psi` the derivatives of the bound by
-the sums,
+The VJP is written by hand. With :math:`G_\Phi, G_\Psi` the derivatives of the bound with respect
+to the sums,
 
 .. math:: \partial L/\partial K_{uf} = [(G_\Phi + G_\Phi^\top) K_{uf} + G_\Psi Y^\top]\,
           \mathrm{diag}(s), \qquad
           \partial L/\partial s_n = k_n^\top G_\Phi k_n + k_n^\top G_\Psi y_n .
 
-The rows go through in parts, one after the other. What is done with a part is a body of its own
-for processors (:mod:`sgpmic.model.row_pass.processor`: a part is one block, for the caches) and
-one for GPUs (:mod:`sgpmic.model.row_pass.gpu`: as many blocks at once as memory allows). Where the
-rows lie on several devices, each makes the pass over its own, and one all-reduce forwards and one
-backwards adds up what is small: what has one entry for each row never leaves its device.
+The rows are processed in parts, in sequence. The loop body is different for CPUs
+(:mod:`sgpmic.model.row_pass.processor`: a part is one block, for the caches) and for GPUs
+(:mod:`sgpmic.model.row_pass.gpu`: as many blocks at once as memory allows). If the rows are sharded
+over several devices, each processes its own, and one all-reduce forward and one backward add up the
+small arrays: arrays with one entry per row never leave their device.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from sgpmic.model.row_pass.processor import Part
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import mean_over_points, sigma_points
 
-#: The mesh's one axis.
+#: The only mesh axis.
 ROWS = "rows"
 
 
 def on_own_rows(
     function: Any, mesh: Mesh | None, small: tuple[Any, ...], by_row: tuple[Any, ...], results: Any
 ) -> Any:
-    """Return ``function(*small, *by_row)`` as every device computes it for the rows it has.
+    """Apply ``function(*small, *by_row)`` on every device to its own rows (``shard_map``).
 
-    ``by_row`` have one entry a row, and so a part on every device; ``small`` are whole everywhere.
-    ``results`` says which of what the function returns has an entry a row. Small results must be
-    equal on all devices, as :func:`added_up` makes them.
+    ``by_row`` are arrays sharded by row, ``small`` are replicated. ``results`` is a pytree of
+    booleans: True for outputs sharded by row. Small outputs must be equal on all devices, as after
+    :func:`added_up`.
     """
     if mesh is None:
         return function(*small, *by_row)
@@ -67,7 +67,7 @@ def on_own_rows(
 
 
 def added_up(tree: Any, mesh: Mesh | None) -> Any:
-    """Return the sum over all devices of a tree of small arrays, in one all-reduce."""
+    """Sum a pytree of small arrays over all devices in one all-reduce."""
     if mesh is None:
         return tree
     packed, unpack = ravel_pytree(tree)
@@ -75,21 +75,21 @@ def added_up(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def _split(X: Array, T: Array, Y: Array, U: int, gpu_memory: int) -> tuple[Any, Part]:
-    """Return the body that suits the device, and the rows at hand in the parts that it takes."""
+    """Return the loop body for the device, and the local rows split into parts."""
     body: Any = gpu if gpu_memory else processor
     n_parts = body.count_parts(Y.shape, U, T.shape[1], gpu_memory)
     return body, Part(*(a.reshape(n_parts, len(a) // n_parts, *a.shape[1:]) for a in (X, T, Y)))
 
 
 def _scan(step: Any, start: Any, parts: Part) -> Any:
-    """Carry something through the parts, as ``lax.scan`` does; of one part there is no loop."""
+    """Scan over the parts with ``lax.scan``, without a loop if there is only one."""
     if len(parts.x) == 1:
         return step(start, jax.tree.map(lambda leaf: leaf[0], parts))
     return lax.scan(step, start, parts)
 
 
 def _of_parts(function: Any, parts: Part) -> Array:
-    """Return something of every row, (N, ...), by a function of a part."""
+    """Apply a function to every part and concatenate the results by row, (N, ...)."""
     values: Array = _scan(lambda carry, part: (carry, function(part)), None, parts)[1]
     return values.reshape(-1, values.shape[-1])
 
@@ -105,27 +105,27 @@ def statistics(
     gpu_memory: int = 0,
     x_std: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Return the sums Φ and Ψ of every Gaussian process.
+    """Return the statistics Φ and Ψ of every Gaussian process.
 
     Parameters
     ----------
     kernels : Kernel
         Stacked: every parameter with a leading axis of length G.
     Z : array of shape (U, Q)
-        Inducing inputs, shared by all.
+        Inducing inputs, shared by all Gaussian processes.
     X : array of shape (N, Q)
         Latent rows; N is the number of blocks times their size.
     T : array of shape (N, G)
         The weight of every row in every Gaussian process; 0 for padding.
     Y : array of shape (n_blocks, P, block)
-        The data, as in :class:`sgpmic.model.rows.Rows`. A constant: it has no derivative.
+        The data, as in :class:`sgpmic.model.rows.Rows`. Not differentiated.
     mesh : Mesh or None
-        The devices that the rows are spread over; None for one device.
+        The devices that the rows are sharded over; None for one device.
     gpu_memory : int
         As in :class:`sgpmic.model.rows.Rows`.
     x_std : array of shape (N, Q) or None
-        Standard deviations of uncertain latent points (:mod:`sgpmic.model.uncertain`): the sums are
-        then expectations, with a pass for each set of sigma points.
+        Standard deviations of uncertain latent points (:mod:`sgpmic.model.uncertain`): the results
+        are then expectations, with a pass for each set of sigma points.
 
     Returns
     -------
@@ -135,13 +135,13 @@ def statistics(
     return _sums(kernels, Z, X, T, Y, mesh, gpu_memory, x_std)[0]
 
 
-# Each device makes the passes for all sigma points over its own rows, and then what it found is
-# added up, once. Were it added up in every turn of the loop, devices could wait for each other for
-# ever, one in the loop and one at another sum of the same program.
+# Each device makes the passes for all sigma points over its own rows, followed by a single
+# all-reduce. With an all-reduce in every iteration, devices could deadlock, one in the loop and one
+# at another all-reduce of the same program.
 
 
 def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    """Return the sums of all rows, and what a GPU can keep of its own for the way back."""
+    """Return the sums over all rows, and what a GPU keeps of its rows for the backward pass."""
     kernels, Z, X, T, Y, mesh, gpu_memory, x_std = arguments
     U = Z.shape[0]
 
@@ -164,7 +164,7 @@ def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
             total, kept = of_points(X)
         else:
             total, kept = mean_over_points(lambda X: of_points(X)[0], X, x_std), None
-        # An axis of length 1, of which every device has its part.
+        # A leading axis of length 1, to be sharded.
         return added_up(total, mesh), None if kept is None else kept[None]
 
     by_row = (X, T, Y, x_std)
@@ -197,13 +197,13 @@ def _reverse(
 
             def by_weights(component: tuple[Kernel, Array, Array], x: Array, y: Array) -> Array:
                 kernel, by_phi, by_psi = component
-                K = cross(kernel, Z, x)  # without the weights, whose root has no derivative at 0
+                K = cross(kernel, Z, x)  # unweighted: √t has no derivative at 0
                 return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
 
             start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
             (small, _), dX = _scan(add, start, parts)
-            # The derivative by T, kᵀ G_Φ k + kᵀ G_Ψ y, is a pass of its own; XLA drops it where
-            # nobody asks for it.
+            # The derivative with respect to T, kᵀ G_Φ k + kᵀ G_Ψ y, is a separate pass, which XLA
+            # removes if it is not used.
             dT = _of_parts(partial(_of_components, by_weights, (kernels, G_phi, G_psi)), parts)
             return *small, dX.reshape(X.shape), dT
 
@@ -231,7 +231,7 @@ statistics.defvjp(_forward, _reverse)
 
 
 def _of_components(function: Any, components: Any, part: Part) -> Array:
-    """Return a function of every component and the rows of a part, x (n, Q) and y (P, n)."""
+    """Apply a function to every component and the rows of a part, x (n, Q) and y (P, n)."""
     y = part.Y.transpose(1, 0, 2).reshape(part.Y.shape[1], len(part.x))
     return map_components(lambda component: function(component, part.x, y), components).T
 
@@ -239,9 +239,9 @@ def _of_components(function: Any, components: Any, part: Part) -> Array:
 def _by_row(
     function: Any, components: Any, Z: Array, X: Array, rows: Rows, T: Array | None = None
 ) -> Array:
-    """Return something of every row, (N, ...), in the same parts as the sums.
+    """Compute values for every row, (N, ...), part by part.
 
-    By a function of the body that suits the device, the components, Z and a part.
+    ``function`` takes the loop body for the device, the components, Z and a part.
     """
     if T is None:
         T = jnp.ones((len(X), len(jax.tree.leaves(components)[0])), X.dtype)
@@ -254,7 +254,7 @@ def _by_row(
 
 
 def squares(kernels: Kernel, weights: Array, Z: Array, X: Array, rows: Rows) -> Array:
-    """Return |W_m [k_n; y_n]|² of every row and mapping, (N, G), for W (G, U + P, U + P)."""
+    """Return |W_m [k_n; y_n]|² for every row and mapping, (N, G), with W (G, U + P, U + P)."""
 
     def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
         return body.squares(components[0], Z, part, components[1])
@@ -263,9 +263,9 @@ def squares(kernels: Kernel, weights: Array, Z: Array, X: Array, rows: Rows) -> 
 
 
 def of_rows(function: Any, components: Any, Z: Array, X: Array, rows: Rows) -> Array:
-    """Return something of every row and component, (N, G), in the same parts as the sums.
+    """Compute values for every row and component, (N, G), part by part.
 
-    ``function`` is of one component, latent rows x (n, Q), data y (P, n) and Z; it returns (n,).
+    ``function`` takes one component, latent rows x (n, Q), data y (P, n) and Z, and returns (n,).
     """
 
     def of_part(body: Any, components: Any, Z: Array, part: Part) -> Array:
@@ -277,9 +277,9 @@ def of_rows(function: Any, components: Any, Z: Array, X: Array, rows: Rows) -> A
 def fitted_values(
     kernels: Kernel, weights: Array, Z: Array, X: Array, T: Array, rows: Rows
 ) -> Array:
-    """Return Σ_m t_nm f̄_m(x_n) of every row, (N, P), in the same parts as the sums.
+    """Return Σ_m t_nm f̄_m(x_n) for every row, (N, P), part by part.
 
-    ``weights`` (G, U, P) are A⁻¹W of every mapping; of the data only the shape counts.
+    ``weights`` (G, U, P) are A⁻¹W of every mapping; only the shape of the data is used.
     """
 
     def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:

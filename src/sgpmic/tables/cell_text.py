@@ -184,7 +184,7 @@ def clock_as_fraction(value: float) -> float | None:
 
 
 def number_as_date(value: float) -> float | None:
-    """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None if neither."""
+    """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None otherwise."""
     if value != value or abs(value) > 1e14:
         return None
     if value == int(value):

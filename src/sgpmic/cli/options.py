@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.segment import Segment
 from typer import Argument, Option
 
-#: Control characters, line separators, and bidirectional overrides.
+#: Control characters, line separators and bidirectional overrides, which a terminal may act on.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 

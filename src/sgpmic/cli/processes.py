@@ -40,7 +40,7 @@ def join_job(processes: int, device: str) -> CommandJob:
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
-    except OSError as error:  # no space for the log, or process limit reached
+    except OSError as error:  # log cannot be created, or process limit reached
         raise fail(f"The processes cannot be started: {error.strerror or error}.") from None
     console.quiet = not job.is_first
     job.do(lambda: opt.check_device(device))

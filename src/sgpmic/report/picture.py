@@ -57,7 +57,7 @@ class LatentMap(NamedTuple):
     extent: Floats  # x0, x1, y0, y1 of the density's grid
     density: Floats  # (n_y, n_x), at the grid's points
     boundaries: Floats  # (n_segments, 4): x, y, x, y
-    outlines: list[Floats]  # a line around 90 % of every cluster's rows
+    outlines: list[Floats]  # an ellipse around 90 % of every cluster's rows
     numbers: Floats  # (n_clusters, 2): positions of the cluster numbers, on the outlines
     plane: bool = True  # False for one latent dimension, whose vertical axis has no unit
 

@@ -101,5 +101,5 @@ def plural(count: int, word: str) -> str:
 
 
 def listing(words: Sequence[str]) -> str:
-    """Join words to an enumeration: a, b and c."""
+    """Join words into a phrase: a, b and c."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

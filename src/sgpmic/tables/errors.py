@@ -108,7 +108,7 @@ def check_count(path: str, count: int) -> None:
 
 
 def check_memory(where: str, n_bytes: int) -> None:
-    """Raise if ``n_bytes``, a lower bound of what is needed, exceed the free memory."""
+    """Raise if ``n_bytes``, a lower bound on the memory needed, exceeds what is free."""
     free = free_memory()
     if n_bytes > free:
         raise TableError(

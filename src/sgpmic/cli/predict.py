@@ -106,7 +106,7 @@ def _say_absent(reader: TableReader, features: list[str]) -> None:
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
-    """Print the columns that are ignored because they were not in the fitted table."""
+    """Print the columns that are ignored because the run's record does not list them."""
     known = {column["name"] for column in record["columns"]} | {id_column}
     extra = [name for name in reader.names if name not in known]
     if extra:

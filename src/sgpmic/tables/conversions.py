@@ -47,7 +47,7 @@ def plain(column: pa.Array) -> pa.Array:
             column = pc.take(plain(column.dictionary), column.indices)
         elif pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
-        elif str(column.type) == "string_view":  # has no type predicate in pyarrow 15
+        elif str(column.type) == "string_view":  # not exposed in pyarrow 15
             column = pc.cast(column, pa.string())
         else:
             return column

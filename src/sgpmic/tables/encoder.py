@@ -1,4 +1,4 @@
-"""Encoder of mixed tables as numbers."""
+"""Encoder for tables with mixed column types."""
 
 from __future__ import annotations
 

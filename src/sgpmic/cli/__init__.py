@@ -1,1 +1,1 @@
-"""The commands, each in its own file: options, and calls of the layers below."""
+"""Command-line interface: one module per command, with options and calls to lower layers."""

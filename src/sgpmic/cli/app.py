@@ -1,4 +1,4 @@
-"""The command line, ``sgpmic``: its commands, and what is the same for all of them."""
+"""The ``sgpmic`` command-line application."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sgpmic.cli.report import info, report
 
 class _PlainFlags:
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; flags, also ``--help``, are shown without a type."""
+        """Return the parameters, with flags (including ``--help``) shown without a type."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False) and parameter.metavar is None:

@@ -1,8 +1,8 @@
-"""``sgpmic fit --dry-run``: the time and memory that a fit is going to take.
+"""``sgpmic fit --dry-run``: estimated time and memory of a fit.
 
-A small model of its cost: a term for each part, of the numbers of rows N, features P and inducing
-points U and of the sizes of the samples that parts look at. The constants are seconds of processor
-time on two ARM cores; here they are scaled by how long a matrix product takes, and calls of NumPy.
+A simple cost model: one term per step, in the numbers of rows N, features P and inducing points U
+and the sample sizes of the steps. The constants are CPU seconds measured on two ARM cores; they are
+scaled by timings of a matrix product and of NumPy calls on this machine.
 ``benchmarks/end_to_end.py --expected`` compares the sum with real fits.
 """
 
@@ -22,25 +22,25 @@ from sgpmic.cli.options import console
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
 
-#: What the machine is judged by, and its processor seconds where the constants were measured.
+#: Calibration statements, and their CPU seconds on the machine where the constants were measured.
 _PRODUCT, _CALLS = ("Y @ Y", 0.0138), ("for row in Y: row + 1.0; row.sum()", 0.0020)
-#: Seconds that compiling all programs takes, where none are kept.
+#: Seconds to compile all programs if none are cached.
 _COMPILING = 14.0
-#: Rounds until a fit has usually converged, the first of which takes as long as four others.
+#: Typical rounds to convergence; the first takes as long as four others.
 _USUAL_ROUNDS, _FIRST_ROUND = 7, 4
-#: Rows that are looked at, at most: by the test for clusters, for their number, for the start's
-#: graph and for densities.
+#: Maximum sample sizes: test for clusters, number of clusters, neighbor graph of the start, and
+#: densities.
 _TESTED, _COUNTED, _STARTED, _ASSESSED = 1000, 600, 1500, 5000
-#: Bytes of a process that has imported everything and loaded its programs.
+#: Baseline memory in bytes, with all imports and compiled programs loaded.
 _LEAST_MEMORY = 6.5e8
 
 
 def expected_seconds(
     model: SGPMIC, n_rows: int, n_features: int, *, product: float = 1.0, calls: float = 1.0
 ) -> dict[str, float]:
-    """Return processor seconds by part of a fit, with kept programs and after the table is read.
+    """Return CPU seconds by step of a fit, with cached programs and after the table is read.
 
-    ``product`` and ``calls`` say how slow the machine is.
+    ``product`` and ``calls`` are the machine's slowdowns relative to the reference machine.
     """
     N, P, U = n_rows, n_features, model.n_inducing
     n_starts = model.start.n_init
@@ -62,7 +62,7 @@ def expected_seconds(
 
 
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
-    """Print what a fit of so many rows and features in this process will take."""
+    """Print the estimated time and memory of a fit of this size in this process."""
     parts = {"imports, reading the table": time.process_time()}
     data = {"Y": np.random.default_rng(0).standard_normal((500, 500))}
 
@@ -70,7 +70,7 @@ def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
         timed = timeit.repeat(statement, globals=data, timer=time.process_time, number=1, repeat=25)
         return median(timed) / usual
 
-    with threadpool_limits(1):  # of several BLAS threads, all would be counted
+    with threadpool_limits(1):  # CPU time would count all BLAS threads
         slowness = {"product": relative(*_PRODUCT), "calls": relative(*_CALLS)}
     compiling = slowness["calls"] * _COMPILING
     parts |= expected_seconds(model, n_rows, n_features, **slowness)
@@ -78,7 +78,7 @@ def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     for part, seconds in parts.items():
         screen.add_row(part, f"{seconds:.1f}")
     console.print(screen)
-    # The rows in several forms, and the distances between those that a committee votes on.
+    # Several copies of the rows, and the distances between those that the committee votes on.
     voters = 0 if model.committee is None else min(n_rows, model.committee.max_rows)
     n_bytes = _LEAST_MEMORY + 8 * (2.5 * voters**2 + n_rows * (6 * n_features + 100))
     console.print(

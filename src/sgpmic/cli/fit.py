@@ -89,13 +89,13 @@ def fit(
     asked = ColumnOptions(
         columns, drop, id_column, label_column, number, category, ordered, date, log
     )
-    # Everything is looked at before anything is changed: a slip must not cost the results of an
+    # Validate everything before changing anything: a typo must not destroy the results of an
     # earlier run.
     began, folder = time.perf_counter(), RunFolder(out)
     data, rows = _read(job, table, asked, folder)
     results.show_columns(data, len(data.columns) if dry_run else results.MOST_SHOWN)
     if data.is_mixed:
-        # The encoder has brought all columns to one unit already.
+        # The encoder has already brought all columns to a common unit.
         parameters.setdefault("scale", "one")
     model = job.do(lambda: _make_model(parameters, as_published, job))
     if dry_run:
@@ -111,10 +111,9 @@ def fit(
 def _read(
     job: CommandJob, table: Path, asked: ColumnOptions, folder: RunFolder
 ) -> tuple[EncodedTable, Rows]:
-    """Return this process's rows with a value, and the names of all.
+    """Read this process's non-empty rows, and the ids of all its rows.
 
-    Where several processes share a table the first one decides what its columns are, and tells the
-    others.
+    If several processes share a table, the first one fits the encoder and broadcasts it.
     """
     from sgpmic.tables.dataset import Dataset, FittedColumns, without_empty_rows
 
@@ -129,11 +128,11 @@ def _read(
     job.do(check)
     data, empty = job.do(lambda: without_empty_rows(everything))
     rows = Rows(everything.ids, everything.id_name, everything.first_row, empty)
-    from sgpmic.process_group import ProcessGroup  # not before, to say that a table is not there
+    from sgpmic.process_group import ProcessGroup  # slow; not before table errors are reported
 
     job.group = job.do(lambda: ProcessGroup(len(data.values)))
     if n_empty := int(job.group.total(np.float64(empty.sum()))):
-        # The names keep the numbers that rows have in the file.
+        # Ids that are row numbers stay those of the file.
         notes = (*data.notes, rows.note(n_empty))
         data = replace(data, ids=rows.names(~empty), notes=notes)
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
@@ -144,7 +143,7 @@ def _read(
 
 
 def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob) -> SGPMIC:
-    """Return the estimator, or raise for what would make it fail later."""
+    """Build the estimator; raise for settings that would fail later."""
     import sgpmic
 
     model = sgpmic.SGPMIC.as_published() if as_published else sgpmic.SGPMIC()
@@ -160,7 +159,7 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
 
 
 def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
-    """Say that nothing is left to do, unless something else is asked for than was done."""
+    """Report that the run is finished; raise if settings or data differ from the request."""
     folder.tidy()
     record = folder.read_record()
     for name, value in {**parameters, "as_published": options["as_published"]}.items():
@@ -178,7 +177,7 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
 
 
 def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resume: bool) -> None:
-    """Fit, unless a run that is resumed turns out to be finished."""
+    """Fit and write the results, unless the run to resume is already finished."""
     from sgpmic.storage.checkpoints import data_fingerprint
 
     job, folder = this.job, this.folder
@@ -213,9 +212,9 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
 
 
 def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
-    """Fit with a live display, and note what the model warned of.
+    """Fit with a live display, and collect the model's warnings.
 
-    ``callbacks`` end it where another process is lost or stuck.
+    ``callbacks`` abort the fit if another process is lost or stuck.
     """
     from sgpmic._runtime import listening
     from sgpmic.exceptions import collected_warnings
@@ -264,7 +263,7 @@ def demo(
         out=out / "run",
         id_column=["flower"],
         label_column="species",
-        scale="one",  # lengths of one flower
+        scale="one",  # all features are lengths in cm
         seed=seed,
         force=True,
     )

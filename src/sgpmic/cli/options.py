@@ -1,4 +1,4 @@
-"""What the commands share: the console, errors in one sentence, and options and their words."""
+"""Shared by all commands: console, one-sentence errors, and option definitions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rich.markup import escape
 from rich.segment import Segment
 from typer import Argument, Option
 
-#: What a terminal may take for a command, or for the end of a line, or writes from right to left.
+#: Control characters, line separators and bidirectional overrides, which a terminal may act on.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class SafeConsole(Console):
-    """A console for names and words from files: their control characters are made visible."""
+    """Console that escapes control characters, for names and text from files."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield what is shown; Rich's own commands to the terminal are segments of another kind."""
+        """Yield escaped segments; Rich's own control segments pass unchanged."""
         for text, style, control in super().render(renderable, options):
             shown = text if control else _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
             yield Segment(shown, style, control)
@@ -37,21 +37,21 @@ console = SafeConsole(highlight=False)
 
 
 def fail(sentence: str, code: int = 2) -> typer.Exit:
-    """Say what went wrong in one sentence; raise what this returns."""
+    """Print an error in one sentence; the caller raises the returned exception."""
     SafeConsole(stderr=True, highlight=False).print(f"[bold red]sgpmic:[/] {escape(sentence)}")
     return typer.Exit(code)
 
 
 def note(sentence: str) -> None:
-    """Say what the user should know, though nothing went wrong."""
+    """Print a note that is not an error."""
     console.print(f"[yellow]Note:[/] {escape(sentence)}")
 
 
 @contextmanager
 def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
-    """End the command with one sentence where a file or folder is not as it should be.
+    """Exit with a one-sentence error on problems with files or folders.
 
-    The system's errors are about ``what`` is written or read here.
+    For an OSError, the message says that ``what`` cannot be ``doing``.
     """
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError
@@ -94,14 +94,14 @@ class Screen:
         return len(text)
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Flush the buffer."""
         self._attempt(self._stream.flush)
 
     def _attempt(self, action: Any, *text: str) -> None:
         try:
             action(*text)
         except OSError:
-            # Python tries again at its end to write what is held back, and would complain.
+            # Redirect to devnull, else Python retries at exit to flush the buffer, and complains.
             with open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
 
@@ -208,7 +208,7 @@ OPTIONS = {
 
 
 def in_options(said: Exception | Warning | str) -> str:
-    """Return a message of the estimator with options in place of parameters that have one."""
+    """Rewrite an estimator's message to name command-line options instead of parameters."""
     from sgpmic.exceptions import Advice, InvalidParameterError
 
     if isinstance(said, InvalidParameterError):
@@ -228,14 +228,14 @@ def in_options(said: Exception | Warning | str) -> str:
 
 
 def clusters(words: str) -> int | str:
-    """Read ``-k``: a whole number, or auto."""
+    """Parse ``-k``: an integer, or auto."""
     if words != "auto" and (not words.isdecimal() or int(words) < 1):
         raise fail(f"-k {words}: give a whole number of clusters (3), or auto.")
     return words if words == "auto" else int(words)
 
 
 def dimensions(words: str) -> int | float | str:
-    """Read ``-d``: a whole number, a share of variance, or auto."""
+    """Parse ``-d``: an integer, a share of variance, or auto."""
     if words == "auto":
         return words
     if words.lstrip("-").isdecimal():
@@ -249,7 +249,7 @@ def dimensions(words: str) -> int | float | str:
 
 
 def name_device(name: str) -> None:
-    """Tell JAX, which must not be imported yet, where to compute."""
+    """Select the JAX platform; JAX must not be imported yet."""
     platforms = {"auto": "", "cpu": "cpu", "gpu": "cuda"}
     if name not in platforms:
         raise fail(f"--device {name}: choose auto, cpu or gpu.")
@@ -258,16 +258,16 @@ def name_device(name: str) -> None:
 
 
 def check_device(name: str) -> None:
-    """End the command if a GPU is asked for and there is none.
+    """Exit with an error if a GPU is requested and there is none.
 
-    This starts JAX, which a process of a job must not do before it has joined the others.
+    This initializes JAX, which a process must not do before it has joined its job.
     """
     if name == "gpu":
         import jax
 
         try:
             jax.devices()
-        except (RuntimeError, AssertionError):  # which of them depends on JAX's version
+        except (RuntimeError, AssertionError):  # depends on JAX's version
             raise fail(
                 "--device gpu: JAX finds no GPU; run pip install 'sgpmic[cuda]' on a machine that "
                 "has one, or use --device cpu."

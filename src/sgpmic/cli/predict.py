@@ -1,4 +1,4 @@
-"""``sgpmic predict``: what a fitted model says of new rows, in blocks."""
+"""``sgpmic predict``: predictions of a fitted model for new rows, in blocks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def predict(
 
 
 def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
-    """Raise where writing to the target would cost the user another file."""
+    """Raise if writing to the target would overwrite another file."""
     is_same = target.exists() and table.exists() and target.samefile(table)
     if is_same or folder.would_overwrite(target):
         raise RunFolderError(
@@ -94,7 +94,7 @@ def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> 
 
 
 def _say_absent(reader: TableReader, features: list[str]) -> None:
-    """Name the columns that are not there; some must be."""
+    """Print a note about absent features; raise if all are absent."""
     absent = [name for name in features if name not in reader.names]
     if len(absent) == len(features):
         reader.require(features)
@@ -106,7 +106,7 @@ def _say_absent(reader: TableReader, features: list[str]) -> None:
 
 
 def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
-    """Name the columns that are not looked at, those that the fit left out aside."""
+    """Print the columns that are ignored because the run's record does not list them."""
     known = {column["name"] for column in record["columns"]} | {id_column}
     extra = [name for name in reader.names if name not in known]
     if extra:
@@ -115,9 +115,9 @@ def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | Non
 
 
 def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
-    """Return the model of a run, and what makes rows of a table where they are not plain numbers.
+    """Load the model of a run, and its table encoder unless the features are plain numbers.
 
-    Not an estimator: scikit-learn takes longer to import than all else that a prediction needs.
+    Not as an estimator: importing scikit-learn takes longer than everything else in a prediction.
     """
     from sgpmic.storage.models import load_model, unreadable
 
@@ -138,7 +138,7 @@ def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
 
 
 def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
-    """End the command unless the model of a run has the features that its record names."""
+    """Exit with an error unless the model of a run has the features in its record."""
     from sgpmic.tables.columns import used_names
 
     found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
@@ -150,7 +150,7 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
 
 
 class _TimeLeft(progress.TimeRemainingColumn):
-    """How long it will take, where the number of rows is known."""
+    """Remaining time, if the number of rows is known."""
 
     def render(self, task: progress.Task) -> Text:
         if task.finished or task.time_remaining is None:
@@ -166,9 +166,9 @@ def _write_answers(
     record: dict[str, Any],
     id_name: str | None,
 ) -> tuple[int, int, int, set[str]]:
-    """Write the answers; return how many rows there are, unusual and empty, and what was noticed.
+    """Write the predictions; return the numbers of all, unusual and empty rows, and the warnings.
 
-    Block by block: a table may be larger than the memory.
+    Block by block: a table may be larger than memory.
     """
     from sgpmic.exceptions import collected_warnings
     from sgpmic.learning.preprocessing import dense_rows
@@ -185,14 +185,14 @@ def _write_answers(
     wanted = [] if id_name is None else [id_name]
     strange: list[str] = []
     blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
-    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # none before
+    names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in old runs
     notes: set[str] = set()
     total = flagged = n_empty = 0
     with replacing(target) as file, bar:
         task = bar.add_task("", total=reader.n_rows)
         for block in blocks:
             with collected_warnings() as said:
-                # In this order, since sums in another one would round differently.
+                # In C order, because summation order affects rounding.
                 rows = np.ascontiguousarray(block.values, np.float64)
                 found = model.predictor.assess(dense_rows(rows, model.reduction))
             notes |= {str(w.message) for w in said}

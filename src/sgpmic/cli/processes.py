@@ -1,4 +1,4 @@
-"""The processes that run a command: which one speaks, and how all end together."""
+"""Commands in several processes: only the first prints, and all exit together on errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _T = TypeVar("_T")
 
 
 def join_job(processes: int, device: str) -> CommandJob:
-    """Join the job this process was started in; or start as many processes as are asked for.
+    """Join the job this process was started in, or launch the requested number of processes.
 
-    They run this command again; the process that started them ends with them.
+    These run the same command; the launching process exits when they do.
     """
     opt.name_device(device)
     try:
@@ -36,11 +36,11 @@ def join_job(processes: int, device: str) -> CommandJob:
             raise typer.Exit(launch(command, processes))
         if not is_alone:
             divert_runtime_output()
-            opt.prepare_process()  # other streams now
+            opt.prepare_process()  # again, for the diverted streams
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
-    except OSError as error:  # no place for the log, or the system starts no more processes
+    except OSError as error:  # log cannot be created, or process limit reached
         raise fail(f"The processes cannot be started: {error.strerror or error}.") from None
     console.quiet = not job.is_first
     job.do(lambda: opt.check_device(device))
@@ -48,18 +48,18 @@ def join_job(processes: int, device: str) -> CommandJob:
 
 
 class CommandJob:
-    """The processes that run a command together, of which this is one; or the only one."""
+    """Member of the group of processes that run a command together, or the only process."""
 
-    group: ProcessGroup  # who has which rows; known once they are read
+    group: ProcessGroup  # assignment of rows to processes; set once they are read
 
     def __init__(self, job: Job) -> None:
         self.process, self.n_processes, _ = job
         self.is_alone, self.is_first = self.n_processes == 1, self.process == 0
 
     def do(self, step: Callable[[], _T]) -> _T:
-        """Take a step that can fail in any process; all end where one of them fails.
+        """Run a step that can fail in any process; all processes exit if one fails.
 
-        ``step`` raises ValueError, TypeError or OSError with a sentence for the user.
+        ``step`` raises ValueError, TypeError or OSError with a message for the user.
         """
         with together(self.n_processes):
             result: Any = None
@@ -71,26 +71,26 @@ class CommandJob:
                     raise
                 sentence = " ".join(str(error).split()) or type(error).__name__
             failed = self._gather(np.array([sentence != ""]))[:, 0]
-            # One sentence is enough where all have the same complaint.
+            # Only the first failed process prints, since all may have the same error.
             if sentence and np.argmax(failed) == self.process:
                 fail(sentence)
             if failed.any():
-                self._gather(np.zeros(1))  # wait until it is said
+                self._gather(np.zeros(1))  # barrier: wait until it is printed
                 raise typer.Exit(REFUSED)
             return result
 
     def _gather(self, own: np.ndarray) -> np.ndarray:
-        if self.is_alone:  # no need to import JAX, only to say that a table is not there
+        if self.is_alone:  # avoids importing JAX just to report a missing table
             return own[None]
         from sgpmic.process_group import gathered
 
         return gathered(own)
 
     def tell(self, text: str) -> str:
-        """Return the first process's text to all of them; others may give anything."""
+        """Broadcast the first process's text; that of the others is ignored."""
         own = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
         length = int(self._gather(np.array([len(own)]))[0, 0])
-        # Only numbers of one shape travel between processes.
+        # Processes exchange only numeric arrays of equal shape.
         padded = np.zeros(length, np.int64)
         padded[: min(len(own), length)] = own[:length]
         return self._gather(padded)[0].astype(np.uint8).tobytes().decode()

@@ -1,4 +1,4 @@
-"""``sgpmic report`` and ``sgpmic info``: look at a run again."""
+"""``sgpmic report`` and ``sgpmic info``: inspect a finished run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def report(
     """Write RUN/report.html again: one file that opens in any browser, without a network."""
     folder = RunFolder(run)
     with one_sentence(folder.results.report):
-        folder.read_record()  # whether there is a run at all
+        folder.read_record()  # raises if there is no run
         with folder.locked():
             _draw(folder, table)
     console.print(f"Written: {escape(str(folder.results.report))}")
 
 
 def load_model(path: Path) -> SGPMIC:
-    """Return the model in a file, or end the command with an error."""
+    """Load a model file, or exit with an error."""
     from sgpmic.estimator import SGPMIC
 
     with one_sentence(path, "read"):

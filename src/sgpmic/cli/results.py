@@ -1,4 +1,4 @@
-"""What a fit shows and leaves behind: labels, model, report, and the record of the run."""
+"""Output of a fit: labels, model, report, run record, and terminal output."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """The rows of a file, or some consecutive ones, of which some may be empty."""
+    """Consecutive rows of a file, some of which may be empty."""
 
-    ids: list[str] | None  # what they are called
+    ids: list[str] | None
     id_name: str | None
-    first: int  # the number of rows before
-    empty: Bools  # which have no value in any column that is used
+    first: int  # the number of rows before these
+    empty: Bools  # mask of rows without a value in any column that is used
 
     def names(self, which: Bools) -> list[str]:
-        """Return what some rows are called: by their numbers where they have no names."""
+        """Return the ids of the selected rows, or their numbers in the file."""
         places = np.flatnonzero(which)
         return [str(self.first + i + 1) if self.ids is None else self.ids[i] for i in places]
 
     def note(self, n_empty: int) -> str:
-        """Return what is said about empty rows; there may be more in other processes."""
+        """Return the note about empty rows; other processes may have more of them."""
         names = self.names(self.empty)
         listed = f" ({list_names(names)})" if len(names) == n_empty else ""
         subject, verbs = ("row", "has") if n_empty == 1 else ("rows", "have")
@@ -64,9 +64,9 @@ class Rows(NamedTuple):
         )
 
     def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns to write: names, and the answers for rows that are not empty.
+        """Return the columns to write: ids, and the answers for rows that are not empty.
 
-        ``answers`` are of all rows, or of those.
+        ``answers`` are for all rows, or for those that are not empty.
         """
         n_rows = len(self.empty)
         if self.ids is None:
@@ -83,35 +83,35 @@ class Rows(NamedTuple):
         return names
 
 
-# Columns that a row's name must not be taken for.
+# Reserved column names, which the id column must not have.
 _OURS = ("cluster", "cluster_name", "certainty", "log_density", "unusual")
 _OUR_PREFIXES = ("membership_", "latent_")
 
 
 @dataclass
 class Fit:
-    """A fit of a table, and all that belongs to it."""
+    """State of one run of the fit command."""
 
-    job: CommandJob  # the processes that take part
+    job: CommandJob  # the participating processes
     folder: RunFolder
     data: EncodedTable  # this process's rows
-    rows: Rows  # the same and those that are empty
+    rows: Rows  # the same, including empty rows
     model: SGPMIC
-    #: What was asked for besides the model's parameters: ``table`` and its ``fingerprint``,
-    #: ``device`` and ``as_published``.
+    #: Options other than the model's parameters: ``table`` and its ``fingerprint``, ``device`` and
+    #: ``as_published``.
     options: dict[str, Any]
-    seconds: dict[str, float]  # what took how long
-    notes: list[str]  # what the user should know about the result
+    seconds: dict[str, float]  # duration of every step
+    notes: list[str]  # warnings about the result
     sizes: Sizes | None = None  # of the clusters, over all processes
     comparison: dict[str, Any] | None = None  # the clusters compared with the label
-    explanations: list[Explanation] = field(default_factory=list)  # known to the first process
+    explanations: list[Explanation] = field(default_factory=list)  # only in the first process
 
 
 def write_results(fit: Fit) -> None:
-    """Write everything; ``run.json`` last, since it says that the rest is there.
+    """Write all results; ``run.json`` last, since it marks the run as complete.
 
-    Of several processes each writes the labels of its rows, and the first one the rest, with a
-    report that shows a sample of all rows.
+    With several processes, each writes the labels of its own rows; the first one writes the rest,
+    with a report that shows a sample of all rows.
     """
     from sgpmic.report import content_from_model
     from sgpmic.report.explanations import explain
@@ -146,7 +146,7 @@ def write_results(fit: Fit) -> None:
 
 
 def _write_labels(fit: Fit, answers: dict[str, Any]) -> None:
-    """Write every process's part of ``labels.csv``, and join them."""
+    """Write every process's part of ``labels.csv``, and concatenate them."""
     job, target = fit.job, fit.folder.new.labels
     parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
     write_bytes(parts[job.process], table_bytes(fit.rows.columns(answers), header=job.is_first))
@@ -159,14 +159,14 @@ def _write_labels(fit: Fit, answers: dict[str, Any]) -> None:
 
 
 def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
-    """Return what the report shows: a sample of all processes' rows, or all of this one's."""
+    """Return model and data for the report: a sample over all processes, or all rows if alone."""
     group, model, data = fit.job.group, fit.model, fit.data
     if fit.job.is_alone:
         return model, data
     from sgpmic.learning.preprocessing import sample_numbers
 
     def texts_at(own: list[str] | None) -> list[str] | None:
-        """Return texts of some rows. Only numbers travel between processes, so as code points."""
+        """Gather texts of sampled rows, as code points: processes exchange only numbers."""
         if own is None:
             return None
         width = int(group.largest(float(max(map(len, own)))))
@@ -184,7 +184,7 @@ def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
 
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
-    """Return the clusters compared with the label: as classes, or as a number."""
+    """Compare the clusters with the label, either categorical or continuous."""
     from sgpmic.report.statistics import Confusion, compare_labels
 
     def plain(value: float) -> float | None:
@@ -247,7 +247,7 @@ def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
         "warnings": fit.notes,
         "seconds": {name: round(value, 3) for name, value in fit.seconds.items()},
         "versions": {
-            "sgpmic": sgpmic.__version__,  # it may run from a folder without being installed
+            "sgpmic": sgpmic.__version__,  # may run from a source tree without being installed
             **{name: version(name) for name in names},
             "python": platform.python_version(),
             "system": platform.platform(),
@@ -265,10 +265,10 @@ def write_report(
     table: str | Path | None = None,
     explanations: list[Explanation] | None = None,
 ) -> None:
-    """Write the report to ``path``; ``content`` is what the model says of it.
+    """Write the report to ``path``; ``content`` is the model's part of it.
 
-    ``empty`` says which rows of the file are not among the data, ``table`` where it is now, and
-    ``explanations`` are those of the clusters, if known.
+    ``empty`` is the mask of rows of the file that are not in the data, ``table`` the current path
+    of the file, and ``explanations`` are those of the clusters, if already computed.
     """
     from sgpmic.report import render_report
     from sgpmic.tables.dataset import read_texts
@@ -282,12 +282,12 @@ def write_report(
                 words = [words[row] for row in np.flatnonzero(~empty)]
             if len(words) == len(data.values):  # other processes may have empty rows
                 texts[name] = words
-    # Rows without names keep the numbers that they have in the file.
+    # Rows without ids keep their row numbers in the file.
     numbers = Rows(None, None, 0, empty).names(~empty) if empty.any() else None
     name = record["table"].replace("\\", "/").rsplit("/", 1)[-1]
     content = replace(
         content,
-        # The name of a file may be no text.
+        # File names may not be valid Unicode.
         title=name.encode("utf-8", "backslashreplace").decode(),
         columns=record["columns"],
         ids=data.ids or numbers,
@@ -305,7 +305,7 @@ def write_report(
 def model_columns(
     labels: Ints, memberships: Floats, embedding: Floats, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what is said of every row, fitted or new; ``names`` are those of the clusters."""
+    """Return the output columns for fitted or new rows; ``names`` are those of the clusters."""
     return {
         "cluster": labels,
         **({"cluster_name": [names[m] if m >= 0 else "" for m in labels]} if names else {}),
@@ -320,13 +320,13 @@ _MOST_WARNINGS = 20
 _LONGEST = 44
 _MOST_SIZES = 8
 
-# Columns of the bar, where there is room for one, and of the elapsed time with its space.
+# Widths in characters: of the bar, shown on wide terminals only, and of the elapsed time.
 _BAR, _TIME = 16, 8
 _ROOM_FOR_BAR = 70
 
 
 def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
-    """Print what becomes of every column, or of so many, and what the user should check."""
+    """Print how every column is encoded, up to ``most`` of them, and warnings about columns."""
     from sgpmic.tables.columns import kind_words
 
     names = ("column", "kind", "range or levels", "missing", "what becomes of it")
@@ -356,7 +356,7 @@ def _short(text: str) -> str:
 
 
 def show_summary(fit: Fit) -> None:
-    """Print the clusters, how they were found, and where the results are."""
+    """Print the clusters, how they were found, and the location of the results."""
     from sgpmic.report.explanations import print_summary
 
     print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
@@ -369,7 +369,7 @@ def show_summary(fit: Fit) -> None:
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:
-    """Print the clusters compared with the label, which was not used."""
+    """Print the comparison of the clusters with the label, which was not used in the fit."""
     label = escape(str(comparison["label"]))
     if comparison["kind"] == "classes":
         console.print(
@@ -406,14 +406,14 @@ class FitDisplay(Progress):
         self.update(self._task, description=fitting(parts, self._room), **more)
 
     def announce(self, words: str) -> None:
-        """Say what is done between rounds."""
+        """Show the current step between rounds."""
         self._say([words, self._bound])
 
     def show(self, progress: sgpmic.Progress) -> None:
-        """Bring the display up to date after a round."""
+        """Update the display after a round."""
         total = progress.max_rounds * progress.n_starts
         done = progress.start * progress.max_rounds + progress.round
-        # At most: a start may settle before its last round.
+        # An upper bound: a start may converge before its last round.
         left = (total - done) * progress.seconds / progress.round
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
@@ -429,12 +429,12 @@ class FitDisplay(Progress):
         self._say(parts, total=total, completed=done)
 
     def finish(self, words: str) -> None:
-        """Fill the bar."""
+        """Complete the bar."""
         self._say([f"done: {words}"], completed=self.tasks[0].total)
 
 
 def fitting(parts: Sequence[str], width: int) -> str:
-    """Return the first parts that fit into a line together, and the first one in any case."""
+    """Join as many leading parts as fit into ``width``, at least the first (truncated)."""
     words = parts[0]
     for part in parts[1:]:
         longer = f"{words}, {part}" if part else words
@@ -452,16 +452,16 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-#: Rows that are written as text at a time: an array of Arrow holds 2 GiB of it.
+#: Rows formatted at a time: an Arrow string array holds at most 2 GiB.
 _PART = 65_536
-#: Rows that the standard library writes.
+#: Up to this many rows, the standard library's CSV writer is used.
 _FEW = 10_000
 
 
 def table_bytes(
     columns: Mapping[str, Sequence[Any] | NDArray[Any]], *, header: bool = True
 ) -> bytes:
-    """Return columns of equal length as CSV, numbers as Python writes them."""
+    """Format columns of equal length as CSV, with numbers as in Python's ``repr``."""
     arrays = [np.asarray(values) for values in columns.values()]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -470,7 +470,7 @@ def table_bytes(
     if len(arrays[0]) <= _FEW:
         writer.writerows(zip(*(array.tolist() for array in arrays), strict=True))
         return text.getvalue().encode()
-    import pyarrow.compute as pc  # more than twice as fast, but it imports pandas if there is one
+    import pyarrow.compute as pc  # more than twice as fast, but imports pandas if installed
 
     lines = []
     for first in range(0, len(arrays[0]), _PART):
@@ -480,15 +480,15 @@ def table_bytes(
 
 
 def _texts(values: NDArray[Any]) -> pa.Array:
-    """Return a column of CSV cells, in quotation marks where they need them."""
+    """Format a column as CSV cells, quoted where necessary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if values.dtype.kind == "f":
         texts = pc.cast(pa.array(values), pa.string())
         size = np.abs(values)
-        # Arrow writes these otherwise than Python: whole numbers without a point, 1e-7 for 1e-07,
-        # 0.00001 for 1e-05, 1e+10 for 10000000000.0.
+        # Arrow formats these differently from Python: whole numbers without a point, 1e-7 for
+        # 1e-07, 0.00001 for 1e-05, 1e+10 for 10000000000.0.
         others = ((size >= 9e-10) & (size < 1e-4)) | ~(size < 1e9) | (np.floor(size) == size)
         theirs = pa.array(map(repr, values[others].tolist()), pa.string())
         return pc.replace_with_mask(texts, others, theirs)

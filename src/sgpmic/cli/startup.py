@@ -1,4 +1,4 @@
-"""The entry point of the command line, which imports the commands after it has set up signals."""
+"""Entry point of the command line; imports the commands after setting up signals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 
 def main() -> None:
     """Run the command line."""
-    # While modules are imported there is nothing to lose, and an exception in the middle of one
-    # would be shown, or swallowed, by whoever imports it.
+    # During imports there is nothing to save, and a KeyboardInterrupt in the middle of one would be
+    # shown, or swallowed, by the importing code.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sgpmic.cli.options import prepare_process
 
@@ -19,4 +19,4 @@ def main() -> None:
     try:
         app()
     finally:
-        gc.freeze()  # Python would look for garbage among all modules: a third of a second
+        gc.freeze()  # skips the final garbage collection over all modules: a third of a second

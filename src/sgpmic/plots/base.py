@@ -1,4 +1,4 @@
-"""What all plots share: axes, their ground, legends, and texts at points."""
+"""Shared by all plots: axes, background, legends, and text annotations."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.text import Text
 
-#: A legend of more entries stands beside the axes; one of still more says nothing that could be
-#: found in it.
+#: A legend with more entries is placed beside the axes; with still more, it is useless and omitted.
 MOST_INSIDE, MOST_ENTRIES = 12, 60
 
-# Lines of a legend beside the axes, in one column; and the area of its marks, in points².
+# Entries per column of a legend beside the axes; and the area of its markers, in points².
 _LINES, _AREA = 20, 36.0
 
-# Points that are looked at for a text; a letter's width and a line's height, in font sizes; and
-# the font size, in points.
+# Maximum number of labels to try to place; character width and line height, relative to the font
+# size; and the font size, in points.
 _MOST_TRIED = 2_000
 _LETTER, _LINE, _SIZE = 0.62, 1.35, 8.0
 
 
 class Display:
-    """What every display has after ``plot``, besides its own attributes.
+    """Base class of displays; the attributes are set by ``plot``.
 
     Attributes
     ----------
@@ -42,7 +41,7 @@ class Display:
     figure_: Figure
 
     def _draw_on(self, ax: Axes | None, width: float, height: float) -> Axes:
-        """Take the axes given, or those of a new figure of this size in inches."""
+        """Use the given axes, or create a figure of this size in inches."""
         if ax is None:
             try:
                 import matplotlib.pyplot as plt
@@ -54,35 +53,35 @@ class Display:
 
 
 def is_dark(ax: Axes) -> bool:
-    """Return whether axes have dark ground, as in matplotlib's style ``dark_background``."""
+    """Return whether the axes have a dark background, as in the style ``dark_background``."""
     from matplotlib.colors import to_rgba
 
     red, green, blue, alpha = to_rgba(ax.get_facecolor())
-    if alpha == 0.0:  # what is behind it shows
+    if alpha == 0.0:  # transparent: the figure shows through
         red, green, blue, _ = to_rgba(ax.figure.get_facecolor())
     return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
 
 
 def ink(ax: Axes) -> str:
-    """Return the color of words on these axes."""
+    """Return the text color for these axes."""
     return "white" if is_dark(ax) else "black"
 
 
 def finish(ax: Axes, x_name: str, y_name: str) -> None:
-    """Name the axes and take away what says nothing."""
+    """Label the axes and remove clutter."""
     ax.set(xlabel=x_name, ylabel=y_name)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.2)
 
 
 def legend_width(n_entries: int) -> float:
-    """Return about how many inches a legend takes beside the axes."""
+    """Return the approximate width in inches of a legend beside the axes."""
     beside = MOST_INSIDE < n_entries <= MOST_ENTRIES
     return 1.75 * math.ceil(n_entries / _LINES) if beside else 0.0
 
 
 def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> Legend | None:
-    """Explain the marks: in the emptiest corner, or in columns beside the axes."""
+    """Add a legend: in the emptiest corner, or in columns beside the axes."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles or len(handles) > MOST_ENTRIES:
         return None
@@ -95,24 +94,24 @@ def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> L
     legend = ax.legend(handles=handles, frameon=False, **place)
     marks: list[Any] = legend.legend_handles
     for mark in marks:
-        if hasattr(mark, "set_sizes"):  # of points, which may be tiny or pale
+        if hasattr(mark, "set_sizes"):  # scatter points, which may be tiny or transparent
             mark.set_sizes([_AREA])
             mark.set_facecolor(mark.get_facecolor()[:1, :3])
     return legend
 
 
 def plain(words: str) -> str:
-    """Return words of the data for matplotlib, which takes dollar signs for mathematics."""
+    """Escape dollar signs, which matplotlib would parse as math."""
     return words.replace("$", r"\$")
 
 
 def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
-    """Write texts at the places of rows, (n_rows, 2), on axes that have their limits already.
+    """Annotate points, (n_rows, 2), on axes whose limits are final.
 
-    Of a mapping from row numbers, all are written. Of a sequence with one for each row, empty ones
-    are left out, and those that would lie over an earlier one.
+    If ``labels`` is a mapping from row numbers, all are written. If it is a sequence with one entry
+    per row, empty ones and those that would overlap an earlier one are skipped.
     """
-    n_rows, drawn = len(places), np.isfinite(places[:, 0])  # those without any value are not
+    n_rows, drawn = len(places), np.isfinite(places[:, 0])  # rows without any value are not
     if isinstance(labels, Mapping):
         for row in labels:
             if not 0 <= int(row) < n_rows:
@@ -142,24 +141,24 @@ def _write(ax: Axes, place: Any, text: str, size: float, offset: int) -> Text:
     ground = "white" if ink(ax) == "black" else "black"
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "zorder": 5}
     written = ax.annotate(text, (place[0], place[1]), (offset, offset), **style)
-    written.set_parse_math(False)  # a dollar sign is one
+    written.set_parse_math(False)  # dollar signs are literal
     written.set_color(ink(ax))
     written.set_path_effects([withStroke(linewidth=2.5, foreground=ground, alpha=0.8)])
     return written
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell is empty: None, NaN, pandas's NA and NaT, or no text."""
+    """Return whether a cell is missing: None, NaN, pandas NA or NaT, or an empty string."""
     if value is None or (isinstance(value, str) and value == ""):
         return True
     try:
         return bool(value != value)
-    except TypeError:  # pandas's NA is neither true nor false
+    except TypeError:  # bool(pandas.NA) raises
         return True
 
 
 def _apart(ax: Axes, places: Floats, texts: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the texts that do not lie over those before them."""
+    """Return the texts that do not overlap earlier ones."""
     figure: Any = ax.figure
     unit = _SIZE * figure.dpi / 72.0
     taken, kept = np.empty((0, 4)), []

@@ -1,4 +1,4 @@
-"""The clusters and how they were found: memberships, profiles, votes, their number, the bound."""
+"""Plots of memberships, cluster profiles, committee, number of clusters, and bound."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-#: More rows than this are drawn as every second, third, … of them.
+#: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
 
-# A bar lower than this cannot be seen; more clusters than this have their number alone below
-# their column.
+# A bar lower than this is invisible; with more clusters than this, columns are labeled by number
+# only.
 _LEAST, _MOST_NAMED = 1e-3, 8
 
 
 class MembershipsDisplay(Display):
-    """A bar for every row, as high in each color as the probability of that cluster.
+    """Stacked bars of the cluster probabilities of every row.
 
-    Rows are ordered by cluster, and within a cluster by certainty. The row's own cluster is at the
-    bottom, so that the edge above it is the certainty.
+    Rows are sorted by cluster, and within a cluster by certainty. The row's own cluster is at the
+    bottom, so that its upper edge is the certainty.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class MembershipsDisplay(Display):
     Attributes
     ----------
     order : ndarray of int
-        The rows as they stand from left to right; those without any value are left out.
+        The rows from left to right, without those that have no value.
     bars_ : list of PolyCollection
-        The parts of bars of every cluster.
+        The bar segments of every cluster.
     rows_ : ndarray of int
-        The rows that have a bar.
+        The rows that are drawn.
     legend_ : Legend or None
     """
 
@@ -72,11 +72,11 @@ class MembershipsDisplay(Display):
 
     @classmethod
     def from_predictions(cls, memberships: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """Draw memberships: parameters are those of the class and of :meth:`plot`."""
+        """Draw memberships; the parameters are those of the class and of :meth:`plot`."""
         return cls(memberships).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it on the axes given, or on those of a new figure."""
+        """Draw on the given axes, or on a new figure."""
         n_rows, n_clusters = len(self.order), self.memberships.shape[1]
         ax = self._draw_on(ax, 8.0 + base.legend_width(n_clusters), 3.4)
         from matplotlib.collections import PolyCollection
@@ -86,7 +86,7 @@ class MembershipsDisplay(Display):
         right = np.minimum(left + step, n_rows)
         self.rows_: Ints = self.order[left]
         heights = self.memberships[self.rows_]
-        # Where parts of bars begin: the largest is lowest, then they go by cluster.
+        # Lower edges of the segments: the largest is at the bottom, the others go by cluster.
         largest = heights.argmax(axis=1)[:, None]
         below_others = np.where(np.arange(n_clusters) < largest, heights.max(axis=1)[:, None], 0.0)
         bottoms = np.cumsum(heights, axis=1) - heights + below_others
@@ -99,7 +99,7 @@ class MembershipsDisplay(Display):
             x0, x1, y0 = left[shown], right[shown], bottoms[shown, m]
             y1 = y0 + heights[shown, m]
             corners = np.array([(x0, y0), (x0, y1), (x1, y1), (x1, y0)])
-            # Without smoothing: it would leave pale lines between the bars.
+            # Antialiasing would leave pale lines between the bars.
             bars = PolyCollection(
                 list(np.moveaxis(corners, 2, 0)),
                 facecolors=colors[m % len(colors)],
@@ -125,9 +125,9 @@ class MembershipsDisplay(Display):
 
 
 class ProfilesDisplay(Display):
-    """Effect sizes: how far every cluster is from all other rows, feature by feature.
+    """Heatmap of the effect sizes of every feature: each cluster against all other rows.
 
-    Cohen's d of numbers; of the levels of categories Cohen's h of their shares, here and elsewhere.
+    Cohen's d for numbers; Cohen's h of the shares for the levels of categories.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class ProfilesDisplay(Display):
     Attributes
     ----------
     image_ : AxesImage
-        Rows are features, those that set clusters apart most first; columns are clusters.
+        Rows are features, by decreasing largest effect; columns are clusters.
     """
 
     def __init__(self, effects: Floats, feature_names: Sequence[str]) -> None:
@@ -176,11 +176,11 @@ class ProfilesDisplay(Display):
         X : array-like of shape (n_rows, n_features)
             Numbers; NaN where missing.
         labels : array-like of shape (n_rows,)
-            Whole numbers from 0.
+            Integers from 0.
         feature_names : sequence of str or None
             None for those of a data frame, or "feature 0", ….
         n_features : int, default=10
-            How many features to show at most.
+            Maximum number of features to show.
         ax : matplotlib Axes or None
 
         Returns
@@ -197,7 +197,7 @@ class ProfilesDisplay(Display):
         return cls(effects, feature_names).plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
-        """Draw the ``n_features`` that set clusters apart most, on the axes given or new ones."""
+        """Draw the ``n_features`` with the largest effects, on the given axes or new ones."""
         n_clusters = len(self.effects)
         shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
@@ -221,7 +221,7 @@ class ProfilesDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class CommitteeDisplay(Display):
-    """A bar for the weight of every member, a mark for its agreement with the committee.
+    """Bar chart of the committee members' weights, with markers for their agreement.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ class CommitteeDisplay(Display):
         return cls(voted).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it on the axes given, or on those of a new figure."""
+        """Draw on the given axes, or on a new figure."""
         ax = self._draw_on(ax, 7.5, 1.7 + 0.3 * len(self.members))
         weights, agreement = (
             [float(member[k]) for member in self.members] for k in ("weight", "agreement")
@@ -262,7 +262,7 @@ class CommitteeDisplay(Display):
         self.marks_ = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]
         self.marks_.set(markeredgecolor=ink(ax), markeredgewidth=0.6, clip_on=False)
         ax.set_yticks(places, [str(member["name"]) for member in self.members])
-        ax.set_ylim(len(places) - 0.5, -0.5)  # the weightiest on top
+        ax.set_ylim(len(places) - 0.5, -0.5)  # the largest weight on top
         ax.set_xlim(min(0.0, min(agreement) - 0.02), 1.0)
         finish(ax, "", "")
         ax.grid(visible=False, axis="y")
@@ -274,7 +274,7 @@ class CommitteeDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class NumberOfClustersDisplay(Display):
-    """The probability of every number of clusters, and the number that was chosen.
+    """Bar chart of the probability of every number of clusters, with the chosen number.
 
     Parameters
     ----------
@@ -284,19 +284,19 @@ class NumberOfClustersDisplay(Display):
     Attributes
     ----------
     expected_ : Line2D or None
-        The adjusted Rand index with the true clusters that is expected of every number; None for
-        models of an earlier version.
+        The expected adjusted Rand index with the true clusters for every number; None for models
+        of an earlier version.
     probability_ : BarContainer
     chosen_ : Line2D
-        The mark of the chosen number; a vertical line where it is 1 and earlier versions, which
-        did not give it a probability, found it.
+        The marker of the chosen number; a vertical line if it is 1 and from an earlier version,
+        which did not assign it a probability.
     """
 
     found: dict[str, Any]
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw how the number was found (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`)."""
+        """Draw the choice of the number (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`)."""
         check_is_fitted(estimator)
         if estimator._number_of_clusters is None:
             raise ValueError(
@@ -306,7 +306,7 @@ class NumberOfClustersDisplay(Display):
         return cls(estimator._number_of_clusters).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it on the axes given, or on those of a new figure."""
+        """Draw on the given axes, or on a new figure."""
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colors(3, dark=is_dark(ax))
@@ -334,7 +334,7 @@ class NumberOfClustersDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class BoundDisplay(Display):
-    """The bound after every E-step and M-step of every start (:meth:`sgpmic.SGPMIC.plot_bound`).
+    """Line plot of the bound after every E-step and M-step of every start.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ class BoundDisplay(Display):
     Attributes
     ----------
     lines_ : list of Line2D
-        One for every start.
+        One per start.
     """
 
     history: Mapping[str, Any]
@@ -359,7 +359,7 @@ class BoundDisplay(Display):
         return cls(estimator.history_, estimator.starts_).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw it on the axes given, or on those of a new figure."""
+        """Draw on the given axes, or on a new figure."""
         ax = self._draw_on(ax, 6.5, 3.6)
         from matplotlib.ticker import MaxNLocator
 

@@ -1,4 +1,4 @@
-"""The latent points, colored by cluster or by anything else."""
+"""Scatter plot of the latent points, colored by cluster or any other variable."""
 
 from __future__ import annotations
 
@@ -24,62 +24,62 @@ if TYPE_CHECKING:
     from matplotlib.colorbar import Colorbar
     from matplotlib.lines import Line2D
 
-# Areas of marks, in points²: of up to a thousand rows, the smallest, and of sizes given as numbers.
+# Marker areas, in points²: for up to a thousand rows; minimum; and range for sizes given as data.
 _AREA, _LEAST_AREA = 32.0, 3.0
 _SIZES = (10.0, 130.0)
 
-# Beyond this many points, files with a shape for each become slow, and so does the search for a
-# corner without points.
+# Beyond this many points, vector graphics become slow, and so does the search for an empty corner
+# for the legend.
 _MANY_POINTS = 5_000
 
-#: Whole numbers with at most this many different values are taken for labels.
+#: Integers with at most this many distinct values are treated as categorical.
 MOST_CODES = 12
 
-#: Of more levels, the most frequent are told apart.
+#: If there are more levels, only the most frequent are distinguished.
 MOST_LEVELS = 40
 
 
 class Hue(NamedTuple):
-    """What points are colored by: numbers or, where there are levels, groups."""
+    """Variable that points are colored by: numeric or, if it has levels, categorical."""
 
     name: str
-    values: Any  # (n_rows,): numbers, NaN where missing; or places of levels: -1 where missing
+    values: Any  # (n_rows,): numbers, NaN where missing; or level indices, -1 where missing
     levels: tuple[str, ...] | None = None
-    n_others: int = 0  # rare levels, which have the place -2
-    ends: tuple[float | None, float | None] = (None, None)  # of the scale of numbers, where given
+    n_others: int = 0  # number of rare levels, which have index -2
+    ends: tuple[float | None, float | None] = (None, None)  # limits of the color scale, if given
 
 
 class EmbeddingDisplay(Display):
-    """The latent points and the outlines of the clusters.
+    """Scatter plot of the latent points, with outlines of the clusters.
 
-    :meth:`plot` draws it again, in other colors for instance.
+    Call :meth:`plot` to draw it again, for instance in other colors.
 
     Parameters
     ----------
     points : array-like of shape (n_rows, n_components)
-        Such as ``model.transform(X)``. Of more than two dimensions, the two principal axes are
-        drawn. Points of rows without any value, which are NaN, are not.
+        Such as ``model.transform(X)``. If there are more than two dimensions, the first two
+        principal axes are drawn. Rows without any value, which are NaN, are not drawn.
     memberships : array-like of shape (n_rows, n_clusters) or (n_rows,)
-        ``model.predict_proba(X)``; or labels, whole numbers from 0, −1 for rows without any value.
+        ``model.predict_proba(X)``; or labels, integers from 0, −1 for rows without any value.
     means, covariances : ndarrays or None
         ``model.means_`` and ``model.covariances_``, for outlines.
     feature_names : sequence of str or None
-        Of the columns of an array X.
+        Column names of an array X.
     n_components : int or None
-        Latent dimensions there are, where ``points`` are two of more.
+        Number of latent dimensions, if ``points`` has only two of them.
 
     Attributes
     ----------
     points : ndarray of shape (n_rows, 1 or 2)
-        Where rows are drawn.
+        The points as drawn.
     scatters_ : list of PathCollection
-        The marks: a collection for each cluster or group, missing ones last.
+        One collection of markers per cluster or group, missing values last.
     outlines_ : list of Line2D
-        A line around 90 % of every cluster's rows, of the shape of its Gaussian.
+        An ellipse around 90 % of every cluster's rows, of the shape of its Gaussian.
     numbers_ : list of Text
-        The clusters' numbers, where they are written at the centers.
+        The cluster numbers, if they are written at the centers.
     texts_ : list of Text
-        The labels that were written.
+        The labels that were drawn.
     colorbar_ : Colorbar or None
     legend_ : Legend or None
     """
@@ -127,7 +127,7 @@ class EmbeddingDisplay(Display):
         feature_names: Sequence[str] | None = None,
         **plotting: Any,
     ) -> Self:
-        """Draw latent points: parameters are those of the class and of :meth:`plot`."""
+        """Draw latent points; the parameters are those of the class and of :meth:`plot`."""
         mixture: Any = {"means": means, "covariances": covariances}
         shown = cls(embedding, memberships, feature_names=feature_names, **mixture)
         return shown.plot(**plotting)
@@ -148,16 +148,16 @@ class EmbeddingDisplay(Display):
         title: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw it; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
+        """Draw the plot; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue, n_clusters = self._hue(color_by, X), self.memberships.shape[1]
         self._areas, size_range = _areas(size, len(self.points))
-        # A height for axes 6.5 inches wide that equal units fill well
+        # A height that equal-aspect axes 6.5 inches wide fill well
         known = self.points[np.isfinite(self.points[:, 0])]
         width, height = np.maximum(np.ptp(known, axis=0), 1e-9)[[0, -1]]
         height = np.clip(6.5 * height / width + 0.9, 3.5, 7.4)
         self._places = places = self.points
         flat = places.shape[1] == 1
-        if flat:  # a lane for each cluster, at random heights
+        if flat:  # one strip per cluster, with vertical jitter
             height = np.clip(1.6 + 0.5 * n_clusters, 3.0, 9.0)
             heights = np.random.default_rng(0).uniform(-0.3, 0.3, len(places))
             self._places = places = np.column_stack([places[:, 0], self.labels + heights])
@@ -176,12 +176,12 @@ class EmbeddingDisplay(Display):
             style = {"linestyle": "", "marker": "o", "color": "gray", "markersize": area**0.5}
             handles.append(Line2D([], [], label=f"size: {value:.4g}", **style))
         many = len(handles) > base.MOST_INSIDE or len(places) > _MANY_POINTS
-        beside = many and hue.levels is not None  # elsewhere the color bar is there
+        beside = many and hue.levels is not None  # else the color bar is there
         self.legend_ = base.add_legend(ax, beside=beside, handles=handles)
         if self.legend_ is not None and not by_cluster and hue.levels is not None:
             self.legend_.set_title(hue.name)
-        # Legends and color bars change the shape of the axes, and equal units widen the limits for
-        # every shape on the way to the last: start again from that.
+        # Legends and color bars reshape the axes, and equal aspect widens the limits for every
+        # intermediate shape: rescale for the final one.
         self.figure_.draw_without_rendering()
         if not flat:
             ax.autoscale()
@@ -204,7 +204,7 @@ class EmbeddingDisplay(Display):
             return read_hue(find_column(X, color_by, self.feature_names), color_by, n_rows)
         if color_by == "certainty":
             certainty = self.memberships.max(axis=1)
-            # Where all are sure, a scale of its own would show rounding errors.
+            # If all rows are certain, an automatic scale would show rounding errors.
             return Hue("certainty", certainty, ends=(min(0.5, float(np.nanmin(certainty))), 1.0))
         if color_by not in (None, "cluster"):
             raise ValueError(
@@ -231,7 +231,7 @@ class EmbeddingDisplay(Display):
         for code, level in enumerate(levels):
             mine = hue.values == code
             color, marker = style_of(code, dark=is_dark(self.ax_))
-            # An empty cluster has no mark, and no name that would look for one.
+            # An empty cluster has no markers, and no legend entry.
             name = plain(f"{level} ({plural(mine.sum(), 'row')})") if mine.any() else None
             colors = to_rgba_array([color] * int(mine.sum()), alpha[mine])
             self._scatter(mine, facecolors=colors, marker=marker, label=name)
@@ -246,7 +246,7 @@ class EmbeddingDisplay(Display):
         self._draw_grey(~seen, "missing", "x")
         if not seen.any():
             return None
-        # Viridis without the end that is lost on the ground
+        # Viridis without the end that blends into the background
         ends = (0.2, 1.0) if is_dark(self.ax_) else (0.0, 0.92)
         scale = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(*ends, 256)))
         low, high = hue.ends
@@ -254,7 +254,7 @@ class EmbeddingDisplay(Display):
         return self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
     def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
-        """Draw what is missing, or left over, as marks without a color."""
+        """Draw missing values or rare levels as gray markers."""
         if mine.any():
             name = f"{name} ({plural(mine.sum(), 'row')})"
             color = GREY_ON_DARK if is_dark(self.ax_) else GREY
@@ -294,7 +294,7 @@ class EmbeddingDisplay(Display):
 
 
 def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
-    """Return memberships, of labels as zeros and ones, NaN of the label −1."""
+    """Validate memberships; labels are one-hot encoded, −1 as NaN."""
     found = np.asarray(given)
     if found.shape[:1] != (n_rows,) or found.ndim > 2:
         raise ValueError(
@@ -309,7 +309,7 @@ def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
 
 
 def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
-    """Return the areas of marks, and the numbers that the smallest and largest stand for."""
+    """Return marker areas, and the values that the smallest and largest represent."""
     if size is None:
         usual = float(np.clip(_AREA * (1_000 / max(n_rows, 1)) ** 0.6, _LEAST_AREA, _AREA))
         return np.full(n_rows, usual), ()
@@ -324,16 +324,16 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
         raise ValueError("size has no finite number.")
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     share = (numbers - low) / ((high - low) or 1.0)
-    # A row without a size is drawn small: it must not look important.
+    # A row without a size is drawn small, so as not to look important.
     return _SIZES[0] + (_SIZES[1] - _SIZES[0]) * np.nan_to_num(share), (low, high)
 
 
 def read_hue(values: Any, name: str, n_rows: int) -> Hue:
-    """Return what a column or an array, which must have ``n_rows`` entries, is.
+    """Classify a column or array with ``n_rows`` entries as numeric or categorical.
 
-    Groups are words, yes and no, categories, and whole numbers with at most twelve different
-    values; other numbers are numbers. Groups are in the order of the categories or of numbers, or
-    the most frequent first.
+    Strings, booleans, categoricals, and integers with at most twelve distinct values are
+    categorical; other numbers are numeric. Levels are in the order of the categories or numbers,
+    or by decreasing frequency.
     """
     order = getattr(getattr(values, "cat", None), "categories", None)
     if np.shape(values) != (n_rows,):
@@ -343,9 +343,9 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
         )
     array: NDArray[Any] = np.asarray(values)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
-    if np.ma.isMA(values):  # whole numbers, truth values and words have no NaN
+    if np.ma.isMA(values):  # integers, booleans and strings have no NaN
         array = np.ma.filled(values.astype(float if kind in "iuf" else object), np.nan)
-    if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable column of whole numbers
+    if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable integer column
         array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
     if order is None and array.dtype.kind == "f":
         return Hue(name, np.asarray(array, dtype=np.float64))
@@ -361,7 +361,7 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
             numbers = np.full(n_rows, np.nan)
             numbers[seen] = there
             return Hue(name, numbers)
-        # Numbers and booleans have an order of their own; of words the most frequent come first.
+        # Numbers and booleans are sorted; strings are in order of decreasing frequency.
         ordered = all(isinstance(one, int | float) for one in counts)
         order = sorted(counts) if ordered else [one for one, _ in counts.most_common()]
     present = [one for one in order if counts[one]]
@@ -377,7 +377,7 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
 
 
 def find_column(X: Any, name: str, feature_names: Sequence[str] | None) -> Any:
-    """Return a column of a table: a data frame, a dict of columns, or an array with names."""
+    """Return a column of a data frame, a dict of columns, or an array with names."""
     is_table = isinstance(X, Mapping) or hasattr(X, "columns")
     named = getattr(X, "columns", X) if is_table else feature_names
     known = [] if named is None else list(named)

@@ -1,4 +1,4 @@
-"""Pictures of fitted models and the HTML report; knows nothing of how they are fitted."""
+"""HTML report and interactive figures of fitted models; independent of how they are fitted."""
 
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.explanations import profiles

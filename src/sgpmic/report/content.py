@@ -1,4 +1,4 @@
-"""What a report says about a fitted model: plain arrays and words."""
+"""Content of a report on a fitted model, as plain arrays and text."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from sgpmic.tables.encoder import describe
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunContent:
-    """Everything that the page of one run needs, of N rows, M clusters and Q latent dimensions."""
+    """Content of the report on one run, with N rows, M clusters and Q latent dimensions."""
 
     title: str
-    feature_names: tuple[str, ...]  # of the columns of numbers
-    values: Floats  # (N, n_features): the columns of numbers, in their own units, NaN where missing
+    feature_names: tuple[str, ...]  # of the numeric columns
+    values: Floats  # (N, n_features): the numeric columns, in their own units, NaN where missing
     embedding: Floats  # (N, Q)
     memberships: Floats  # (N, M)
     means: Floats  # (M, Q), of the latent mixture
     covariances: Floats  # (M, Q, Q)
     weights: Floats  # (M,)
-    dates: tuple[str, ...] = ()  # columns of numbers that are dates: days since 1970
-    categories: tuple[Levels, ...] = ()  # the columns of words
-    #: Every column of the table and what became of it (`sgpmic.tables.columns.Column`);
-    #: ``n_missing`` is None where it was not looked at.
+    dates: tuple[str, ...] = ()  # numeric columns that are dates: days since 1970
+    categories: tuple[Levels, ...] = ()  # the categorical columns
+    #: Every column of the table and its encoding (`sgpmic.tables.columns.Column`); ``n_missing`` is
+    #: None if it is unknown.
     columns: list[dict[str, Any]] = field(default_factory=list)
-    #: Rows on their first two principal components, (N, 2), drawn beside the learned picture; and
-    #: the components' shares of the variance, (2,).
+    #: First two principal component scores, (N, 2), drawn beside the latent space; and the
+    #: explained variance ratios, (2,).
     principal: tuple[Floats, Floats] | None = None
-    cluster_names: list[str] = field(default_factory=list)  # none, or "", for their numbers
+    cluster_names: list[str] = field(default_factory=list)  # empty, or "", for their numbers
     ids: list[str] | None = None  # names of the rows; None for their numbers
-    texts: dict[str, list[str]] = field(default_factory=dict)  # more columns to read and search
+    texts: dict[str, list[str]] = field(default_factory=dict)  # more columns to show and search
     given_labels: list[str] | None = None  # a known grouping to compare with
-    label_name: str = "given label"  # what it is called
+    label_name: str = "given label"  # its column name
     history: dict[str, list[Any]] = field(default_factory=dict)  # as SGPMIC.history_
     starts: list[dict[str, Any]] = field(default_factory=list)  # as SGPMIC.starts_
     choice: str = ""  # why one of several starts was kept
     support: str = ""  # a sentence on whether there are clusters at all
     committee: list[dict[str, Any]] = field(default_factory=list)  # as SGPMIC.committee_
     number_of_clusters: dict[str, Any] | None = None  # as SGPMIC.number_of_clusters_
-    settings: dict[str, str | int | float] = field(default_factory=dict)  # what was asked for
+    settings: dict[str, str | int | float] = field(default_factory=dict)  # parameters
     warnings: list[str] = field(default_factory=list)
     times: dict[str, float] = field(default_factory=dict)  # in seconds
     versions: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class RunContent:
 
     @property
     def n_clusters(self) -> int:
-        """Number of clusters, empty ones too."""
+        """Number of clusters, including empty ones."""
         return self.memberships.shape[1]
 
     @property
@@ -78,14 +78,14 @@ class RunContent:
 
     @property
     def kept_start(self) -> int | None:
-        """Which of ``starts`` was kept; None where that is not known."""
+        """Index of the start that was kept; None if unknown."""
         return next((i for i, start in enumerate(self.starts) if start.get("kept")), None)
 
 
 def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     """Gather the content of a report from a fitted :class:`sgpmic.SGPMIC`.
 
-    ``values`` are what it was fitted on; where it has an encoder, what that made of the table.
+    ``values`` are what it was fitted on, encoded if it has a table encoder.
     ``more`` are other fields of :class:`RunContent`: title, ids, given_labels, warnings, …
     """
     values = np.asarray(values, dtype=np.float64)
@@ -116,7 +116,7 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
 def content_of_rows(
     model: Any, X: Any = None, *, labels: Sequence[Any] | None = None, **more: Any
 ) -> RunContent:
-    """Gather the content of a report on some rows: by default those that the model was fitted on.
+    """Gather the content of a report on rows X, by default those that the model was fitted on.
 
     ``labels`` are a known grouping of them.
     """
@@ -135,7 +135,7 @@ def content_of_rows(
 
 
 def describe_rows(model: Any, values: Floats) -> Description:
-    """Return rows as a fitted model takes them in the words of the table they come from."""
+    """Return a model's input rows in the original units and levels of the table."""
     if model.encoder_ is not None:
         described = describe(model.encoder_, values)
         return described._replace(numbers=_as_written(described.numbers))
@@ -148,23 +148,23 @@ def describe_rows(model: Any, values: Floats) -> Description:
 
 
 def _as_written(values: Floats) -> Floats:
-    """Return numbers without what scaling and its inverse have rounded: 14 digits are kept.
+    """Round numbers to 14 digits, to remove rounding errors of scaling and its inverse.
 
-    Else 207 may count as under 207.
+    Otherwise 207 may count as under 207.
     """
     size = np.where(np.isfinite(values) & (values != 0), abs(values), 1.0)
     power = np.maximum(14 - np.ceil(np.log10(size)), 0)
-    exact = 10.0 ** np.minimum(power, 22)  # higher powers are not
+    exact = 10.0 ** np.minimum(power, 22)  # higher powers of ten are not exact
     return np.where(power <= 22, np.round(values * exact) / exact, values)
 
 
 def principal_components(values: Floats, units: Any) -> tuple[Floats, Floats] | None:
-    """Return the principal components of rows in a model's units; None of fewer than two.
+    """Return principal component scores of scaled rows, and explained variance ratios.
 
-    A missing cell counts as the mean of its column.
+    Missing cells are imputed by column means. None if there are fewer than two components.
     """
     p = values.shape[1]
-    if min(values.shape) < 2 or p != len(units.offset):  # of reduced features, units are others
+    if min(values.shape) < 2 or p != len(units.offset):  # scaler of reduced features
         return None
     scaled, analysis = np.nan_to_num(units.transform(values)), PCA(2, random_state=0)
     if not scaled.any():

@@ -1,6 +1,6 @@
-"""What sets every cluster apart: in numbers, a name, a sentence and a rule; and the summary.
+"""Cluster explanations: effect sizes, a name, a sentence and a rule each; and the summary.
 
-All of it can be counted in the table, and is in its words.
+All of them can be verified by counting in the table, and use its column names and levels.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from sgpmic.report.words import day, listing, number, percent, plural, shorten
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
 
-#: A category alone makes up a cluster where this share of the cluster's rows has the level, and
-#: this share of the rows that have it is in the cluster.
+#: A cluster consists of a single level of a category if this share of its rows have the level, and
+#: this share of the rows with the level are in the cluster.
 ALONE = 0.95
 
-# The most conditions of a rule, and what one more of them must add to its F1 score.
+# Maximum number of conditions of a rule, and the F1 gain that an additional one must bring.
 _MOST_CONDITIONS, _WORTH = 3, 0.01
 
-# Conditions are looked for in so many rows and columns, and counted in all rows.
+# Sample of rows and columns that rules are learned from; they are evaluated on all rows.
 _SOME_ROWS, _SOME_COLUMNS = 5000, 40
 
-# Letters of a column and level in a name, and in a condition.
+# Maximum characters of a column and level in a name, and in a condition.
 _LONGEST, _LONGEST_IN_CONDITION = 28, 40
 
-# Clusters that the summary explains.
+# Maximum number of clusters explained in the summary.
 _MOST_EXPLAINED = 10
 
 _SCALED = {
@@ -51,18 +51,18 @@ _SCALED = {
 
 
 class Subject(NamedTuple):
-    """What a difference or a condition is about."""
+    """Subject of a difference or a condition: a column, a level, or missingness."""
 
     kind: str  # "number", "date", "level" or "gap"
-    source: int  # the place of the column: numbers come first, then categories
+    source: int  # index of the column: numbers come first, then categories
     column: str
-    cells: Floats | Ints  # of the column: numbers, or the places of levels
+    cells: Floats | Ints  # of the column: numbers, or level indices
     levels: tuple[str, ...] = ()  # of a category
-    level: int = 0  # the place of the level, if it is one
+    level: int = 0  # index of the level, if it is one
 
     @property
     def name(self) -> str:
-        """A column, a level ("color: red"), or a gap ("color is missing")."""
+        """A column, a level ("color: red"), or missingness ("color is missing")."""
         if self.kind == "gap":
             return f"{self.column} is missing"
         return f"{self.column}: {self.levels[self.level]}" if self.kind == "level" else self.column
@@ -74,11 +74,11 @@ class Subject(NamedTuple):
 
     @property
     def known(self) -> Bools:
-        """Which rows have a value."""
+        """Mask of the rows that have a value."""
         return self.cells >= 0 if self.levels else ~np.isnan(self.cells)
 
     def shortened(self, longest: int) -> str:
-        """Return its name, the level kept readable where the column's name is long."""
+        """Return its name, truncated such that the level stays readable."""
         name, column = self.name, self.column
         if len(name) <= longest:
             return shorten(name, longest)
@@ -87,19 +87,19 @@ class Subject(NamedTuple):
         return shorten(column, max(longest - len(rest), 2)) + gap + rest
 
     def words(self, value: float) -> str:
-        """Return a mean, or a share of rows."""
+        """Format a mean, or a share of rows."""
         if self.kind == "date":
             return day(value)
         if self.kind != "number":
             return percent(value)
-        # Whole thousands rather than powers of ten.
+        # Rounded to an integer, to avoid scientific notation.
         return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
 
     def condition(self, more: bool, below: float = 0.0, above: float = 0.0) -> Condition:
-        """Return that a cell is missing, has the level, or has a number on one side of a cut.
+        """Return the condition that a cell is missing, has the level, or is at or above a cut.
 
-        The cut is a number between two values, as round as there is. Without ``more`` the
-        condition is the opposite, of cells that are known.
+        The cut is the roundest number between ``below`` and ``above``. Without ``more``, the
+        condition is negated, among cells that are known.
         """
         if self.kind == "gap":
             said, holds = ("is known", "is missing"), ~self.known
@@ -119,25 +119,25 @@ class Subject(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Something that holds for some rows."""
+    """A condition on one column, and its truth value for every row."""
 
     words: str
     holds: Bools  # (n_rows,), false where the value is missing
-    known: Bools  # where it is not
+    known: Bools  # (n_rows,), where the value is not missing
 
 
 class Difference(NamedTuple):
-    """One thing in which a cluster differs from all other rows."""
+    """A difference between a cluster and all other rows."""
 
     subject: Subject
-    effect: float  # as much of Cohen's d of a number, or h of a share, as is certain
-    inside: float  # the mean, or the share, in the cluster
-    outside: float  # and elsewhere
-    known: int  # rows of the cluster that have a value
+    effect: float  # confidence limit of Cohen's d (means) or h (shares), see `find_differences`
+    inside: float  # mean, or share, in the cluster
+    outside: float  # ... and elsewhere
+    known: int  # number of rows of the cluster that have a value
 
 
 def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
-    """Return all in which clusters can differ, numbers, levels and then gaps, and how they do."""
+    """Compare clusters with other rows: numbers, then levels, then missingness."""
     labels, M = content.labels, content.n_clusters
     subjects = [
         Subject("date" if name in content.dates else "number", j, name, content.values[:, j])
@@ -157,13 +157,13 @@ def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
 def find_differences(
     subjects: Sequence[Subject], compared: Profiles, sizes: Ints
 ) -> list[list[Difference]]:
-    """Return what sets every cluster apart, the largest effects first.
+    """Return the differences of every cluster from other rows, the largest effects first.
 
-    An effect is the end of its confidence interval that is nearer to 0, times the share of the
-    cluster's rows in which the value is known: rows without one count as no different.
+    An effect is the confidence limit nearer to 0, times the share of the cluster's rows that have a
+    value: rows without one count as no different.
     """
     effects = compared.certain * compared.known / np.maximum(sizes, 1)[:, None]
-    # Of two levels, the one that is under-represented says the same.
+    # With two levels, the underrepresented one is redundant.
     halves = [one.kind == "level" and len(one.levels) == 2 for one in subjects]
     effects[:, halves] = np.maximum(effects[:, halves], 0.0)
     found: list[list[Difference]] = [[] for _ in sizes]
@@ -175,33 +175,33 @@ def find_differences(
 
 
 class Rule(NamedTuple):
-    """Conditions that together pick out a cluster, as well as so few can."""
+    """A conjunction of a few conditions that approximates a cluster."""
 
     conditions: tuple[str, ...]
-    precision: float  # the share of the rows they hold for that are in the cluster
-    coverage: float  # the share of the cluster's rows that they hold for
-    f1: float  # the harmonic mean of both
-    sentence: str  # all this in words
+    precision: float  # share of the matching rows that are in the cluster
+    coverage: float  # share of the cluster's rows that match (recall)
+    f1: float  # harmonic mean of both
+    sentence: str  # all of this as text
 
 
 class Explanation(NamedTuple):
-    """What a cluster is."""
+    """Explanation of a cluster."""
 
-    name: str  # different from those of the others
-    facts: str  # its two clearest differences, in numbers of rows
-    alone: str  # the category that alone makes it up, in a sentence; or nothing
+    name: str  # unique
+    facts: str  # its two largest differences, as row counts
+    alone: str  # sentence about the level it consists of, or empty
     rule: Rule | None
     differences: list[Difference]
 
     @property
     def sentence(self) -> str:
         """The name and the facts."""
-        if not self.facts and self.rule:  # the name begins with that of a column
+        if not self.facts and self.rule:  # starts with a column name, so keep its case
             return f"{self.name}."
         return f"{self.name[:1].upper()}{self.name[1:]}{f': {self.facts}' if self.facts else ''}."
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return a JSON-serializable dict."""
         rule = self.rule and {
             "conditions": list(self.rule.conditions),
             "precision": self.rule.precision,
@@ -217,25 +217,25 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
     ----------
     model : SGPMIC
     X : array-like or table, optional
-        Rows as the model takes them; by default those that it was fitted on, where it has them.
+        Rows in any form the model accepts; by default those it was fitted on, if it kept them.
 
     Returns
     -------
     list of dict
         With ``name``, ``sentence`` and ``rule``: None, or a dict with up to three ``conditions``,
-        their ``precision`` (share of the rows they hold for that are in the cluster) and
-        ``coverage`` (share of the cluster's rows they hold for).
+        their ``precision`` (share of the matching rows that are in the cluster) and ``coverage``
+        (share of the cluster's rows that match).
     """
     return [found.as_dict() for found in explain(content_of_rows(model, X, title=""))]
 
 
 def explain(content: RunContent) -> list[Explanation]:
-    """Return what every cluster is."""
+    """Explain every cluster."""
     M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
     subjects, compared = compare_columns(content)
     differences = find_differences(subjects, compared, sizes)
-    if len(rows) > _SOME_ROWS:  # as many of each cluster, so that none is left out
+    if len(rows) > _SOME_ROWS:  # a stratified sample, so that no cluster is left out
         drawn = np.random.default_rng(0).permutation(len(labels))
         most = max(_SOME_ROWS // M, 50)
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
@@ -251,7 +251,7 @@ def explain(content: RunContent) -> list[Explanation]:
 
 
 def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Difference]:
-    """Return the clearest differences, one for each column."""
+    """Return the largest differences, one per column."""
     by_column: dict[int, Difference] = {}
     for one in differences:
         by_column.setdefault(one.subject.source, one)
@@ -261,9 +261,9 @@ def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Differe
 def _unique_names(
     differences: list[list[Difference]], rules: list[Rule | None], sizes: Ints
 ) -> list[str]:
-    """Return names of two differences, and of more where two clusters would be called the same.
+    """Name clusters by two differences, or more if names would clash.
 
-    A cluster in the middle differs from the others taken together in nothing: its rule names it.
+    A cluster in the middle does not differ from the pooled others: it is named by its rule.
     """
     parts = [[_trait(one) for one in _clearest(mine, 4)] for mine in differences]
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
@@ -282,7 +282,7 @@ def _unique_names(
 
 
 def _trait(difference: Difference) -> str:
-    """Return a difference in a few words: low income, mostly color: red."""
+    """Describe a difference in a few words: low income, mostly color: red."""
     subject, more, share = difference.subject, difference.effect > 0, difference.inside
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
@@ -295,16 +295,16 @@ def _trait(difference: Difference) -> str:
 
 
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
-    """Return in how many rows of the cluster, and elsewhere, a difference holds as a condition.
+    """Count the rows in the cluster, and elsewhere, that satisfy a difference as a condition.
 
-    Of a number it is the condition with the cut that divides some rows best.
+    For a number, the cut is the one that best separates a sample of the rows.
     """
     subject, more = difference.subject, difference.effect > 0
     ends: tuple[float, ...] = ()
     if subject.measured:
         seen = rows[subject.known[rows]]
         values = subject.cells[seen]
-        # Youden's index: the cut with the most rows of the cluster, and the fewest others, beyond.
+        # Youden's index: the cut with the largest true minus false positive rate.
         others, own, cuts = roc_curve(mine[seen], values if more else -values)
         best = cuts[1:][np.argmax((own - others)[1:])]
         below, above = values[values < best], values[values > -best]
@@ -320,7 +320,7 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
 
 
 def _makes_up_alone(content: RunContent, mine: Bools) -> str:
-    """Return the level that alone makes up a cluster in a sentence, or nothing."""
+    """Return a sentence about the one level that a cluster consists of, or an empty string."""
     for column in content.categories:
         counts = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1)
         has = column.codes == int(counts.argmax())
@@ -335,7 +335,7 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
 
 
 def _round_cut(below: float, above: float) -> tuple[float, int]:
-    """Return the shortest number above one value and not above another, and its digits."""
+    """Return the number in (below, above] with the fewest digits, and their number."""
     for digits in range(1, 17):
         for value in (0.5 * below + 0.5 * above, above):
             cut = float(f"{value:.{digits}g}")
@@ -347,16 +347,16 @@ def _round_cut(below: float, above: float) -> tuple[float, int]:
 def _best_rules(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints, labels: Ints, M: int
 ) -> list[Rule | None]:
-    """Return the rule of the highest F1 score, less a little for every condition, of all clusters.
+    """Return, for every cluster, the rule with the highest F1, penalized by its length.
 
-    Conditions are looked for in some rows, on these ``numbers`` and the first categories.
+    Rules are learned from the sample ``rows``, on these ``numbers`` and the first categories.
     """
     features, about = _features(subjects, numbers, rows)
     rules: list[Rule | None] = [None] * M
     for m in range(M if features.size else 0):
         mine = labels == m
         tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-        # Of a cluster without rows, or with all of them, a tree has one node and no paths.
+        # For a cluster without rows, or with all of them, a tree has one node and no paths.
         paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
         if not paths:
             continue
@@ -372,7 +372,7 @@ def _best_rules(
 def _features(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints
 ) -> tuple[Floats, list[Subject]]:
-    """Return features of some rows for a tree, and what each is about."""
+    """Return the features of sampled rows for a decision tree, and the subject of each."""
     gaps = [one for one in subjects if one.kind == "gap"]  # by column
     p = sum(one.measured for one in subjects)
     columns = [*numbers.tolist(), *range(p, len(gaps))[:_SOME_COLUMNS]]
@@ -383,7 +383,7 @@ def _features(
         cells, known = one.cells[rows], one.known[rows]
         feature = cells == one.level if one.kind == "level" else ~known
         if one.measured:
-            # Trees compute in single precision; places among the values are exact.
+            # Trees use single precision, in which ranks are exact.
             places = np.unique(cells[known], return_inverse=True)[1]
             feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
             feature[known] = places
@@ -398,7 +398,7 @@ def _features(
 def _paths(
     tree: Any, about: list[Subject], rows: Ints, node: int = 0, before: tuple[Condition, ...] = ()
 ) -> Iterator[tuple[Condition, ...]]:
-    """Yield the conditions on the way to every node."""
+    """Yield the conditions on the path to every node."""
     for more, children in ((False, tree.children_left), (True, tree.children_right)):
         if children[node] >= 0:
             subject, ends = about[tree.feature[node]], np.empty(0)
@@ -432,7 +432,7 @@ def print_summary(
 ) -> None:
     """Print the clusters of a fitted model, and how they were found.
 
-    ``sizes`` are those of all rows where the model has some of them, and ``notes`` are printed by
+    ``sizes`` are those over all rows if the model holds only some, and ``notes`` are printed by
     the caller.
     """
     console = console or Console(highlight=False)

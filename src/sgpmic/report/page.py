@@ -1,15 +1,15 @@
-"""The report: one HTML file that opens from disk and asks no network for anything.
+"""The report: one self-contained HTML file that opens from disk and needs no network.
 
-The picture is drawn by our own script on a canvas, not by plotly. Plotly's bundle is 4.5 MB in
-every report and its fast scatter needs WebGL, which remote desktops and virtual machines often
-lack; 100 000 points in ``report.js`` take a few hundredths of a second on one slow core, and the
-keyboard, the screen reader and print are ours to serve.
+The figure is drawn by our own script on a canvas, not by Plotly, whose bundle adds 4.5 MB to every
+report and whose fast scatter plot needs WebGL, which remote desktops and virtual machines often
+lack. Our script draws 100 000 points in a few hundredths of a second on one slow core, and supports
+keyboards, screen readers and printing.
 
-Words from the data reach the page in two ways only: through the template's autoescaping, and as
-JSON from :func:`sgpmic.report.picture.safe_json` that the script shows as text. As a second
-fence, the page's content security policy allows the one script it comes with, by its hash.
+Text from the data reaches the page in two ways only: through the template's autoescaping, and as
+JSON from :func:`sgpmic.report.picture.safe_json` that the script shows as text. As a second line of
+defense, the page's content security policy allows only its own script, by hash.
 
-The small charts are SVG: here is where their lines, bars and ticks lie.
+The small charts are SVG; their geometry is computed here.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown, safe_js
 from sgpmic.report.words import number, shorten
 from sgpmic.tables.columns import kind_words
 
-# Rows and features in the table of doubtful rows, and typical rows on a cluster's card.
+# Rows and features in the table of uncertain rows, and typical rows on a cluster's card.
 _DOUBTFUL, _DOUBTFUL_FEATURES, _TYPICAL = 15, 6, 3
 
-# Warnings of a fit that ask nothing of the reader begin so.
+# Prefixes of warnings that require no action.
 _REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
 
-#: A chart's size and the edges of its axes; the left one depends on what is written there.
+#: Size of a chart and edges of its axes; the left edge depends on the tick labels.
 FRAME: dict[str, Any] = {"width": 460, "height": 250, "right": 434, "top": 14, "bottom": 208}
 
-# The parts of the page's script share one scope: a constant comes before what uses it at once.
+# Parts of the page's script, in one scope: constants precede the code that uses them at load time.
 _SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "controls")
 
 
@@ -58,12 +58,12 @@ def render_report(
     only_picture: bool = False,
     explanations: list[Explanation] | None = None,
 ) -> str:
-    """Return the report of a run as the text of one HTML file.
+    """Render the report of a run as a single HTML page.
 
-    More than ``max_rows`` rows are drawn as a random sample; all numbers are of all rows. With
-    ``only_picture`` it shows the latent space alone, as in a notebook's cell. ``explanations`` are
-    what :func:`~sgpmic.report.explanations.explain` says of the content, where that is known
-    already. The same content gives the same page, byte for byte. Write it as UTF-8.
+    More than ``max_rows`` rows are drawn as a random sample; statistics are over all rows. With
+    ``only_picture``, the page shows only the latent space, as in a notebook cell. ``explanations``
+    are the result of :func:`~sgpmic.report.explanations.explain`, if already computed. The same
+    content gives the same page, byte for byte. Write it as UTF-8.
     """
     labels, memberships, M = content.labels, content.memberships, content.n_clusters
     explanations = explanations or explain(content)
@@ -77,13 +77,13 @@ def render_report(
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
-    # What a warning adds to the sentence that stands above it already.
+    # Omit the sentence that is already shown above the warnings.
     warnings = [
         said.removeprefix(content.support).strip() or said
         for said in content.warnings
         if said not in remarks
     ]
-    # Its parts in the order they are needed, in one function
+    # All parts, in order of dependency, in one function
     parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     script = '"use strict";\n(function () {\n' + parts + "})();"
     page = _environment().from_string(_resource("page.html"))
@@ -102,7 +102,7 @@ def render_report(
         sizes=statistics.cluster_sizes(memberships),
         shown=shown,
         explanations=explanations,
-        # One scale for the bars of all cards, so that they can be compared.
+        # A common scale for the bars of all cards, so that they can be compared.
         largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
         typical=typical,
         bounds=bound_chart(content),
@@ -119,26 +119,26 @@ def render_report(
 
 @dataclass(eq=False, repr=False)
 class InteractivePicture:
-    """A picture that can be pointed at, zoomed and selected in: one page of HTML.
+    """Interactive figure, with tooltips, zoom and selection, as an HTML page.
 
-    Notebooks show it as the value of a cell; elsewhere, :meth:`save` it and open the file.
+    Notebooks show it as a cell's output; elsewhere, :meth:`save` it and open the file.
 
     Parameters
     ----------
     page : str
     height : int
-        Of the cell, in pixels.
+        Height of the cell's output, in pixels.
     """
 
     page: str
     height: int
 
     def save(self, path: str | Path) -> None:
-        """Write the picture as a file that opens in any browser, without a network."""
+        """Save as an HTML file that opens in any browser, without network access."""
         Path(path).write_text(self.page, encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        # A frame of its own: the notebook's styles and scripts and ours leave each other alone.
+        # An iframe isolates the notebook's styles and scripts from ours.
         return (
             f'<iframe srcdoc="{escape(self.page)}" sandbox="allow-scripts allow-downloads" '
             f'style="width:100%;height:{self.height}px;border:0" '
@@ -172,7 +172,7 @@ def _resource(name: str) -> str:
 
 
 def _palettes(content: RunContent, compared: object) -> dict[str, tuple[str, ...]]:
-    # Labels and levels share the colors; beyond a dozen they are gray, so no more are needed.
+    # Labels and levels use the same colors; beyond a dozen they are gray, so no more are needed.
     classes = compared.names if isinstance(compared, statistics.Confusion) else ()
     most = max(map(len, (classes, *(column.levels for column in content.categories))))
     count = max(content.n_clusters, min(most, 12))
@@ -180,7 +180,7 @@ def _palettes(content: RunContent, compared: object) -> dict[str, tuple[str, ...
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round numbers between two bounds, about as many as asked for."""
+    """Return round tick values between two bounds, about as many as requested."""
     if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
         return [low]
     raw = (high - low) / max(about, 1)
@@ -191,7 +191,7 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
 
 
-_Scale = Callable[[float], float]  # from a number to its place
+_Scale = Callable[[float], float]  # from a value to its coordinate
 
 
 def _axes(
@@ -200,13 +200,13 @@ def _axes(
     y_ticks: dict[float, str],
     inset: int = 0,
 ) -> tuple[_Scale, _Scale, dict[str, Any]]:
-    """Return the scales, and what the template draws axes from; a tick is a place and words."""
+    """Return the scales, and the axes for the template; a tick is a coordinate and a label."""
 
     def scale(low: float, high: float, start: float, end: float) -> _Scale:
         span = (high - low) or 1.0
         return lambda value: round(start + (value - low) / span * (end - start), 2)
 
-    # Space for the longest number, at 12 units a line, and the axis's name
+    # Space for the longest number, at font size 12, and the axis label
     left = 30 + round(7.2 * max(map(len, y_ticks.values())))
     y = scale(*y_ends, FRAME["bottom"], FRAME["top"])
     ticks = [(y(value), said) for value, said in y_ticks.items()]
@@ -215,10 +215,10 @@ def _axes(
 
 
 def bound_chart(content: RunContent) -> dict[str, Any] | None:
-    """Return the bound over rounds of every start, None where there is no history.
+    """Return the chart of every start's bound over rounds, None if there is no history.
 
-    The first rounds are often so far below the rest that they would flatten everything; the
-    axis then starts at the lowest bound after the first round, and the chart says so.
+    The first bounds are often so low that they would flatten the rest; the axis then starts at the
+    lowest bound after the first round, and the chart says so.
     """
     if not content.history.get("bound"):
         return None
@@ -237,24 +237,24 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     last = int(rounds[finite].max())
     x, y, axes = _axes((1, max(last, 2)), (low, high), _told_apart(nice_ticks(low, high)), 8)
     lines: list[dict[str, Any]] = []
-    # By place, not by number: starts that broke off at once have a number but no line.
+    # By index, not by number: starts that failed immediately have a number but no line.
     for place, (start, mine) in enumerate(zip(numbers, each, strict=True)):
         ends = [(x(r), y(b)) for r, b in zip(rounds[mine], bounds[mine], strict=True)]
         if ends:
             line = {"points": " ".join(f"{x},{y}" for x, y in ends), "end": ends[-1]}
             kept = content.kept_start in (None, place)
             lines.append(line | {"kept": kept, "start": int(start)})
-    lines.sort(key=lambda line: line["start"] == content.kept_start)  # drawn last, on top
-    # Rounds start at 1, which round steps of 2 or 5 would leave out.
+    lines.sort(key=lambda line: line["start"] == content.kept_start)  # kept start last, on top
+    # Rounds start at 1, which steps of 2 or 5 would skip.
     step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1
     x_ticks = [1, *(t for t in range(step, last + 1, step) if t > 1 + 0.4 * step)]
     return axes | {"x_ticks": [(x(t), number(t)) for t in x_ticks], "lines": lines, "cut": cut}
 
 
 def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the probability of every number of clusters, None where none was sought.
+    """Return the chart of the probability of every number of clusters, None if not estimated.
 
-    Runs of an earlier version have how sure the committee is instead.
+    Runs of an earlier version have the committee's certainty instead.
     """
     if chosen is None or not chosen["candidates"]:
         return None
@@ -270,7 +270,7 @@ def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def certainty_chart(certainty: Floats) -> dict[str, Any]:
-    """Return the histogram of certainty, from 0 to 1."""
+    """Return the histogram of certainties, from 0 to 1."""
     counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=20, range=(0.0, 1.0))
     top = 1.05 * max(int(counts.max()), 1)
     y_ticks = {t: number(t) for t in nice_ticks(0, top, 4) if float(t).is_integer()}
@@ -279,7 +279,7 @@ def certainty_chart(certainty: Floats) -> dict[str, Any]:
         {
             "x": x(low) + 1,
             "width": round(x(high) - x(low) - 2, 2),
-            # One row among thousands must still be seen.
+            # A single row among thousands must still be visible.
             "height": max(FRAME["bottom"] - y(count), 1.5),
             "count": int(count),
             "words": f"{100 * low:.0f} to {100 * high:.0f} %",
@@ -291,7 +291,7 @@ def certainty_chart(certainty: Floats) -> dict[str, Any]:
 
 
 def _told_apart(values: Sequence[float]) -> dict[float, str]:
-    """Return numbers and their words, with six digits or as many as it takes to differ."""
+    """Format numbers with six digits, or as many as needed to make them distinct."""
     for digits in range(6, 16):
         said = {value: number(value, digits) for value in values}
         if len(set(said.values())) == len(said):

@@ -1,10 +1,10 @@
-"""The picture of the latent space: what is drawn, and how the page's script gets it.
+"""Figure of the latent space: its geometry, and the payload for the page's script.
 
-The script reads arrays packed as base64 in JSON that is safe inside HTML. Sizes, for n rows and p
-features: places 8n bytes (16n where there are more than two latent dimensions, and 8n for principal
-components), memberships (the three highest of a row) 9n, values 4np as float32 up to
-``FLOAT_BYTES``, 2np as steps of 1/65534 of a column's range up to ``STEP_BYTES``, np as steps of
-1/254 beyond. Base64 adds a third.
+The script reads base64-encoded arrays in JSON that is safe inside HTML. Sizes, for n rows and p
+features: coordinates 8n bytes (up to 16n for more than two latent dimensions, plus 8n for principal
+components), memberships (the top three of a row) 9n, values 4np as float32 up to ``FLOAT_BYTES``,
+2np quantized to 1/65534 of a column's range up to ``STEP_BYTES``, np quantized to 1/254 beyond.
+Base64 adds a third.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, log_gaussian
 from sgpmic.report.words import shorten
 
-#: Share of a cluster's rows that its outline holds.
+#: Share of a cluster's rows inside its outline.
 OUTLINE_SHARE = 0.9
 
-# Points of a map's grid on its longer side, and the canvas shapes (width / height) that the grid
-# must fill at the first view: from a phone held upright to a broad screen.
+# Grid points on a map's longer side, and the range of canvas aspect ratios (width / height) that
+# the grid must fill in the initial view: from a phone in portrait mode to a wide screen.
 _GRID_POINTS, _NARROWEST, _BROADEST = 240, 0.7, 2.4
 
-#: Latent dimensions that can be looked at, the widest: every two of them have a map.
+#: Number of latent dimensions shown, those of largest extent: every pair of them has a map.
 MAX_DIMENSIONS = 4
 
 #: More rows than this are drawn as a random sample of this many.
 MAX_ROWS = 200_000
 
-#: Bytes of values up to which they are kept as float32, as 16-bit steps, and at all.
+#: Maximum bytes of values stored as float32, quantized to 16 bits, and in total.
 FLOAT_BYTES, STEP_BYTES, MAX_BYTES = 4_000_000, 20_000_000, 40_000_000
 
-#: Columns of text that are kept, and letters of a cell.
+#: Maximum number of text columns, and of characters per cell.
 MOST_TEXTS, LONGEST_TEXT = 5, 200
 
-#: Memberships of a row that are kept: the highest ones.
+#: Number of highest memberships stored per row.
 TOP_CLUSTERS = 3
 
 
 class LatentMap(NamedTuple):
-    """Two latent dimensions as they are drawn: places, density, boundaries, outlines."""
+    """Geometry of a plot of two latent dimensions: points, density, boundaries, outlines."""
 
     axes: tuple[int, int]  # which dimensions
     points: Floats  # (n_samples, 2)
-    home: Floats  # x0, x1, y0, y1 of the first view
+    home: Floats  # x0, x1, y0, y1 of the initial view
     extent: Floats  # x0, x1, y0, y1 of the density's grid
     density: Floats  # (n_y, n_x), at the grid's points
     boundaries: Floats  # (n_segments, 4): x, y, x, y
-    outlines: list[Floats]  # a line around 90 % of every cluster's rows
-    numbers: Floats  # (n_clusters, 2): where its number is written, on the outline
+    outlines: list[Floats]  # an ellipse around 90 % of every cluster's rows
+    numbers: Floats  # (n_clusters, 2): positions of the cluster numbers, on the outlines
     plane: bool = True  # False for one latent dimension, whose vertical axis has no unit
 
 
 def latent_maps(content: RunContent) -> list[LatentMap]:
-    """Return a map of every two of the first latent dimensions, that of the first two first."""
+    """Return a map for every pair of the first latent dimensions, starting with the first two."""
     dimensions = range(min(content.embedding.shape[1], MAX_DIMENSIONS))
     return [latent_map(content, axes) for axes in list(combinations(dimensions, 2)) or [(0, 1)]]
 
 
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
-    """Return what to draw: the marginal mixture on two latent dimensions.
+    """Return the map of the marginal mixture on two latent dimensions.
 
-    One latent dimension is drawn along the horizontal axis, and every point at a fixed random
-    height within the density at its place: the cloud then has the shape of the density, and
-    rows that would hide each other are spread out. (Height by certainty, the obvious choice,
-    puts nearly every row on one line, for nearly all are certain.)
+    A single latent dimension is drawn along the horizontal axis, with points jittered vertically
+    within the density (fixed seed): the cloud then has the shape of the density, with little
+    overplotting. (Certainty as height, the obvious choice, puts nearly every row on one line,
+    since nearly all are certain.)
     """
     labels, q = content.labels, axes[: content.embedding.shape[1]]
     points, mixture = content.embedding[:, q], _marginals(content, q)
@@ -87,7 +87,7 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     home = np.stack([low - pad, high + pad], axis=1).ravel()
     if len(q) == 1:
         return _map_line(content, np.stack(outlines)[:, :, 0], home)
-    # The box around it that a canvas with equal axes may show at first, in square cells
+    # The largest box that a canvas with equal aspect may show initially, in square cells
     center, (half_x, half_y) = home.reshape(2, 2).mean(axis=1), np.diff(home)[::2] / 2
     half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
     extent = np.stack([center - half, center + half], axis=1).ravel()
@@ -101,14 +101,14 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
 
 
 def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
-    """Return log π_m N(point | m), (n_points, n_clusters), in some of the latent dimensions."""
+    """Return log π_m N(point | m), (n_points, n_clusters), in the given latent dimensions."""
     densities = [log_gaussian(points, *normal) for normal in _marginals(content, axes)]
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
         return np.log(content.weights) + np.stack(densities, axis=1)
 
 
 def _marginals(content: RunContent, axes: Sequence[int]) -> list[tuple[Floats, Floats]]:
-    """Return mean and covariance of every component in some of the latent dimensions."""
+    """Return the mean and covariance of every component in the given latent dimensions."""
     q = list(axes)
     return [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
 
@@ -121,12 +121,12 @@ def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
     peak = density.max()
     at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content, (0,)), axis=1))
     height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
-    # The Gaussians' bars lie under the cloud, one below the other.
+    # The clusters' bars are stacked below the cloud.
     levels = -1.15 - 0.12 * np.arange(len(ends))
     outlines = list(np.stack([ends, np.broadcast_to(levels[:, None], ends.shape)], axis=2))
     home = np.array([*home_x, levels[-1] - 0.12, 1.1])
     ys = np.linspace(home[2], home[3], 120)
-    # A cell on the edge is partly inside: a soft edge, not stairs.
+    # Cells on the edge are partly inside (antialiasing).
     inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
     crossings = _crossings(xs[None, :, None], joint[None])
     places = crossings[np.isfinite(crossings)]
@@ -138,10 +138,10 @@ def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
 
 
 def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
-    """Return the lines between the regions of different most probable components.
+    """Return the decision boundaries between most probable components.
 
-    Marching squares for several labels: two crossings on a cell's edges are joined; three or
-    four, where regions meet, are joined to their mean. ``joint`` is log π_m N at the grid's points,
+    Multi-label marching squares: two crossings on a cell's edges are connected; three or four,
+    where regions meet, are connected to their mean. ``joint`` is log π_m N at the grid points,
     (n_y, n_x, n_components).
     """
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
@@ -160,10 +160,10 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
 
 
 def _crossings(nodes: Floats, joint: Floats) -> Floats:
-    """Return where, between every two nodes of a row, their winners are equally probable.
+    """Return the points between adjacent nodes of a row where their components are equally likely.
 
-    NaN where one wins at both. The difference of two log densities is quadratic, so within a cell a
-    line follows it closely.
+    NaN if the most probable component is the same at both nodes. The difference of two log
+    densities is quadratic, so linear interpolation is accurate within a cell.
     """
     winner = joint.argmax(axis=2)
     differ = winner[:, :-1] != winner[:, 1:]
@@ -182,11 +182,11 @@ def _crossings(nodes: Floats, joint: Floats) -> Floats:
 
 
 def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return a line around 90 % of a cluster's rows, of the shape of its Gaussian.
+    """Return an ellipse of the shape of a cluster's Gaussian that contains 90 % of its rows.
 
-    Learning draws the rows of a cluster closer together than its Gaussian says, so that the
-    Gaussian's own 90 % would hold nearly all of them. The size is that of the rows; without any,
-    the line holds 90 % of the Gaussian. In one dimension it has two ends.
+    The fit draws the rows of a cluster closer together than its Gaussian implies, so that the
+    Gaussian's own 90 % region would contain nearly all of them. The ellipse is scaled to the rows;
+    without any, to 90 % of the Gaussian. In one dimension, it is the two ends of an interval.
     """
     root: NDArray[Any] = np.eye(len(mean))
     if len(mean) == 1:
@@ -203,7 +203,7 @@ def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
 
 
 def safe_json(data: Any) -> str:
-    r"""Return JSON that may stand inside a script element.
+    r"""Return JSON that is safe inside a script element.
 
     ``<``, ``>`` and ``&`` could end the element or open a comment, and U+2028 and U+2029 end a
     line in older JavaScript; as ``\u`` escapes they mean the same to a JSON parser. (The last
@@ -216,13 +216,13 @@ def safe_json(data: Any) -> str:
 
 
 def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
-    """Return an array as {type, base64}, little-endian, in C order."""
+    """Encode an array as {type, base64}, little-endian, in C order."""
     data = np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<"))
     return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
 class Shown(NamedTuple):
-    """Which rows and features the script gets, and in what precision."""
+    """Rows and features passed to the script, and their precision."""
 
     rows: Ints
     features: Ints
@@ -230,10 +230,10 @@ class Shown(NamedTuple):
 
 
 def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -> Shown:
-    """Choose rows, at most ``limit``, and features so that the page is of a reasonable size.
+    """Choose rows, at most ``limit``, and features to limit the size of the page.
 
-    Rows that the page speaks of, ``must``, are kept in any case. Where not all features can be
-    kept, the first of the ``strongest`` are.
+    Rows that the page refers to, ``must``, are always kept. If not all features can be kept, the
+    first of the ``strongest`` are.
     """
     rows = np.arange(content.n_rows)
     if len(rows) > limit:
@@ -251,11 +251,11 @@ def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -
 
 
 def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
-    """Return the columns of a table one after another, with what is needed to read them.
+    """Pack a table column by column, with the parameters to decode it.
 
-    In steps, value = low + code · step, and the highest code stands for a missing value; in
-    float32 that is NaN. ``range`` holds the first and last percentile of every column (its extremes
-    where those are equal), the limits of its color scale.
+    Quantized values are low + code · step, and the highest code means missing; in float32, NaN
+    does. ``range`` holds the 1st and 99th percentiles of every column (its extremes if those are
+    equal), the limits of its color scale.
     """
     columns = values.T
     missing = np.isnan(columns)
@@ -268,7 +268,7 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
         return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
     last = np.iinfo(values_type).max
     steps = last - 1
-    step = high / steps - low / steps  # in two parts: the range itself may overflow
+    step = high / steps - low / steps  # high - low may overflow
     scale = np.where(step > 0, step, 1.0)[:, None]
     codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
     return packed | {
@@ -280,7 +280,7 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
 
 
 def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
-    """Return a column of words: its levels, the most frequent first, and every row's code.
+    """Pack a categorical column: its levels, the most frequent first, and every row's code.
 
     Missing cells, with the code -1, become a level of their own at the end.
     """
@@ -296,7 +296,7 @@ def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
 
 
 def pack_memberships(memberships: Floats) -> dict[str, Any]:
-    """Return the highest memberships of every row: cluster numbers and 16-bit probabilities."""
+    """Pack the highest memberships of every row: cluster numbers and 16-bit probabilities."""
     top = min(TOP_CLUSTERS, memberships.shape[1])
     order = np.argsort(-memberships, axis=1, kind="stable")[:, :top]
     chances = np.take_along_axis(memberships, order, axis=1)
@@ -309,9 +309,9 @@ def pack_memberships(memberships: Floats) -> dict[str, Any]:
 
 
 def pack_map(drawn: LatentMap) -> dict[str, Any]:
-    """Return a latent map for the script; density as bytes, by its square root."""
+    """Pack a latent map for the script; the square root of the density as bytes."""
     peak = drawn.density.max()
-    # Without the root a tight cluster would leave the others without any shade.
+    # Without the root, a tight cluster would leave the others without visible shading.
     shade = np.sqrt(drawn.density / peak) if peak > 0 else drawn.density
     return {
         "axes": list(drawn.axes),
@@ -331,7 +331,7 @@ def build_payload(
 ) -> dict[str, Any]:
     """Return everything the script needs, ready for :func:`safe_json`.
 
-    ``compared`` are the given labels, as classes or as a number.
+    ``compared`` is the comparison with the given labels, categorical or continuous.
     """
     rows, features, feature_names = shown.rows, shown.features, content.feature_names
     maps = latent_maps(content)
@@ -342,7 +342,7 @@ def build_payload(
     title = shorten(content.label_name) or "given label"
     if isinstance(compared, Confusion):
         given = pack_levels(title, compared.names, compared.codes[rows])
-    elif compared is not None:  # it has a scale of colors, as features have
+    elif compared is not None:  # it has a color scale, like features
         names, values = [*names, title], np.column_stack([values, compared.values[rows]])
     if content.principal is not None:
         points, shares = content.principal

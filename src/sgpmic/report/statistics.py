@@ -1,4 +1,4 @@
-"""The numbers of a report: pure functions of arrays, so that each can be checked by itself."""
+"""Statistics for the report: pure functions of arrays, so that each can be tested by itself."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sklearn.metrics import adjusted_rand_score
 
 from sgpmic._types import Bools, Floats, Ints
 
-#: Effect sizes end here: a feature that is constant inside and outside a cluster would be infinite.
+#: Effect sizes are clipped here: for a feature constant inside and outside, d would be infinite.
 LARGEST_EFFECT = 100.0
 
-# Whole numbers, and others, that differ more often than this are no classes.
+# Integers, and other numbers, with more distinct values than this are not classes.
 _MOST_CLASSES, _MOST_STEPS = 20, 10
 
-# Numbers handled at a time where a whole copy of the table would be too much.
+# Block size in numbers, to avoid a copy of the whole table.
 _BLOCK = 1 << 22
 
 
 class Sizes(NamedTuple):
-    """Rows, their share, and their mean certainty (NaN without rows), for every cluster."""
+    """Number of rows, share, and mean certainty (NaN without rows) of every cluster."""
 
     counts: Ints
     shares: Floats
@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 
 
 def cluster_sizes(memberships: Floats, total: Callable[[Floats], Floats] = np.asarray) -> Sizes:
-    """Count the rows of every cluster, average their certainty; ``total`` sums over processes."""
+    """Return cluster sizes and mean certainties; ``total`` sums over processes."""
     M, labels = memberships.shape[1], memberships.argmax(axis=1)
     counts = total(np.bincount(labels, minlength=M).astype(np.float64)).astype(np.int64)
     sums = total(np.bincount(labels, memberships.max(axis=1), M).astype(np.float64))
@@ -41,13 +41,13 @@ def cluster_sizes(memberships: Floats, total: Callable[[Floats], Floats] = np.as
 
 
 class Profiles(NamedTuple):
-    """How clusters differ from all other rows, in features or shares; all (M, number of them)."""
+    """Differences between clusters and all other rows; all arrays are (M, n_features)."""
 
-    inside: Floats  # the mean of a feature, or the share of rows; NaN where none has a value
-    outside: Floats  # of all other rows
+    inside: Floats  # mean of a feature, or share of rows; NaN if none has a value
+    outside: Floats  # the same for all other rows
     effects: Floats  # Cohen's d of means, h of shares; always finite
-    certain: Floats  # the end of its confidence interval that is nearer to 0
-    known: Floats  # rows of the cluster that have a value
+    certain: Floats  # confidence limit of the effect nearer to 0
+    known: Floats  # number of rows of the cluster that have a value
 
 
 def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
@@ -55,8 +55,8 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
 
     The effect size is Cohen's :math:`d = (\bar y_{in} - \bar y_{out}) / s`, with the pooled
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
-    \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and where one side has no rows, and
-    never beyond ±:data:`LARGEST_EFFECT`. Missing values (NaN) do not count.
+    \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and if one side has no rows, and
+    clipped to ±:data:`LARGEST_EFFECT`. Missing values (NaN) are ignored.
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
@@ -68,14 +68,14 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
 
 
 def strongest_first(effects: Floats) -> Ints:
-    """Return the features, those that set any cluster apart most first."""
+    """Rank the features by their largest absolute effect in any cluster."""
     return np.argsort(-abs(effects).max(axis=0, initial=0.0), kind="stable")
 
 
 def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     """Return the fields of `Profiles` for a few columns."""
-    # d does not depend on units. Columns are mapped to [0, 1], by halves so that no range
-    # overflows, which makes constant columns exactly 0 and rounding errors comparable.
+    # d is scale-invariant. Columns are mapped to [0, 1], after halving so that no range overflows,
+    # which makes constant columns exactly 0 and rounding errors comparable.
     seen = np.isfinite(values)
     half = 0.5 * np.where(seen, values, 0.0)
     some = seen.any(axis=0)
@@ -87,7 +87,7 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     counts = inside.T @ seen
     n_seen = counts.sum(axis=0)
     rest = n_seen - counts
-    # Moments about the column's mean: its size must not drown its spread.
+    # Moments about the column's mean, to avoid cancellation.
     center = scaled.sum(axis=0) / np.maximum(n_seen, 1)
     scaled = np.where(seen, scaled - center, 0.0)
     sums = inside.T @ scaled
@@ -96,12 +96,12 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
     squares = (inside.T @ (scaled * scaled)).sum(axis=0)
     scatter = squares - counts * mean_in**2 - rest * mean_out**2
     deviation = np.sqrt(np.maximum(scatter, 0.0) / np.maximum(n_seen - 2, 1))
-    # The floor, a billionth of the range, keeps d finite and lets rounding errors count as 0.
+    # The floor, a billionth of the range, keeps d finite and suppresses rounding errors.
     effects = (mean_in - mean_out) / np.maximum(deviation, 1e-9)
     effects = np.clip(effects, -LARGEST_EFFECT, LARGEST_EFFECT)
     effects[(counts == 0) | (rest == 0)] = 0.0
     certain = _certain(effects, counts, rest, effects**2 / (2.0 * np.maximum(n_seen, 1)))
-    # No mean lies outside, whatever the rounding: the largest numbers would overflow.
+    # Clip means to the range of the data: with rounding errors, the largest could overflow.
     means = (
         np.where(n > 0, 2.0 * np.clip(low + span * (mean + center), low, high), np.nan)
         for mean, n in ((mean_in, counts), (mean_out, rest))
@@ -110,9 +110,9 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
 
 
 def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float = 0.0) -> Floats:
-    r"""Return the ends of 95 % confidence intervals that are nearer to 0, or 0 if it is inside.
+    r"""Return the 95 % confidence limits nearer to 0, or 0 if the interval contains it.
 
-    The variance is :math:`1 / n_{in} + 1 / n_{out}`, and ``more``; for Cohen's d,
+    The variance is :math:`1 / n_{in} + 1 / n_{out}` plus ``more``, which for Cohen's d is
     :math:`d^2 / 2 (n_{in} + n_{out})`.
     """
     variance = 1.0 / np.maximum(n_in, 1) + 1.0 / np.maximum(n_out, 1) + more
@@ -120,9 +120,9 @@ def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float 
 
 
 def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Profiles:
-    """Compare how often clusters and all other rows have every level of a category.
+    """Compare the level frequencies of a category between clusters and all other rows.
 
-    Rows whose level is missing, with the code -1, do not count.
+    Rows whose level is missing (code -1) are ignored.
     """
     table = np.zeros((n_clusters, n_levels))
     seen = codes >= 0
@@ -131,7 +131,7 @@ def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> P
 
 
 def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Profiles:
-    """Compare how often cells are missing in clusters and in all other rows, column by column."""
+    """Compare the share of missing cells between clusters and all other rows, by column."""
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     return _compare_shares(np.eye(n_clusters)[labels].T @ missing, sizes[:, None])
 
@@ -139,8 +139,8 @@ def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Profiles:
 def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
     r"""Return shares and Cohen's :math:`h = 2 \arcsin\sqrt p_{in} - 2 \arcsin\sqrt p_{out}`.
 
-    h is 0 where one side has no rows. It is at most π, and as large as Cohen's d is when it is
-    called small (0.2), medium (0.5) and large (0.8).
+    h is 0 if one side has no rows. It is at most π, with the same thresholds as Cohen's d for a
+    small (0.2), medium (0.5) and large (0.8) effect.
     """
     sizes = np.broadcast_to(sizes, counts.shape)
     rest, others = (whole.sum(axis=0) - whole for whole in (sizes, counts))
@@ -149,11 +149,11 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
     known = (sizes > 0) & (rest > 0)
 
     def cohens_h(p: Floats, q: Floats) -> Floats:
-        # Rounding may leave a share just beyond 1.
+        # Rounding may leave a share slightly above 1.
         p, q = (np.clip(np.where(known, share, 0.0), 0.0, 1.0) for share in (p, q))
         return 2.0 * (np.arcsin(np.sqrt(p)) - np.arcsin(np.sqrt(q)))
 
-    # Jeffreys' prior: of two cells that are alike, not all others need be.
+    # Jeffreys prior: two equal cells do not imply a share of 1.
     shrunken = cohens_h((counts + 0.5) / (sizes + 1.0), (others + 0.5) / (rest + 1.0))
     certain = _certain(shrunken, sizes, rest)
     return Profiles(inside, outside, cohens_h(inside, outside), certain, sizes)
@@ -162,12 +162,12 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
 def compare_labels(
     labels: Ints, given: list[str] | None, n_clusters: int
 ) -> Confusion | NumberByCluster | None:
-    """Return how clusters and given labels go together: as classes, or as a number."""
+    """Compare clusters with given labels, either categorical or continuous."""
     if given is None:
         return None
     if (numbers := continuous_labels(given)) is not None:
         return number_by_cluster(numbers, labels, n_clusters)
-    counts = Counter(sorted(given))  # of equally frequent ones, the first by name comes first
+    counts = Counter(sorted(given))  # ties are in alphabetical order
     names = [name for name, _ in counts.most_common()]
     places = {name: place for place, name in enumerate(names)}
     codes = np.array([places[label] for label in given])
@@ -178,31 +178,31 @@ def compare_labels(
 
 
 class Confusion(NamedTuple):
-    """Clusters against given labels."""
+    """Contingency table of clusters and given labels."""
 
     names: list[str]  # given labels, the most frequent first
     table: Ints  # (n_clusters, number of names)
     ari: float  # adjusted Rand index
-    purity: float  # share of rows whose given label is the commonest of their cluster
-    codes: Ints  # (n_rows,): the place of every row's label among the names
+    purity: float  # share of rows with the most common given label of their cluster
+    codes: Ints  # (n_rows,): index of every row's label in names
 
 
 class NumberByCluster(NamedTuple):
-    """A number summarized in every cluster, and how much of it the clusters explain."""
+    """Summary of a continuous variable by cluster, and the variance the clusters explain."""
 
     counts: Ints  # rows with a value
     means: Floats  # NaN without any
     deviations: Floats  # standard deviations (n - 1); NaN with fewer than two
-    eta_squared: float  # the correlation ratio: share of the variance between clusters
-    values: Floats  # (n_rows,), NaN where it is missing
+    eta_squared: float  # correlation ratio: share of the variance between clusters
+    values: Floats  # (n_rows,), NaN where missing
 
 
 def continuous_labels(given: list[str]) -> Floats | None:
-    """Return labels as numbers where they are a continuous number rather than classes, else None.
+    """Return labels as numbers if they are continuous rather than classes, else None.
 
-    Numbers are taken for a measurement where some are not whole and more than ten differ, or where
-    more than twenty whole ones differ and they do not simply count from 0 or 1, as codes of classes
-    do. Missing labels, which are empty, become NaN.
+    Labels are continuous if some are not integers and more than ten are distinct, or if more than
+    twenty integers are distinct and not consecutive from 0 or 1, as class codes are. Missing
+    labels, which are empty, become NaN.
     """
     try:
         numbers = {label: float(label) for label in set(given) if label}
@@ -218,16 +218,16 @@ def continuous_labels(given: list[str]) -> Floats | None:
 
 
 def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:
-    r"""Summarize a number that is not the same everywhere (:func:`continuous_labels`).
+    r"""Summarize a non-constant variable (:func:`continuous_labels`) by cluster.
 
     The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
-    \bar y)^2`. Missing values (NaN) do not count.
+    \bar y)^2`. Missing values (NaN) are ignored.
     """
     seen = np.isfinite(values)
     mine, y = labels[seen], values[seen]
     counts = np.bincount(mine, minlength=n_clusters)
     center = float(y.mean())
-    y = y - center  # its size must not drown its spread
+    y = y - center  # to avoid cancellation
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
         inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
@@ -237,17 +237,17 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
-    """Return the rows of lowest certainty; of equal ones, those of highest entropy first."""
+    """Return the rows with the lowest certainty; ties are broken by highest entropy."""
     return np.lexsort((-entr(memberships).sum(axis=1), memberships.max(axis=1)))[:count]
 
 
 def typical_rows(
     embedding: Floats, memberships: Floats, means: Floats, covariances: Floats, count: int
 ) -> list[Ints]:
-    r"""Return, for every cluster, its rows of highest :math:`s_{nm} N(x_n|\bar x_m, C_m)`.
+    r"""Return, for every cluster, its rows with the highest :math:`s_{nm} N(x_n|\bar x_m, C_m)`.
 
-    Those lie deepest in the cluster's Gaussian and hardly belong anywhere else. Only rows whose
-    most probable cluster it is are considered; of equal ones the first rows are taken.
+    Those are most central in the cluster's Gaussian and least ambiguous. Only rows assigned to the
+    cluster are considered; ties are broken by row order.
     """
     labels, found = memberships.argmax(axis=1), []
     for m, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
@@ -258,7 +258,7 @@ def typical_rows(
 
 
 def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return log N(point | mean, covariance) of every point."""
+    """Return log N(point | mean, covariance) for every point."""
     factor = cholesky(covariance)
     standard = np.linalg.solve(factor, (points - mean).T)
     log_det = 2.0 * np.log(np.diagonal(factor)).sum()
@@ -266,7 +266,7 @@ def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
 
 
 def cholesky(covariance: Floats) -> NDArray[Any]:
-    """Return the Cholesky factor of a covariance, its eigenvalues raised where it has none."""
+    """Return the Cholesky factor, after raising the eigenvalues if not positive definite."""
     try:
         return np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:

@@ -1,4 +1,4 @@
-"""Numbers and names as the report writes them."""
+"""Formatting of numbers and names for the report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: Longest name, identity or label that the page carries.
+#: Maximum length of names, ids and labels on the page.
 LONGEST = 120
 
-# Smaller numbers are what rounding leaves of 0.
+# Smaller numbers are rounding errors.
 _NOTHING = 1e-12
 
 
 def shorten(text: object, longest: int = LONGEST) -> str:
-    """Return text that is fit to be shown: no control characters, not too long, valid Unicode."""
-    words = str(text)[: 4 * longest]  # before anything that takes time
+    """Sanitize text for display: truncated, without control characters, valid Unicode."""
+    words = str(text)[: 4 * longest]  # first, since the rest is slow
     words = words.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
     words = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in words)
     words = " ".join(words.split())
@@ -26,7 +26,7 @@ def shorten(text: object, longest: int = LONGEST) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a number for reading: few digits, a true minus, – where there is none."""
+    """Format a number for display: few digits, a true minus sign, – if not finite."""
     if not math.isfinite(value):
         return "–"
     if abs(value) < _NOTHING:
@@ -39,28 +39,28 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a difference with its sign, a true minus."""
+    """Format a difference with its sign, a true minus sign."""
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def day(days: float) -> str:
-    """Return days since 1970 as a date, – where there is none."""
+    """Format days since 1970 as a date, – if not finite."""
     if not math.isfinite(days):
         return "–"
     return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
 
 
 def any_number(value: object) -> str:
-    """Return a number as people write it, and anything else as text."""
+    """Format a number or boolean for display, and anything else as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | np.integer):  # seeds have no thousands
+    if isinstance(value, int | np.integer):  # such as seeds: no thousands separators
         return str(int(value)).replace("-", "−")
     return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
 
 
 def percent(share: float) -> str:
-    """Return a probability in percent; 100 % is said only where there is no doubt at all."""
+    """Format a probability in percent; 100 % only if it is exactly 1."""
     if not np.isfinite(share):
         return "–"
     if 0.9995 <= share < 1:
@@ -71,7 +71,7 @@ def percent(share: float) -> str:
 
 
 def exact_percent(share: float) -> str:
-    """Return a probability in percent with as many digits as its doubt needs, up to a point."""
+    """Format a probability in percent, with enough digits to tell it from 0 and 100 %."""
     doubt = min(share, 1.0 - share)
     if doubt >= 0.001 or doubt == 0:
         return f"{100 * share:.1f} %"
@@ -82,12 +82,12 @@ def exact_percent(share: float) -> str:
 
 
 def together(words: str) -> str:
-    """Return words with percent signs that stay with their numbers at the end of a line."""
+    """Put no-break spaces before percent signs."""
     return words.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def duration(seconds: float) -> str:
-    """Return a time for reading."""
+    """Format a duration for display."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     if seconds < 7200:
@@ -96,10 +96,10 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count and its noun."""
+    """Format a count with its noun, in the plural if needed."""
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def listing(words: Sequence[str]) -> str:
-    """Return words as people list them: a, b and c."""
+    """Join words into a phrase: a, b and c."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

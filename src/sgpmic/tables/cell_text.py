@@ -1,15 +1,15 @@
-"""What the text of a cell stands for: a number, a date, yes or no, a level of a scale, nothing.
+"""Parsing of cell text: numbers, dates, yes and no, levels of known scales, missing values.
 
-*Numbers* may have decimal commas, thousands separators, percent and currency signs. One cell cannot
-tell ``1,234`` (a thousand and some) from ``1,234`` (one and some); a column mostly can. It is read
-with the decimal sign that every cell agrees with: ``1.234,5`` or ``1,5`` anywhere make it a comma,
-``1,234.5`` or ``1.5`` a point. Where both would do, as with nothing but ``1,234`` or ``1.234``, a
-point is the decimal sign, and the column's warning says so if there are commas.
+*Numbers* may have decimal commas, thousands separators, percent and currency signs. A single cell
+``1,234`` is ambiguous (1234 or 1.234), but a column rarely is: the decimal separator is the one
+that most cells are consistent with. ``1.234,5`` or ``1,5`` make it a comma, ``1,234.5`` or ``1.5``
+a point. If both are possible, as with only ``1,234`` or ``1.234``, it is a point, with a warning if
+there are commas.
 
 *Dates* may be ``2024-12-31``, ``2024/12/31``, ``31.12.2024``, ``12/31/2024``, ``31 Dec 2024``,
 ``December 31, 2024`` (English names), ``2024-12`` and ``Dec 2024`` (the first of the month), each
-followed by a time of the day and a time zone, or times of the day by themselves. Whether the day or
-the month comes first in ``03/04/2024`` is decided by the whole column.
+optionally followed by a time of day and a time zone, or times of day alone. Whether the day or the
+month comes first in ``03/04/2024`` is determined from the whole column.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from importlib.resources import files
 
 # ------------------------------------------------------------------------------- missing cells
 
-#: What stands for a missing value, in lower case and without spaces around.
+#: Words for a missing value, in lower case and stripped.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
-#: ... in a column whose kind is found out from its cells.
+#: ... in a column whose kind is inferred.
 MISSING = MISSING_WORDS | {
     *("-", "--", "---", "–", "—", "?", "??", ".", "none", "nil", "<na>", "nat"),
     *("n.a.", "n.a", "#na", "#value!", "#div/0!", "#ref!", "#num!", "#null!", "#name?"),
 }
-#: ... and in a column of numbers or dates: as levels these say something.
+#: ... and in a column of numbers or dates: in a category, these are informative levels.
 MISSING_IN_NUMBERS = MISSING | {
     *("unknown", "missing", "not available", "not applicable", "not known", "undefined"),
     *("no data", "no answer", "tbd", "k.a."),
@@ -38,7 +38,7 @@ MISSING_IN_NUMBERS = MISSING | {
 
 # ------------------------------------------------------------------------------- numbers
 
-# float() alone would also take underscores and the digits of other scripts.
+# float() alone would also accept underscores and the digits of other scripts.
 _PLAIN_NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
@@ -51,7 +51,7 @@ _WRITTEN = re.compile(
     rf"(?P<sign2>[+\-−]?)(?P<digits>[0-9.,'’{_SPACES}]*[0-9.])(?P<exponent>[eE][+-]?[0-9]+)?"
     rf"[{_SPACES}]*(?P<after>{_UNIT})?(?P<close>\))?"
 )
-# Digits by their decimal sign, perhaps in groups of three.
+# Digits, optionally in groups of three, by decimal separator.
 _DIGITS = {
     decimal: re.compile(
         rf"(?:[1-9][0-9]{{0,2}}(?P<g>[{grouping}'’{_SPACES}])[0-9]{{3}}(?:(?P=g)[0-9]{{3}})*"
@@ -63,10 +63,10 @@ _INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
 def parse_plain_number(text: str, decimal: str = ".") -> float | None:
-    """Return the number that a cell holds, NaN if it is missing, None if it is other text."""
+    """Parse a plain number or boolean; NaN if missing, None for other text."""
     word = text.strip()
     if decimal != ".":
-        # A point is then a thousands separator, which nobody can tell from a decimal point.
+        # A point would be a thousands separator, indistinguishable from a decimal point: reject.
         word = "." if "." in word else word.replace(decimal, ".")
     if _PLAIN_NUMBER.fullmatch(word):
         return float(word)
@@ -75,7 +75,7 @@ def parse_plain_number(text: str, decimal: str = ".") -> float | None:
 
 
 def parse_number(text: str, decimal: str = ".") -> float | None:
-    """Return the number, as people write it, of a text without white space around, or None."""
+    """Parse a number with optional unit and separators from stripped text; None if not one."""
     if _INFINITE.fullmatch(text):
         return float(text)
     written = _WRITTEN.fullmatch(text)
@@ -95,14 +95,14 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 
 def unit_of(text: str) -> str:
-    """Return the sign or unit beside a number, or nothing."""
+    """Return the currency, percent sign or unit of a number, or an empty string."""
     written = _WRITTEN.fullmatch(text)
     return "" if written is None else written["before"] or written["after"] or ""
 
 
 def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
-    """Return the decimal sign that most cells agree with, and whether the other does as well."""
-    # Without these nothing speaks for a comma.
+    """Return the decimal separator that fits most cells, and whether a comma fits equally well."""
+    # Without these, there is no evidence for a decimal comma.
     if not any("," in text or text.count(".") > 1 for text in texts):
         return ".", False
     fit = {sign: sum(parse_number(text, sign) is not None for text in texts) for sign in ".,"}
@@ -137,12 +137,12 @@ _DATES = tuple(
     )
 )
 _TIME = re.compile(_CLOCK, re.IGNORECASE)
-# POSIX: two digits from 69 on are of the last century.
+# POSIX: two-digit years from 69 on are in the 1900s.
 _PIVOT = 69
 
 
 def parse_date(text: str, day_first: bool) -> float | None:
-    """Return the days since 1970 that a cell's text stands for, or None."""
+    """Parse a date as days since 1970; None if the text is not one."""
     matches = (form.fullmatch(text) for form in _DATES)
     found = next((match for match in matches if match is not None), None)
     if found is None:
@@ -152,7 +152,7 @@ def parse_date(text: str, day_first: bool) -> float | None:
     if len(parts["year"]) == 2:
         year += 1900 if year >= _PIVOT else 2000
     if not 1000 <= year <= 2999:
-        return None  # rather a number or a code
+        return None  # more likely a number or a code
     if "first" in parts:
         pair = int(parts["first"]), int(parts["other"])
         day, month = pair if day_first else pair[::-1]
@@ -171,20 +171,20 @@ def parse_date(text: str, day_first: bool) -> float | None:
 
 
 def parse_time(text: str) -> float | None:
-    """Return a time of the day as a fraction of the day, or None."""
+    """Parse a time of day as a fraction of a day; None if the text is not one."""
     found = _TIME.fullmatch(text)
     return None if found is None else _day_fraction(found.groupdict(default=""))
 
 
 def clock_as_fraction(value: float) -> float | None:
-    """Return a time of the day, hours and minutes as HHMM, as a fraction of the day, or None."""
+    """Convert an HHMM time of day to a fraction of a day; None if it is not one."""
     if not 0 <= value <= 2400 or value % 100 >= 60 or not value.is_integer():
         return None
     return (value // 100 * 60 + value % 100) / 1440 % 1.0
 
 
 def number_as_date(value: float) -> float | None:
-    """Return the days since 1970 of a year, of 20241231, or of seconds or milliseconds."""
+    """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None otherwise."""
     if value != value or abs(value) > 1e14:
         return None
     if value == int(value):
@@ -200,10 +200,10 @@ def number_as_date(value: float) -> float | None:
 
 
 def find_date_order(texts: Iterable[str]) -> tuple[bool, bool]:
-    """Return whether the day comes before the month, and whether the column leaves it open.
+    """Return whether the day comes before the month, and whether the column is ambiguous.
 
-    A first number above 12 is a day, and so is a second one. Where there is neither, points
-    between the numbers mean the day first, all else the month first.
+    A number above 12 is a day. If there is none, dots between the numbers mean day first, other
+    separators month first.
     """
     found = [match for match in map(_DATES[2].fullmatch, texts) if match is not None]
     n_first, n_other = (sum(int(match[i]) > 12 for match in found) for i in ("first", "other"))
@@ -239,7 +239,7 @@ _YES_NO = (
     *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
     *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
 )
-#: 1 for words for yes, 0 for those for no.
+#: Maps words for yes to 1, and words for no to 0.
 TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
 
 
@@ -250,21 +250,21 @@ def _scales() -> list[tuple[str, ...]]:
 
 
 def key(text: str) -> str:
-    """Return what two spellings of one level share: they differ by case or white space only."""
+    """Normalize case and whitespace, so that spellings of one level compare equal."""
     return " ".join(text.split()).casefold()
 
 
 def is_yes_no(keys: Sequence[str]) -> bool:
-    """Return whether all levels are ways of saying yes and no, of one or several spellings."""
-    # One whole pair has to be there: "f" beside "m" is not "false".
+    """Return whether all levels are words for yes and no, in one or several spellings."""
+    # One complete pair must occur: "f" beside "m" is not "false".
     found = set(keys)
     return found <= TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
 
 
 def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:
-    """Return levels from low to high where they are those of a known scale, else None.
+    """Return levels from low to high if they belong to a known scale, else None.
 
-    Levels may be left out. Letters by themselves mostly name groups: they are a scale where there
+    Levels of the scale may be absent. Letters usually name groups: they are a scale only if there
     are three or more (sizes, Roman numerals), and grades (``a``, ``b``, ``c``) never are.
     """
     wanted = set(keys)

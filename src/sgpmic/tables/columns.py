@@ -1,12 +1,12 @@
-"""Columns once fitted: what each is, how its cells become numbers, and what rows are in words.
+"""Fitted columns: their kinds, their encodings as numbers, and rows in the user's own terms.
 
-Encodings are small, immutable, and storable as JSON. Their weights are those of factor analysis of
-mixed data (Pagès 2004). A number is divided by its standard deviation. A category of K levels
-becomes K indicators; that of a level with the share p of the cells is (indicator - p) / sqrt(p).
-Their K - 1 principal axes then have variance 1 each, as a number has, so that no axis of a category
-outweighs a number. Where K = 2 there is one such axis, and one column says it all:
-(indicator - p) / sqrt(p (1 - p)), which leaves all distances between rows as two columns would have
-them. Cosine and sine of a season have variance 1 together.
+Encodings are small, immutable, and JSON-serializable. Their weights are those of factor analysis of
+mixed data (FAMD, Pagès 2004). A number is divided by its standard deviation. A category with K
+levels becomes K indicators, scaled as (indicator - p) / sqrt(p) for a level with share p of the
+cells. Their K - 1 principal axes then have variance 1 each, like a number, so that no axis of a
+category outweighs a number. For K = 2 there is a single axis, and one column suffices:
+(indicator - p) / sqrt(p (1 - p)), which preserves all distances between rows. The sine and cosine
+of a season have total variance 1.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from sgpmic.tables.cell_text import (
 from sgpmic.tables.conversions import Cells, Codes, number_of
 from sgpmic.tables.errors import BadCells
 
-#: What a column may be declared as.
+#: Kinds that a user may declare.
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
-#: ... and what it may turn out to be besides.
+#: ... and all kinds, including those that are only inferred.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
-#: Days of a year, on average.
+#: Mean number of days in a year.
 YEAR = 365.2425
-#: What joined levels are called.
+#: Name of the level that rare levels are merged into.
 OTHER = "other"
 
-# A column can name the rows where so many cells are different, and so short on average.
+# Row names need this share of distinct cells, and at most this mean length.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
-# What fields of columns and encodings are in a file, by their annotations.
+# Types of stored fields of columns and encodings, by annotation.
 _STORED = {
     **{"bool": bool, "int": int, "str": str, "float": float},
     **{"str | None": (None, str), "float | None": (None, float)},
@@ -54,7 +54,7 @@ _STORED = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the user's table, and what was made of it.
+    """A column of the user's table, and how it was encoded.
 
     Attributes
     ----------
@@ -63,15 +63,15 @@ class Column:
         'number', 'whole', 'yes_no', 'ordered', 'category', 'date', 'text', 'id', 'constant',
         'copy' or 'empty'.
     summary : str
-        Its range or levels, in words.
+        Its range or levels, as text.
     n_missing, n_rows : int
-        Cells without a value, and all.
+        Number of missing cells, and of all cells.
     becomes : str
-        What becomes of it, in words.
+        How it is encoded, or why it is left out.
     warning : str or None
         What the user should check.
     features : tuple of str
-        The names of its encoded features; none where it is left out.
+        The names of its encoded features; empty if it is left out.
     """
 
     name: str
@@ -90,7 +90,7 @@ def used_names(columns: Sequence[Column]) -> list[str]:
 
 
 def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the first column that is short and hardly ever the same, words before numbers."""
+    """Return the first column that is short and nearly unique, words before numbers."""
     found = []
     for name, words in columns.items():
         differ = len(set(words)) >= _DIFFERENT * len(words)
@@ -103,10 +103,10 @@ def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
 
 
 class Encoded(NamedTuple):
-    """The features of a column, NaN where missing, and what was strange about its cells."""
+    """The features of a column, NaN where missing, and cells that could not be encoded."""
 
     values: Floats
-    unseen: tuple[str, ...] = ()  # levels that were not there in fit
+    unseen: tuple[str, ...] = ()  # levels not seen in fit
     outside: int = 0  # cells that have no logarithm
 
 
@@ -121,7 +121,7 @@ class Encoding(ABC):
             raise ValueError("a divisor must be above 0")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state, of types that JSON has."""
+        """Return the state as a JSON-serializable dict."""
         values = vars(self).items()
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
         return {"encoding": self.kind, **plain}
@@ -129,34 +129,34 @@ class Encoding(ABC):
     @property
     @abstractmethod
     def becomes(self) -> str:
-        """What becomes of the column, in words."""
+        """Short description of the encoding."""
 
     @abstractmethod
     def encode(self, cells: Cells) -> Encoded:
-        """Return the features of cells; raise `BadCells` for those that cannot be read."""
+        """Encode cells as features; raise `BadCells` for those that cannot be parsed."""
 
     @abstractmethod
     def decode(self, features: Floats) -> NDArray[Any]:
-        """Return the cells that features stand for, or come closest to; NaN or None for NaN."""
+        """Decode features to the nearest cell values; NaN or None for NaN."""
 
     def feature_names(self, column: str) -> list[str]:
-        """Return what the features of a column of this name are called."""
+        """Return the feature names of a column with this name."""
         return [column]
 
     @property
     def n_features(self) -> int:
-        """The number of features that the column becomes."""
+        """Number of features that the column is encoded as."""
         return len(self.feature_names(""))
 
 
 @dataclass(frozen=True)
 class NumberEncoding(Encoding):
-    """A number, perhaps its logarithm, divided by a number."""
+    """A number or its logarithm, scaled."""
 
     kind: ClassVar[str] = "number"
     decimal: str = "."  # or ','
-    sentinels: tuple[float, ...] = ()  # numbers that stand for a missing cell
-    shift: float | None = None  # what is added before the logarithm is taken; None for no logarithm
+    sentinels: tuple[float, ...] = ()  # numbers that mean "missing"
+    shift: float | None = None  # added before taking the logarithm; None for no logarithm
     divisor: float = 1.0
 
     def __post_init__(self) -> None:
@@ -194,14 +194,13 @@ class NumberEncoding(Encoding):
 
 @dataclass(frozen=True)
 class DateEncoding(Encoding):
-    """Days since 1970 divided by a number, and the place in the year and in the day."""
+    """Scaled days since 1970, and the phases of the year and of the day."""
 
     kind: ClassVar[str] = "date"
     day_first: bool = False  # 31/12/2024, not 12/31/2024
-    time_only: bool = False  # times of the day, without a date
+    time_only: bool = False  # times of day, without a date
     divisor: float = 1.0  # of the days
-    #: What sine and cosine of the place in the year, and in the day, are divided by; None to leave
-    #: them out.
+    #: Divisors of the sine and cosine of the phase in the year, and in the day; None to omit them.
     year: float | None = None
     day: float | None = None
 
@@ -226,7 +225,7 @@ class DateEncoding(Encoding):
         return f"number, {' and '.join(parts)}"
 
     def read(self, cells: Cells) -> Floats:
-        """Return days since 1970 or times as shares of the day, NaN where missing."""
+        """Return days since 1970 or times as fractions of a day, NaN where missing."""
         if cells.holds == ("time" if self.time_only else "date"):
             return cells.values
         return cells.parse(self._time_of if self.time_only else self._date_of)
@@ -241,7 +240,7 @@ class DateEncoding(Encoding):
     def _time_of(cell: str | float) -> float | None:
         number = number_of(cell)  # 1345 is 13:45
         if isinstance(cell, str) and (number is None or not number.is_integer()):
-            return parse_time(cell)  # 628.0 is a number where others are missing
+            return parse_time(cell)  # missing cells in the column turn 628 into 628.0
         return None if number is None else clock_as_fraction(number)
 
     def encode(self, cells: Cells) -> Encoded:
@@ -253,13 +252,13 @@ class DateEncoding(Encoding):
         return Encoded(np.hstack(parts))
 
     def days(self, features: Floats) -> Floats:
-        """Return days since 1970, or times as shares of the day."""
+        """Return days since 1970, or times as fractions of a day."""
         if self.time_only:
             return np.arctan2(features[:, 0], features[:, 1]) / (2 * np.pi) % 1.0
         return features[:, 0] * self.divisor
 
     def decode(self, features: Floats) -> NDArray[Any]:
-        # datetime64, or timedelta64 of times of the day.
+        # datetime64, or timedelta64 for times of day.
         days = self.days(features)
         seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
         seconds[np.isnan(days)] = np.timedelta64("NaT")
@@ -267,46 +266,46 @@ class DateEncoding(Encoding):
 
 
 def circle(days: Floats, period: float) -> Floats:
-    """Return sine and cosine of the place in a period."""
+    """Return the sine and cosine of the phase in a period."""
     angle = 2 * np.pi * (days / period % 1.0)
     return np.column_stack([np.sin(angle), np.cos(angle)])
 
 
 @dataclass(frozen=True)
 class WordEncoding(Encoding):
-    """A column whose cells are words out of a fixed list."""
+    """Encoding of a column whose cells are words from a fixed list."""
 
-    takes_missing: ClassVar[bool] = False  # whether a level may be a word for a missing cell
+    takes_missing: ClassVar[bool] = False  # whether a word for "missing" may be a level
 
     @property
     @abstractmethod
     def words(self) -> tuple[str, ...]:
-        """The words, in the order of their places."""
+        """The words, in index order."""
 
     @property
     def spellings(self) -> Mapping[str, float]:
-        """The places of words, by the keys of their spellings."""
+        """Map from normalized spelling to word index."""
         return {key(word): i for i, word in enumerate(self.words)}
 
     def encode(self, cells: Cells) -> Encoded:
         places = self.spellings
         levels, codes = cells.read_levels(places if self.takes_missing else ())
-        # None becomes NaN; the last is of empty cells.
+        # None becomes NaN; the last entry is for empty cells.
         table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
         present = np.unique(codes[codes >= 0])
         unseen = tuple(levels[i] for i in present if np.isnan(table[i]))
         return Encoded(self.features(table[codes]), unseen)
 
     def features(self, places: Floats) -> Floats:
-        """Return the features of words at these places."""
+        """Return the features of words with these indices."""
         return (places / getattr(self, "divisor", 1.0))[:, None]
 
     def places(self, features: Floats) -> Floats:
-        """Return the places of rows among the words, not rounded; NaN where missing."""
+        """Return the word index of every row, not rounded; NaN where missing."""
         return features[:, 0] * getattr(self, "divisor", 1.0)
 
     def codes(self, features: Floats) -> Codes:
-        """Return the nearest place of every row among the words, -1 where it is missing."""
+        """Return the nearest word index of every row; -1 where missing."""
         places = self.places(features)
         nearest = np.clip(np.round(np.nan_to_num(places)), 0, len(self.words) - 1)
         return np.where(np.isnan(places), -1, nearest).astype(np.int64)
@@ -317,7 +316,7 @@ class WordEncoding(Encoding):
 
 @dataclass(frozen=True)
 class YesNoEncoding(WordEncoding):
-    """1 for yes and 0 for no, divided by a number."""
+    """1 for yes and 0 for no, scaled."""
 
     kind: ClassVar[str] = "yes_no"
     words = ("no", "yes")
@@ -334,7 +333,7 @@ class YesNoEncoding(WordEncoding):
         return cells.values  # zeros keep their signs
 
     def encode(self, cells: Cells) -> Encoded:
-        # New words are not seen in fit rather than wrong.
+        # New words are reported as unseen in fit, not as errors.
         is_text = cells.holds == "text"
         return super().encode(cells) if is_text else Encoded(self.features(self.read(cells)))
 
@@ -344,7 +343,7 @@ class YesNoEncoding(WordEncoding):
 
 @dataclass(frozen=True)
 class OrderEncoding(WordEncoding):
-    """Levels from low to high as 0, 1, 2, ..., divided by a number."""
+    """Ordinal encoding: levels from low to high as 0, 1, 2, ..., scaled."""
 
     kind: ClassVar[str] = "order"
     takes_missing = True
@@ -364,11 +363,11 @@ class OrderEncoding(WordEncoding):
 
 @dataclass(frozen=True)
 class CategoryEncoding(WordEncoding):
-    """Indicators of levels, with the weights of factor analysis of mixed data."""
+    """One-hot encoding of levels, with the weights of factor analysis of mixed data."""
 
     kind: ClassVar[str] = "category"
-    levels: tuple[str, ...]  # with an indicator each
-    joined: tuple[str, ...]  # rare: their one indicator, 'other', is the last
+    levels: tuple[str, ...]  # with one indicator each
+    joined: tuple[str, ...]  # rare levels, which share the last indicator, 'other'
     shares: tuple[float, ...]  # of the cells, by indicator
 
     def __post_init__(self) -> None:
@@ -389,7 +388,7 @@ class CategoryEncoding(WordEncoding):
         return {key(level): min(i, last) for i, level in enumerate((*self.levels, *self.joined))}
 
     def feature_names(self, column: str) -> list[str]:
-        # Of two the rarer says it all.
+        # With two levels, one indicator suffices: that of the rarer.
         shown = self.words if len(self.words) > 2 else self.words[1:]
         return [f"{column}={level}" for level in shown]
 
@@ -425,12 +424,12 @@ _ENCODINGS: dict[str, type[Encoding]] = {
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
-    """Return the names of all features, which are different; ``names`` are the columns'."""
+    """Return unique names of all features; ``names`` are those of the columns."""
     taken: set[str] = set()
     found = []
     for column, encoding in zip(names, encodings, strict=True):
         for name in encoding.feature_names(column) if encoding is not None else ():
-            # A column may be named like a level of another.
+            # A column may have the same name as another's level.
             new, number = name, 2
             while new in taken:
                 new, number = f"{name} ({number})", number + 1
@@ -443,19 +442,19 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
 
 
 def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a column or an encoding is made of; a ValueError where it is damaged."""
+    """Return the checked fields of a stored column or encoding; ValueError if damaged."""
     kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
     check_kinds(state, kinds)
     return {name: frozen(state[name]) for name in kinds}
 
 
 def frozen(value: Any) -> Any:
-    """Return what JSON has made a list of as the tuple that it was."""
+    """Convert lists back to the tuples they were before JSON."""
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]:
-    """Return a stored column and its encoding, checked; a ValueError where they are damaged."""
+    """Load a stored column and its encoding; ValueError if they are damaged."""
     state, encoding = entry["encoding"], None
     if state is not None:
         if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
@@ -464,7 +463,7 @@ def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]
         encoding = cls(**_stored_fields(cls, state))
         if len(state) != len(fields(cls)) + 1:
             raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-        json.dumps(state, allow_nan=False)  # which raises for numbers that are not finite
+        json.dumps(state, allow_nan=False)  # raises for non-finite numbers
     found = Column(**_stored_fields(Column, entry))
     if found.kind not in FOUND_KINDS:
         raise ValueError(f"there is no kind {found.kind!r:.40}")
@@ -479,22 +478,22 @@ def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]
 
 
 class Levels(NamedTuple):
-    """A column of words."""
+    """A categorical column."""
 
     name: str
     levels: tuple[str, ...]
-    codes: Codes  # (n_rows,): the place of every row's level, -1 where it is missing
+    codes: Codes  # (n_rows,): the index of every row's level, -1 where missing
 
 
 class Description(NamedTuple):
-    """Rows as their user knows them."""
+    """Rows in the user's original units and levels."""
 
-    names: tuple[str, ...]  # the columns of numbers
-    numbers: Floats  # (n_rows, n_numbers): NaN where missing; of dates, days since 1970, or hours
-    dates: tuple[str, ...]  # those of the columns of numbers that are dates
-    categories: tuple[Levels, ...]  # the columns of words
+    names: tuple[str, ...]  # the numeric columns
+    numbers: Floats  # (n_rows, n_numbers): NaN where missing; dates in days since 1970, times in h
+    dates: tuple[str, ...]  # the numeric columns that are dates
+    categories: tuple[Levels, ...]  # the categorical columns
 
 
 def kind_words(kind: str) -> str:
-    """Return a kind of column as it is written: yes/no, whole number."""
+    """Return the display name of a kind: yes/no, whole number."""
     return {"yes_no": "yes/no", "whole": "whole number"}.get(kind, kind)

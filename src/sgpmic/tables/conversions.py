@@ -1,6 +1,6 @@
-"""Tables in files and in memory as Arrow columns; these as numbers, text, dates, levels.
+"""Conversion of tables to Arrow columns, and of these to numbers, text, dates and levels.
 
-pandas and polars are not imported: their tables are recognized by what they can do.
+pandas and polars are not imported: their data frames are recognized by duck typing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sgpmic.tables.errors import BadCells, TableError, list_names, quote
 
 Codes = NDArray[np.int64]
 
-# A leading zero that no number needs makes a code of it: of a region, a telephone, an article.
+# Digits with a redundant leading zero are a code: a zip code, phone number or article number.
 _CODE = r"^[+-]?0[0-9]+$"
-# How much text is read by one call.
+# Maximum amount of text to parse in one call.
 _MOST_BYTES = 1 << 28
 _PER_DAY = {"day": 1, "s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
@@ -39,7 +39,7 @@ _PER_DAY = {"day": 1, "s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Return the values of a column without dictionaries, run lengths and extension types."""
+    """Decode dictionary, run-end encoded and extension arrays."""
     while True:
         if isinstance(column.type, pa.BaseExtensionType):
             column = column.storage
@@ -47,14 +47,14 @@ def plain(column: pa.Array) -> pa.Array:
             column = pc.take(plain(column.dictionary), column.indices)
         elif pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
-        elif str(column.type) == "string_view":  # which pyarrow 15 has no name for
+        elif str(column.type) == "string_view":  # not exposed in pyarrow 15
             column = pc.cast(column, pa.string())
         else:
             return column
 
 
 def unsupported(kind: pa.DataType) -> str | None:
-    """Return why a type cannot become numbers, in words, or None if it can."""
+    """Return why a type cannot be converted to numbers, or None if it can."""
     kind = plain(pa.nulls(0, kind)).type
     if pa.types.is_temporal(kind):
         return f"holds dates or times ({kind}); turn them into numbers"
@@ -80,9 +80,9 @@ _ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
 
 
 def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
-    """Return columns of supported types side by side, NaN where missing.
+    """Convert columns of supported types to a 2-D array, NaN where missing.
 
-    Of columns with text that is no number the first such cell is returned besides.
+    Also returns the first non-numeric cell of every column that has one.
     """
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
@@ -108,16 +108,16 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
 
 def _typed_numbers(column: pa.Array) -> Floats:
     if not (pa.types.is_float64(column.type) or pa.types.is_float16(column.type)):
-        # Not "safe": integers beyond 2^53 are rounded, as everywhere else.
+        # Not "safe": round integers beyond 2^53, as everywhere else.
         column = pc.cast(column, pa.float64(), safe=False)
     return _floats(column)
 
 
 def _floats(column: pa.Array) -> Floats:
-    """Return an array of Arrow as one of NumPy, NaN where missing."""
+    """Convert an Arrow array of floats to NumPy, NaN where missing."""
     if pa.types.is_float16(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    # Not by the same method, which imports pandas where there is one: a third of a second.
+    # Avoid to_numpy here: it imports pandas if installed, which takes a third of a second.
     if column.null_count:
         column = pc.coalesce(column, pa.Array.from_buffers(pa.float64(), 1, _ONE_NAN)[0])
     buffer = column.buffers()[1] if len(column) else b""
@@ -125,15 +125,15 @@ def _floats(column: pa.Array) -> Floats:
 
 
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
-    """Return a table in which columns of plain numbers, as text, are columns of numbers.
+    """Convert text columns that hold only plain numbers to numeric columns.
 
-    Those in ``text`` stay as they are, because they are known to be something else.
+    Columns in ``text`` are left alone, because they are known to be something else.
     """
     columns = dict(zip(table.column_names, table.columns, strict=True))
     others = set(text) if len(table) else set(columns)
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
-    # Few cells decide about most columns of words.
+    # The first cells rule out most columns of words.
     heads = list(_plain_numbers({name: columns[name].slice(0, 100) for name in names}))
     step = max(1, len(heads) * _MOST_BYTES // max(table.nbytes, 1))
     for start in range(0, len(heads), step):
@@ -143,7 +143,7 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
 
 
 def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array]:
-    """Return those of some columns of text that are nothing but finite numbers and gaps."""
+    """Convert the text columns that hold only finite numbers and missing cells."""
     found = {}
     for names, texts, numbers in _cast_together(columns):
         odd = pc.or_kleene(pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers)))
@@ -158,17 +158,17 @@ def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array
 def _cast_together(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
 ) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
-    """Yield those of some equally long columns of text that are numbers, null where missing.
+    """Cast those of several equally long text columns that are numeric, null where missing.
 
-    All cells are read by one call, because every call takes some time of its own. If one of them is
-    text, the columns are read in two halves. Yielded are names, and the columns of these names one
-    after the other: their text and their numbers.
+    All cells are cast in one call, to save overhead per call; if that fails, the columns are split
+    in two halves, recursively. Yields column names, and the text and numbers of these columns,
+    concatenated.
     """
     if not columns:
         return
     names, half = list(columns), len(columns) // 2
     numbers = None
-    with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one
+    with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one array
         chunks = [one for column in columns.values() for one in getattr(column, "chunks", [column])]
         texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
         numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
@@ -180,9 +180,9 @@ def _cast_together(
 
 
 def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:
-    """Return text as numbers fast, null for words in ``missing``; None if others are text."""
+    """Cast text to numbers (fast path), null for words in ``missing``; None if that fails."""
     if decimal != ".":
-        # A point is not a decimal sign then, see `parse_plain_number`.
+        # A point is not a decimal separator then, see `parse_plain_number`.
         texts = pc.replace_substring(texts, ".", "?")
         texts = pc.replace_substring(texts, decimal, ".")
     with contextlib.suppress(pa.ArrowInvalid):
@@ -192,7 +192,7 @@ def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -
     gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
     with contextlib.suppress(pa.ArrowInvalid):
         numbers = pc.cast(pc.if_else(gaps, None, texts), pa.float64())
-        if not pc.any(pc.is_nan(numbers)).as_py():  # Arrow takes "nan(word)" for a number
+        if not pc.any(pc.is_nan(numbers)).as_py():  # Arrow parses "nan(word)" as a number
             return numbers
     return None
 
@@ -201,28 +201,28 @@ def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -
 
 
 def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
-    """Return a column of any type as text without white space around, empty where missing."""
+    """Convert a column of any type to stripped text, empty where missing."""
     if isinstance(column, pa.ChunkedArray):
         return [word for chunk in column.chunks for word in column_words(chunk)]
     column = plain(column)
     if pa.types.is_floating(column.type):
         return [text_of(value) for value in column.to_pylist()]
     if pa.types.is_temporal(column.type):
-        # Python's own types have no nanoseconds; Arrow, perhaps, no such time zone.
+        # Python's own types have no nanoseconds; Arrow may lack the time zone.
         with contextlib.suppress(pa.ArrowException):
             column = pc.cast(column, pa.string())
     return ["" if value is None else str(value).strip() for value in column.to_pylist()]
 
 
 def text_of(value: float | None) -> str:
-    """Return a number as text, whole numbers without a point: a label 1.0 is a label 1."""
+    """Format a number, whole ones without a decimal point: label 1.0 is label 1."""
     if value is None or value != value:
         return ""
     return str(value).removesuffix(".0")
 
 
 def date_words(days: float) -> str:
-    """Return days since 1970 as a date, with the time where there is one."""
+    """Format days since 1970 as a date, with the time if it is not midnight."""
     text = str(np.datetime64(round(days * 86_400), "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
 
@@ -232,21 +232,21 @@ def date_words(days: float) -> str:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a column, in the few forms that its kind is decided from."""
+    """The cells of a column, in one of the few forms that its kind is inferred from."""
 
-    #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other', which
-    #: is lists, records and bytes.
+    #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other' (lists,
+    #: records and bytes).
     holds: str
-    #: Numbers (also of booleans), days since 1970 or fractions of a day; NaN where missing. None
-    #: for text.
+    #: Numbers (0 and 1 for booleans), days since 1970 or fractions of a day; NaN where missing.
+    #: Empty for text.
     values: Floats
-    texts: tuple[str, ...] = ()  # the different ones of a column of text, no white space around
-    #: The index of every cell's text, -1 for an empty cell.
+    texts: tuple[str, ...] = ()  # the distinct values of a text column, stripped
+    #: The index of every cell's text, -1 for a null.
     codes: Codes = field(default_factory=lambda: np.empty(0, np.int64))
-    order: tuple[str, ...] | None = None  # levels from low to high where the type carries them
+    order: tuple[str, ...] | None = None  # levels from low to high if the type has an order
 
     def read_numbers(self, decimal: str = ".") -> Floats:
-        """Return numbers, NaN where missing; raise `BadCells` for other cells."""
+        """Parse numbers, NaN where missing; raise `BadCells` for other cells."""
         if self.holds in ("number", "bool"):
             return self.values
         if self.holds == "text" and decimal == ".":
@@ -256,10 +256,9 @@ class Cells:
         return self.parse(lambda cell: number_of(cell, decimal))
 
     def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Codes]:
-        """Return the different levels as text, and every cell's index there, -1 where missing.
+        """Return the levels as text, and every cell's index into them, -1 where missing.
 
-        ``kept`` are keys of levels that do not stand for a missing cell here, though elsewhere
-        they do.
+        ``kept`` are keys of levels that would otherwise be taken as missing.
         """
         different, codes = self._different()
         if self.holds != "text":
@@ -269,9 +268,9 @@ class Cells:
         return self.texts, np.where(missing[codes], -1, codes)
 
     def parse(self, parse: Callable[[Any], float | None]) -> Floats:
-        """Return the cells of a column of text or numbers, NaN where missing.
+        """Apply ``parse`` to the cells of a text or numeric column, NaN where missing.
 
-        Raise `BadCells` for those that parse as None, and for all of other columns.
+        Raise `BadCells` for cells that parse as None, and for all cells of other columns.
         """
         cells, codes = self._different()
         parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
@@ -279,14 +278,14 @@ class Cells:
             value is None and str(cell).lower() not in MISSING_IN_NUMBERS
             for cell, value in zip(cells, parsed, strict=True)
         ]
-        # The last one is of empty cells; None becomes NaN.
+        # The last entry is for empty cells; None becomes NaN.
         rows = np.flatnonzero(np.asarray([*bad, False])[codes])
         if len(rows):
             raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows))
         return np.asarray([*parsed, None], np.float64)[codes]
 
     def _different(self) -> tuple[Sequence[Any], Codes]:
-        """Return the different cells, as text or as numbers, and every cell's index there."""
+        """Return the distinct cells, as text or as numbers, and every cell's index into them."""
         if self.holds == "text":
             return self.texts, self.codes
         present = ~np.isnan(self.values)
@@ -306,12 +305,12 @@ class Cells:
 
 
 def number_of(cell: str | float, decimal: str = ".") -> float | None:
-    """Return the number of a cell of text or numbers, or None."""
+    """Parse a cell of a text or numeric column; None if it is not a number."""
     return parse_number(cell, decimal) if isinstance(cell, str) else cell
 
 
 def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
-    """Return the cells of a column."""
+    """Convert an Arrow column to cells."""
     order = None
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -329,7 +328,7 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     if _is_number(kind):
         return Cells("number", _typed_numbers(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        # Times with a time zone are stored in UTC.
+        # Timestamps with a time zone are stored in UTC.
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
         unit = {"date32[day]": "day", "date64[ms]": "ms"}.get(str(kind)) or kind.unit
         days = _typed_numbers(pc.cast(column, storage)) / _PER_DAY[unit]
@@ -344,29 +343,29 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
 
 
 class Piece(NamedTuple):
-    """Consecutive rows as a format happens to deliver them."""
+    """Consecutive rows, in whatever number the format delivers."""
 
     batch: pa.RecordBatch
-    place: Callable[[int], str]  # of a row in this piece: "line 7"
+    place: Callable[[int], str]  # location of a row of this piece in the file: "line 7"
 
 
 @dataclass(frozen=True)
 class Source:
     """A table in a file, as Arrow record batches."""
 
-    path: str  # as messages name it
+    path: str  # as shown in messages
     kind: str  # of file: "a Parquet file"
     names: tuple[str, ...]  # of the columns in the file
-    #: Yields columns as the file has them, in pieces of whatever size suits the format.
+    #: Yields columns without conversion, in pieces of whatever size suits the format.
     pieces: Callable[[Sequence[str], range], Iterator[Piece]]
-    rows: range | None = None  # those to read, where the file tells their number
-    decimals: str = "."  # the decimal signs that numbers written as text may have
+    rows: range | None = None  # those to read, if the number of rows is known in advance
+    decimals: str = "."  # possible decimal separators of numbers in text
 
 
 def as_table(X: Any) -> tuple[pa.Table, bool]:
-    """Return a pandas or polars frame, Arrow table, dict of sequences, or array as an Arrow table.
+    """Convert a pandas or polars frame, Arrow table, dict of sequences, or array to an Arrow table.
 
-    Besides, whether its columns have names, or these were made up.
+    Also returns whether the columns have names of their own, as opposed to generated ones.
     """
     if hasattr(X, "tocsr"):
         raise TypeError(
@@ -383,7 +382,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
                 "long"
             )
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
-        # One column at a time: a column of mixed objects then spoils no other.
+        # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)
         columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
         named = all(isinstance(name, str) for name in names)
@@ -417,12 +416,12 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
 
 
 def numbered_names(count: int) -> tuple[str, ...]:
-    """Return names for the columns of a table that has none."""
+    """Generate default column names."""
     return tuple(f"feature_{i + 1}" for i in range(count))
 
 
 def _of_values(values: Any, name: Any) -> pa.Array:
-    """Return any sequence as an Arrow array: as text where its values are of several types."""
+    """Convert any sequence to an Arrow array; values of mixed types become text."""
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -435,7 +434,7 @@ def _of_values(values: Any, name: Any) -> pa.Array:
 
 
 def _check_characters(texts: Sequence[str], place: str) -> None:
-    """Raise for half a character (a lone surrogate), which JSON may have and Arrow has not."""
+    """Raise for lone surrogates, which JSON allows and Arrow does not."""
     for number, text in enumerate(texts, 1):
         try:
             text.encode()

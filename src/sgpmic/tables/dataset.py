@@ -1,8 +1,8 @@
-"""A user's table as a model takes it: which columns, what each is, and its rows as numbers.
+"""Datasets for the command line: column selection, type inference, and encoding of table files.
 
 A file is opened once, and its encoder is fitted once. Tables of up to `SAMPLE_ROWS` rows are held
-and judged as a whole. Larger ones are judged by rows from all over the file and then read in
-blocks, so that they are never held as text.
+in memory and fitted as a whole. For larger ones, the encoder is fitted to rows sampled from across
+the file, and the rows are then read in blocks, so that they are never held as text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sgpmic.tables.conversions import column_words, with_plain_numbers
 from sgpmic.tables.errors import TableError, check_memory, list_names
 from sgpmic.tables.reader import Block, Table, TableReader, open_table
 
-# Encoders import scikit-learn, which takes more than a second: functions do when they need one.
+# Encoders import scikit-learn, which takes more than a second: imported inside functions.
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
-#: The number of rows that columns of large tables are judged by.
+#: Number of rows that the encoder of a large table is fitted to.
 SAMPLE_ROWS = 20_000
 
 _BLOCK_ROWS = 16_384
@@ -36,49 +36,49 @@ _BLOCK_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """The user's options for columns: lists as they were given, also with commas, or None."""
+    """The user's options for columns: lists as given, possibly comma-separated, or None."""
 
     columns: list[str] | None = None  # the features, if not all
     drop: list[str] | None = None
-    ids: list[str] | None = None  # name the rows; the first one is written beside the labels
+    ids: list[str] | None = None  # id columns; the first is written beside the labels
     label: str | None = None
     number: list[str] | None = None
     category: list[str] | None = None
-    ordered: list[str] | None = None  # an order may be added: size=small<medium<large
+    ordered: list[str] | None = None  # optionally with the order: size=small<medium<large
     date: list[str] | None = None
-    log: list[str] | None = None  # to take the logarithms of
+    log: list[str] | None = None  # columns to log-transform
 
 
 @dataclass(frozen=True)
 class EncodedTable(Table):
-    """A table as it is fitted."""
+    """An encoded table, with its columns and encoder."""
 
     columns: list[dict[str, Any]]  # all of the file: sgpmic.tables.columns.Column
-    judged_by: int | None  # the number of rows that columns were judged by, where it was not all
-    encoder: TableEncoder | None = None  # None where values are the numbers of the file
-    notes: tuple[str, ...] = ()  # what was strange about cells
-    first_row: int = 0  # the number of rows of the file before these
+    judged_by: int | None  # number of rows that the encoder was fitted to, None for all
+    encoder: TableEncoder | None = None  # None if values are the numbers in the file
+    notes: tuple[str, ...] = ()  # warnings about cells
+    first_row: int = 0  # number of rows in the file before these
 
     @property
     def is_mixed(self) -> bool:
-        """Whether an encoder has brought columns of different kinds to one unit."""
+        """Whether an encoder has brought columns of different kinds to a common unit."""
         return self.encoder is not None and self.encoder.has_categories_
 
 
 class FittedColumns(NamedTuple):
-    """What the columns of a table are."""
+    """Fitted encoder and id column of a table."""
 
     encoder: TableEncoder
-    id_column: str | None  # names the rows
+    id_column: str | None
     judged_by: int | None  # see EncodedTable
 
     def to_json(self) -> str:
-        """Return this as text, for other processes."""
+        """Serialize as JSON, for other processes."""
         return json.dumps([self.encoder.to_dict(), *self[1:]])
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Undo :meth:`to_json`."""
+        """Deserialize from :meth:`to_json`."""
         from sgpmic.tables.encoder import TableEncoder
 
         state, *others = json.loads(text)
@@ -107,11 +107,11 @@ class Dataset:
         self._others |= dict.fromkeys(self._ids, ("id", "names the rows"))
         if options.label is not None:
             self._others[options.label] = ("label", "compared with the clusters")
-        # All rows, where they are few: as the file has them, and with plain numbers as numbers.
+        # All rows, if they are few: unconverted, and with plain numbers converted.
         self._whole: tuple[pa.Table, pa.Table] | None = None
 
     def fit_columns(self) -> FittedColumns:
-        """Decide what the columns are, and fit the encoder."""
+        """Fit the encoder, and choose the id column."""
         from sgpmic.tables.encoder import TableEncoder
 
         labels = [] if self._options.label is None else [self._options.label]
@@ -125,7 +125,7 @@ class Dataset:
         try:
             encoder.fit(typed)
         except ValueError as error:
-            # The options to add, for columns that are wrong.
+            # Suggest command-line options for the columns that failed.
             columns = getattr(error, "columns", ())
             listed, remedy = shlex.quote(",".join(columns)), ""
             if len(columns) == 1:
@@ -142,12 +142,12 @@ class Dataset:
         return FittedColumns(encoder, id_column, None if is_whole else len(table))
 
     def read(self, fitted: FittedColumns, share: tuple[int, int] = (0, 1)) -> EncodedTable:
-        """Return the rows, or one of several equal parts of them: which one, and of how many."""
+        """Read and encode the rows; ``share`` is (index, number) of equal parts of them."""
         encoder, id_column, judged_by = fitted
         label = self._options.label
         reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
-        # Whether the features are the numbers of the file.
+        # Whether the features are the numbers in the file.
         as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
         is_plain = all(one in as_is for one in encoder.encodings_)
         notes: list[str] = []
@@ -155,7 +155,7 @@ class Dataset:
             (whole, plain), words = self._whole, set(_words(encoder))
             found = [(whole if name in words else plain).column(name) for name in used]
             typed = pa.table(found, names=used)
-            # Numbers that are not written plainly only the encoder can read again.
+            # Only the encoder can parse numbers in other notations again.
             is_plain = is_plain and not any(map(pa.types.is_string, typed.schema.types))
             values = _encode(encoder, typed, reader.path, notes)
             block = Block(values, [column_words(whole.column(name)) for name in texts])
@@ -165,7 +165,7 @@ class Dataset:
                 try:
                     blocks = [*read_blocks(reader, None, used, texts, notes, None)]
                 except TableError:
-                    is_plain = False  # the encoder reads cells that are not plain, or names them
+                    is_plain = False  # the encoder parses other cells, or reports them
             blocks = blocks or [*read_blocks(reader, encoder, used, texts, notes, None)]
             block = Block.join(blocks)
         columns = encoder.columns_
@@ -184,7 +184,7 @@ class Dataset:
         )
 
     def _listing(self, columns: Sequence[Column], id_column: str | None) -> list[dict[str, Any]]:
-        """Return every column of the file and what becomes of it, for ``run.json``."""
+        """Describe every column of the file and its encoding, for ``run.json``."""
         known = {column.name: dict(vars(column)) for column in columns}
         if id_column in known:
             known[id_column]["becomes"] += "; names the rows"
@@ -198,7 +198,7 @@ _T = TypeVar("_T", bound=Table)
 
 
 def without_empty_rows(table: _T) -> tuple[_T, Bools]:
-    """Return the rows that have a value in some column, and which others there are."""
+    """Drop rows in which all features are missing; also return the mask of these rows."""
     empty: Bools = np.asarray(np.isnan(table.values).all(axis=1))
     if not empty.any():
         return table, empty
@@ -216,7 +216,7 @@ def read_again(
     label_column: str | None,
     encoder: TableEncoder | None,
 ) -> tuple[Table, Bools]:
-    """Return a table that was fitted, without its empty rows, and which rows those are."""
+    """Reread a fitted table without its empty rows; also return the mask of these rows."""
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     reader.require([*features, *texts])
@@ -225,9 +225,9 @@ def read_again(
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the columns of ids and text, none of which is fitted to, for the report to show.
+    """Read the id and text columns, which are not features, for the report.
 
-    ``columns`` are those of :class:`EncodedTable`. Rows without a value are among them.
+    ``columns`` are those of :class:`EncodedTable`. Empty rows are included.
     """
     names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
     if not names:
@@ -244,12 +244,11 @@ def read_blocks(
     notes: list[str],
     block_rows: int | None = _BLOCK_ROWS,
 ) -> Iterator[Block]:
-    """Yield rows in blocks: as numbers, and columns of any type as text.
+    """Yield rows in blocks: ``features`` as numbers, and ``texts``, of any type, as text.
 
-    ``encoder`` is fitted, or None where the cells are plain numbers. ``features`` become numbers,
-    as they did in fit; those that the table lacks are taken as missing. ``notes`` gets what was
-    strange about cells. ``block_rows`` is None if all rows are wanted: as one block of plain
-    numbers, or in several of any size.
+    ``encoder`` is fitted, or None if the cells are plain numbers. Features that are absent from the
+    table are taken as missing. Warnings about cells are appended to ``notes``. If ``block_rows`` is
+    None, plain numbers are yielded as one block, others in blocks of any size.
     """
     known = set(reader.names)
     is_present = np.asarray([name in known for name in features], bool)
@@ -273,25 +272,25 @@ def read_blocks(
 
 
 def _words(encoder: TableEncoder) -> list[str]:
-    """Return the columns that are not read as numbers."""
+    """Return the names of the columns that are not parsed as numbers."""
     pairs = zip(encoder.columns_, encoder.encodings_, strict=True)
     return [c.name for c, one in pairs if not isinstance(one, NumberEncoding | YesNoEncoding)]
 
 
 def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:
-    """Return columns as features; ``notes`` get what was strange about their cells."""
+    """Encode columns as features; append warnings about their cells to ``notes``."""
     with collected_warnings() as said:
         try:
             values = encoder.transform(columns)
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
-    # Those who read know already which columns are missing.
+    # Callers already know which columns are absent.
     notes += [str(w.message) for w in said if "has no column" not in str(w.message)]
     return values
 
 
 def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
-    """Return names of columns, given one by one or with commas; a name may have commas itself."""
+    """Split comma-separated column names; a name may itself contain commas."""
     found: list[str] = []
     for value in values or ():
         parts = [value] if value in reader.names else [part.strip() for part in value.split(",")]
@@ -302,7 +301,7 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 def _declared_kinds(
     options: ColumnOptions, reader: TableReader, unused: set[str | None]
 ) -> dict[str, Any]:
-    """Return what columns are declared as, for an encoder."""
+    """Return the declared kinds of columns, for an encoder."""
     kinds: dict[str, Any] = {}
     clashes = []
     for kind in ("number", "category", "ordered", "date", "log"):
@@ -324,7 +323,7 @@ def _declared_kinds(
 
 
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:
-    """Return columns with the gaps and ranges of all rows, not of those they were judged by."""
+    """Update missing counts and ranges of columns from a sample to all rows."""
     columns = list(encoder.columns_)
     for j, encoding, features in encoder.features_by_column(values):
         n_missing = int(np.isnan(features).all(axis=1).sum())

@@ -1,4 +1,4 @@
-"""Tables with columns of every kind, as numbers for a model."""
+"""Encoder for tables with mixed column types."""
 
 from __future__ import annotations
 
@@ -51,60 +51,59 @@ _STATE_VERSION = 1
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Turn a table with columns of every kind into numbers.
+    """Encode a table with columns of any kind as numbers.
 
-    What a column is, is decided from its cells (:mod:`sgpmic.tables.kinds` has the rules) and may
-    be overridden. Numbers stay as they are; categories become indicators of their levels; an order
-    becomes 0, 1, 2, ...; dates become days, with the place in the year and in the day where these
-    repeat. Left out are ids, free text, constants, copies of other columns, columns with more than
-    80 % of their cells missing, and those that look like a label because they explain most of the
-    others. ``columns_`` says what was made of each.
+    The kind of a column is inferred from its cells (:mod:`sgpmic.tables.kinds` has the rules) and
+    can be overridden. Numbers stay as they are; categories are one-hot encoded; ordered levels
+    become 0, 1, 2, ...; dates become days, plus the phase of the year and of the day if the dates
+    span several. Left out are ids, free text, constants, copies of other columns, columns with more
+    than 80 % missing cells, and columns that look like a label because they explain much of the
+    variance of the others. ``columns_`` describes the encoding of each.
 
-    Where a table has categories, an order, yes and no as words, or seasons, everything is brought
-    to one unit, with the weights of factor analysis of mixed data: numbers are divided by their
-    standard deviations, indicators by the root of their level's share. A model that follows has
-    then to scale all features by one number; :class:`~sgpmic.SGPMIC` does so with ``scale='one'``.
-    A table of numbers alone is left in its own units.
+    If a table has categories, ordered levels, yes/no words, or seasons, all features are brought to
+    a common unit with the weights of factor analysis of mixed data: numbers are divided by their
+    standard deviations, indicators by the square root of their level's share. A subsequent model
+    must then scale all features by the same number, as :class:`~sgpmic.SGPMIC` does with
+    ``scale='one'``. A purely numeric table keeps its own units.
 
     Parameters
     ----------
     kinds : dict of str to str, optional
-        What columns are, where the table does not tell: 'number' (as it is), 'log' (a number whose
-        logarithm is taken), 'whole', 'yes_no', 'ordered', 'category', 'date', 'text' or 'id'. An
-        order that is not known goes with it: ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
+        Kinds of columns that override the inferred ones: 'number' (as is), 'log' (a number whose
+        logarithm is taken), 'whole', 'yes_no', 'ordered', 'category', 'date', 'text' or 'id'. The
+        order of unknown levels is given as ``{'grade': ('ordered', ('poor', 'fair', 'good'))}``.
     log : {'auto'}, bool or sequence of str, default='auto'
-        Which numbers are replaced by their logarithms: those with a tail that clearly asks for it,
-        all that are not negative or none, or columns by name. Clearly: all values are above 0 and
-        20 or more are different, the largest is at least ten times the median, and the skewness
-        is above 2 and at least twice that of the logarithms. Where a named column has zeros, half
+        Numbers to replace by their logarithms: 'auto' for those with a long tail, True for all
+        without negative values, False for none, or column names. A tail is long if all values are
+        positive and 20 or more are distinct, the maximum is at least ten times the median, and the
+        skewness is above 2 and at least twice that of the logarithms. If a column has zeros, half
         its smallest positive value is added first.
     min_frequency : float, default=0.02
-        Levels of a category with a smaller share of its cells, or with fewer than five of them
-        (a tenth, where there are fewer than fifty), are rare, and joined to one level 'other'.
-        Where all but one level are rare, the column is left out, unless its kind was declared. 0
-        joins none.
+        Levels with a smaller share of a category's cells, or with fewer than five cells (a tenth of
+        the cells if there are fewer than fifty), are rare and merged into one level 'other'. If all
+        but one level are rare, the column is left out, unless its kind was declared. 0 merges none.
     drop : sequence of str, default=()
         Columns to leave out.
 
     Attributes
     ----------
     columns_ : list of Column
-        Every column of the table: its kind, range or levels, missing cells, and what became of it.
+        Every column of the table: its kind, range or levels, missing cells, and encoding.
     source_ : ndarray of shape (n_features_out,)
-        The index of the user's column of every feature.
+        The index of the input column of every feature.
     encodings_ : tuple of Encoding or None
-        How the cells of every column become numbers; None for columns that are left out.
+        The encoding of every column; None for columns that are left out.
     has_categories_ : bool
-        Whether the table was brought to one unit.
+        Whether the features were brought to a common unit.
     n_features_in_ : int
         Number of columns seen in fit.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Their names, where they have any.
+        Names of the columns; defined only if they have any.
 
     Notes
     -----
-    Cells without a value are NaN in all features of their column; so are levels that were not
-    there in fit, with a warning, and a column that is missing altogether. New columns are ignored.
+    Missing cells are NaN in all features of their column; so are levels not seen in fit and columns
+    that are absent, with a warning. New columns are ignored.
 
     Examples
     --------
@@ -133,7 +132,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # --------------------------------------------------------------------------- fitting
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Decide what every column is and what becomes of it.
+        """Infer the kind of every column and choose its encoding.
 
         Parameters
         ----------
@@ -147,7 +146,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         TableError
-            If columns cannot be used: it names all of them, and what to do with each.
+            If columns cannot be used; the message names all of them and the remedies.
         """
         table, named = as_table(X)
         names = table.column_names
@@ -177,7 +176,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self._set_fitted(describe_columns(plans), encodings, named)
 
     def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """Return the kind and the order of all declared columns."""
+        """Validate the parameters; return the kind and the order of all declared columns."""
         share: Any = self.min_frequency
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= float(share) < 0.5:
             raise ValueError(f"min_frequency must be from 0 to below 0.5, got {share!r}.")
@@ -208,7 +207,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         else:
             plan = decide(name, cells, float(self.min_frequency))
         if name in self.drop:
-            # What is wrong with it does not matter any more.
+            # Its errors no longer matter.
             plan.kind, plan.because = "text" if plan.wrong else plan.kind, "dropped"
             plan.wrong, plan.warnings = "", []
         return plan
@@ -232,12 +231,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # --------------------------------------------------------------------------- using
 
     def transform(self, X: Any) -> Floats:
-        """Return rows as numbers.
+        """Encode rows as numbers.
 
         Parameters
         ----------
-        X : table of the same columns, of any of the types that `fit` takes
-            Columns are found by their names, or by their places where either table has none.
+        X : table with the same columns, of any type that `fit` accepts
+            Columns are matched by name, or by position if either table has no names.
 
         Returns
         -------
@@ -247,7 +246,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Warns
         -----
         SGPMICWarning
-            About levels that were not there in fit, and columns that are missing.
+            About levels not seen in fit, and columns that are absent.
         """
         check_is_fitted(self)
         table, named = as_table(X)
@@ -276,7 +275,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return encoded
 
     def _match(self, table: pa.Table, named: bool) -> list[Any]:
-        """Return the columns in the order of fit, None for those that are missing."""
+        """Return the columns in the order of fit, None for those that are absent."""
         names = table.column_names
         if not named or not hasattr(self, "feature_names_in_"):
             if len(names) != self.n_features_in_:
@@ -302,9 +301,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [by_name.get(column.name) for column in self.columns_]
 
     def inverse_transform(self, X: Any) -> dict[str, NDArray[Any]]:
-        """Return the columns that rows of features stand for.
+        """Decode features to columns.
 
-        What a model expects of a cell is seldom a level: it becomes the nearest.
+        A model's prediction for a cell is rarely an exact level: it is decoded to the nearest.
 
         Parameters
         ----------
@@ -314,8 +313,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         columns : dict of str to ndarray of shape (n_rows,)
-            The columns that are not left out: numbers, levels, True and False, dates. Where
-            nothing is known, NaN, None or NaT.
+            The columns that are not left out: numbers, levels, True and False, dates; NaN, None or
+            NaT where missing.
         """
         check_is_fitted(self)
         rows = np.asarray(X, dtype=np.float64)
@@ -329,12 +328,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         }
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features: a column's, or ``column=level``.
+        """Return the feature names: the column's name, or ``column=level``.
 
         Parameters
         ----------
         input_features : array-like of str, optional
-            Names of the columns, where those of fit had none.
+            Names of the columns, if they had none in fit.
         """
         check_is_fitted(self)
         names = [column.name for column in self.columns_]
@@ -351,7 +350,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.asarray(feature_names(names, self.encodings_), dtype=object)
 
     def features_by_column(self, rows: Floats) -> Iterator[tuple[int, Encoding, Floats]]:
-        """Yield the index of every column that is kept, its encoding, and its features in rows."""
+        """Yield the index of every encoded column, its encoding, and its features in ``rows``."""
         for j, encoding in enumerate(self.encodings_):
             if encoding is not None:
                 yield j, encoding, rows[:, self._places[j]]
@@ -366,7 +365,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # --------------------------------------------------------------------------- storing
 
     def to_dict(self) -> dict[str, Any]:
-        """Return parameters and fitted state, of types that JSON has."""
+        """Return the parameters and fitted state as a JSON-serializable dict."""
         check_is_fitted(self)
         kinds = self.kinds and {
             str(name): value if isinstance(value, str) else [value[0], list(value[1])]
@@ -392,7 +391,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Return the fitted encoder that `to_dict` was called of.
+        """Restore a fitted encoder from the result of `to_dict`.
 
         Parameters
         ----------
@@ -401,7 +400,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the state is damaged, or of another version.
+            If the state is damaged or of another version.
         """
         try:
             check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
@@ -434,9 +433,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 
 def describe(encoder: TableEncoder, values: Floats) -> Description:
-    """Return rows that a fitted encoder's ``transform`` returned in the user's words.
+    """Return encoded rows in the user's original units and levels.
 
-    Rare levels that were joined stay so, and levels that were not seen in fit are missing.
+    Rare levels stay merged, and levels not seen in fit are missing.
     """
     numbers: dict[str, Floats] = {}
     dates: list[str] = []

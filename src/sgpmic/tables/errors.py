@@ -1,4 +1,4 @@
-"""Errors for tables that cannot be read or used, how they quote cells and names, and checks."""
+"""Errors for tables that cannot be read or used, formatting of their messages, and checks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from sgpmic.storage.model_file import free_memory
 
-#: More columns than a table has: their names alone would fill the memory.
+#: Maximum number of columns; the names of more would exhaust memory.
 MOST_COLUMNS = 1_000_000
 _LONGEST_QUOTE = 40
 _LONGEST_REASON = 120
 _MOST_NAMES = 12
-# So that one error stays readable.
+# Columns listed in one error, to keep it readable.
 MOST_WRONG = 20
 
 
 class TableError(ValueError):
-    """A table cannot be read or used; the text names the place and what to do.
+    """A table cannot be read or used; the message names the location and the remedy.
 
-    ``columns`` could be left out instead, because they hold no numbers.
+    ``columns`` are those that caused it; leaving them out would avoid the error.
     """
 
     def __init__(self, message: str, columns: Sequence[str] = ()) -> None:
@@ -30,14 +30,14 @@ class TableError(ValueError):
 
 
 def unreadable(path: str, error: OSError) -> TableError:
-    """Return the error for a file that the operating system does not let us read."""
+    """Return the error for an OSError on reading a file."""
     if isinstance(error, PermissionError):
         return TableError(f"{path} may not be read; ask for permission or copy the file")
     return TableError(f"{path} cannot be read ({error.strerror or error}); check the disk")
 
 
 def damaged(path: str, kind: str, reason: object) -> TableError:
-    """Return the error for a file that is not what its name or first bytes say."""
+    """Return the error for a file that does not match its apparent format."""
     line = shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
     return TableError(
         f"{path} is damaged or is not {kind} ({line}); copy it or export the table again"
@@ -45,16 +45,16 @@ def damaged(path: str, kind: str, reason: object) -> TableError:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return text that ends with … where it is cut off."""
+    """Truncate text, with an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 @contextlib.contextmanager
 def decoding(path: str, kind: str) -> Iterator[None]:
-    """Turn whatever a decoder raises into one sentence.
+    """Convert any exception from a decoder to a `TableError`.
 
-    Damaged bytes make decoders raise errors of many types, so all of them are caught: put only
-    calls of a decoder into this context, never our own reasoning.
+    Damaged bytes make decoders raise errors of many types, so all are caught: use this context only
+    around calls to decoders, never around our own logic.
     """
     try:
         yield
@@ -72,12 +72,12 @@ def decoding(path: str, kind: str) -> Iterator[None]:
 
 
 def quote(text: str) -> str:
-    """Return text in quotes, shortened, and with control characters made visible."""
+    """Quote text, truncated, with control characters escaped."""
     return repr(shortened(text, _LONGEST_QUOTE))
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return names in quotes, the first dozen of them."""
+    """List quoted names, up to a dozen."""
     more = len(names) - _MOST_NAMES
     listed = ", ".join(quote(name) for name in names[:_MOST_NAMES])
     return f"{listed} and {more} more" if more > 0 else listed
@@ -99,7 +99,7 @@ def check_names(path: str, names: Sequence[str], place: str = "") -> None:
 
 
 def check_count(path: str, count: int) -> None:
-    """Raise where a file says that it has more columns than any table, before they are named."""
+    """Raise if a file declares an implausible number of columns, before names are generated."""
     if count > MOST_COLUMNS:
         raise TableError(
             f"{path} has more than {MOST_COLUMNS} columns, which no table has; check what "
@@ -108,7 +108,7 @@ def check_count(path: str, count: int) -> None:
 
 
 def check_memory(where: str, n_bytes: int) -> None:
-    """Raise where so many bytes, at least, do not fit into the memory that is free."""
+    """Raise if ``n_bytes``, a lower bound on the memory needed, exceeds what is free."""
     free = free_memory()
     if n_bytes > free:
         raise TableError(
@@ -122,7 +122,7 @@ def check_memory(where: str, n_bytes: int) -> None:
 
 @dataclass(eq=False)
 class BadCells(Exception):
-    """Cells that are not what their column is: the first one, and how many were found."""
+    """Cells that do not match the kind of their column: the first one, and their number."""
 
     row: int
     text: str
@@ -130,7 +130,7 @@ class BadCells(Exception):
 
 
 def not_all(bad: BadCells, holds: str, word: str) -> str:
-    """Return what is wrong with a column most of which is ``word``, such as "a number"."""
+    """Return the message about bad cells in a column that is mostly ``word``, e.g. "a number"."""
     others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
     others = " and another cell are" if bad.n_cells == 2 else others
     plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
@@ -143,7 +143,7 @@ def not_all(bad: BadCells, holds: str, word: str) -> str:
 
 
 def not_as_in_fit(bad: BadCells, kind: str) -> str:
-    """Return what is wrong with new cells of a column that was fitted."""
+    """Return the message about bad cells in ``transform``."""
     word = "yes or no" if kind == "yes_no" else f"a {kind}"
     more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
     return (
@@ -153,7 +153,7 @@ def not_as_in_fit(bad: BadCells, kind: str) -> str:
 
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
-    """Raise one error about all columns that are wrong, if there are any."""
+    """Raise one error about all unusable columns, if there are any."""
     names = [name for name, _ in wrong]
     if len(wrong) == 1:
         raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)

@@ -1,27 +1,26 @@
-"""What a column is: a number, a category, a date, an id, ...
+"""Column type inference: number, category, date, id, ...
 
-The rules, in their order. Of a column of text:
+Rules for text columns, in order of precedence:
 
-1. Known levels of a scale (low, medium, high), from two of them on, are *ordered*; ways of saying
-   yes and no are *yes/no*.
-2. Where every cell is a number as people write it (:mod:`sgpmic.tables.cell_text`), it is a
-   *number*; digits with a leading zero are codes, not numbers. Where every cell is a date or a time
+1. Two or more levels of a known scale (low, medium, high) are *ordered*; words for yes and no are
+   *yes/no*.
+2. If every cell is a number in a common notation (:mod:`sgpmic.tables.cell_text`), the column is a
+   *number*; digits with a leading zero are codes, not numbers. If every cell is a date or a time,
    it is a *date*.
-3. Where four cells in five are numbers, or dates, and the others are not, it is *wrong*: the
-   meaning of the others is unknown.
-4. JSON is *text*. Where the levels that are not rare make up half of the cells it is a
-   *category*. Otherwise it is an *id* if nineteen cells in twenty are different and have no spaces,
-   else *text*.
+3. If at least 80 % of the cells are numbers, or dates, and the rest are not, the column is *wrong*:
+   the meaning of the rest is unknown.
+4. JSON is *text*. If levels that are not rare make up half of the cells, the column is a
+   *category*. Otherwise it is an *id* if 95 % of the cells are distinct and contain no spaces, else
+   *text*.
 
-Of numbers: 0 and 1 alone are *yes/no*. Whole numbers that count the rows (all different, and next
-to each other in the order of the rows) are an *id*, and so are those that are all different in a
-column that is named like an id or has no name, and those of more than twenty values in a column
-that is named like an identifier (flight, zip code). Whole numbers up to 2400 of which all could be
-times of the day (1345 is 13:45) are a *date* where the name or the minutes say so. Whole numbers of
-few values are numbers.
+Rules for numbers: a column of only 0 and 1 is *yes/no*. Integers that number the rows (consecutive
+in row order) are an *id*; so are unique integers in a column that is unnamed or named like an id,
+and integers with more than twenty distinct values in a column named like an identifier (flight, zip
+code). Integers up to 2400 that are all valid times of day (1345 is 13:45) are a *date* if the name
+or the minutes suggest it. Integers with few distinct values are numbers.
 
-A column with one value is *constant*, one without any is *empty*. Fewer than ten rows are too few
-to say that something is an id.
+A column with one distinct value is *constant*, one with none is *empty*. With fewer than ten rows,
+nothing is taken for an id.
 """
 
 from __future__ import annotations
@@ -65,59 +64,58 @@ _TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
 _NESTED = "spread what it holds over columns of their own"
 
-# Fewer rows say nothing about whether values repeat; so many may have been drawn from more of them.
+# Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
-# The share of cells that makes the others mistakes.
+# If this share of the cells parses, the rest are taken for mistakes.
 _MOSTLY = 0.8
-# Levels are names of rows where at least this share of the cells is different.
+# Levels are row ids if at least this share of the cells is distinct.
 _ALMOST_ALL = 0.95
-# The share of the cells that has to be of levels that are not rare.
+# Minimum share of cells in levels that are not rare, for a category.
 _CATEGORY_SHARE = 0.5
-# With more different texts, they are not spellings of the levels of a scale.
+# With more distinct texts, they are not spellings of the levels of a scale.
 _MOST_LEVELS = 1000
-# So many texts tell whether it is worth reading all of them.
+# Texts to try before parsing all of them.
 _SOME = 500
 # Larger numbers overflow when a model squares them.
 _LARGEST = 1e100
-# The numbers that people write for "missing".
+# Common sentinel values for "missing".
 _CODES = {float(sign * (10**n - 1)) for n in range(1, 8) for sign in (1, -1)}
 _CODES |= {-1.0, 777.0, 888.0, 7777.0, 8888.0}
 _ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
 _TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
 _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
-# What identifies something, and is not measured or counted.
+# Names of identifiers, as opposed to measurements and counts.
 _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
-# What pandas and our readers call a column without a name.
+# Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
-# Digits with a leading zero that no number needs.
+# A redundant leading zero.
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# Columns with more values than these are not compared as renamed categories.
+# Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
-# A code of fewer different values may be a category; and a target has no more.
+# Up to this many distinct values, a code may be a category, and a column a target.
 MOST_CLASSES = 20
 
 
 @dataclass(eq=False)
 class Plan:
-    """A column on its way from its cells to an encoding."""
+    """State of a column while its kind and encoding are determined."""
 
     name: str
     cells: Cells
     declared: bool = False  # whether the user has declared its kind
     kind: str = "empty"  # one of FOUND_KINDS
-    because: str = ""  # why it is left out, if it is
+    because: str = ""  # why it is dropped, if it is
     order: tuple[str, ...] = ()  # the levels of an ordered column, from low to high
-    log: bool = False  # whether its logarithm is asked for
-    wrong: str = ""  # what is wrong with it and what to do, if something is
+    log: bool = False  # whether the user asked for its logarithm
+    wrong: str = ""  # error message with remedy, if it cannot be used
     warnings: list[str] = field(default_factory=list)  # what the user should check
-    #: At first, how the cells of numbers, dates, and yes and no are read; in the end, how they and
-    #: others become features.
+    #: At first, how to parse numbers, dates and yes/no; in the end, the encoding as features.
     encoding: Encoding | None = None
-    values: Floats = field(default_factory=lambda: np.empty(0))  # numbers, days, places in an order
+    values: Floats = field(default_factory=lambda: np.empty(0))  # numbers, days, or ordinal ranks
     levels: tuple[str, ...] = ()  # of a category, the most frequent first
-    codes: Codes = field(init=False)  # every cell's index among them
+    codes: Codes = field(init=False)  # every cell's index into levels
 
     @property
     def is_kept(self) -> bool:
@@ -131,12 +129,12 @@ class Plan:
 
     @property
     def is_time(self) -> bool:
-        """Whether it holds times of the day, without a date."""
+        """Whether it holds times of day without dates."""
         return isinstance(self.encoding, DateEncoding) and self.encoding.time_only
 
     @property
     def missing(self) -> Bools:
-        """Which cells have no value."""
+        """Mask of the missing cells."""
         return np.isnan(self.values) if len(self.values) else self.codes < 0
 
     @property
@@ -146,8 +144,8 @@ class Plan:
 
     @property
     def has_levels(self) -> bool:
-        """Whether it has no unit of its own: the whole table is then brought to one."""
-        # Typed zeros and ones may be pixels, and of the unit of the columns beside them.
+        """Whether it has no unit of its own, so that the whole table is standardized."""
+        # Numeric zeros and ones may be pixels, in the same unit as the neighboring columns.
         is_word = self.kind == "yes_no" and self.cells.holds != "number"
         return self.is_kept and (self.kind in ("category", "ordered") or is_word)
 
@@ -156,26 +154,26 @@ class Plan:
         self.warnings += filter(None, [warning])
 
     def leave_out(self, kind: str, because: str, warning: str = "") -> None:
-        """Leave this column out."""
+        """Drop this column."""
         self.kind, self.because = kind, because
         self.warn(warning)
 
     def read_as(self, kind: str, encoding: Readable) -> None:
-        """Take it for numbers, dates, or yes and no, and read its cells."""
+        """Set the kind to number, date or yes/no, and parse the cells."""
         self.kind, self.encoding, self.values = kind, encoding, encoding.read(self.cells)
 
     def read_levels(self) -> None:
-        """Read levels and places in an order; leave it out if all cells are the same."""
+        """Read levels and ordinal ranks; drop the column if it is constant."""
         n_different = 2  # or more
         if self.wrong or not (self.is_number or self.kind in ("date", "yes_no")):
             self.values = np.empty(0)
         else:
-            # As values: "1.0" and "1" are one, and 999 may be none.
+            # Compare values, not text: "1.0" and "1" are equal, and 999 may mean missing.
             present = self.present
-            # Places in the day within a millisecond have one cosine.
+            # Times of day within a millisecond have the same cosine.
             least = 1e-8 if self.is_time else 1e-12 * np.abs(present).max(initial=0.0)
             n_different = 1 + int(np.ptp(present) > least) if len(present) else 0
-            # Many different numbers have no use for levels, which take long to write.
+            # Many distinct numbers need no levels, which are slow to format.
             if n_different > 1 and len(np.unique(present)) > MOST_RENAMED:
                 self.codes = np.where(np.isnan(self.values), -1, 0)
                 return
@@ -198,7 +196,7 @@ class Plan:
 
 
 def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
-    """Return levels that differ by more than case and spaces, the most frequent first."""
+    """Merge levels that differ only in case or spaces; sort by decreasing frequency."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     keys = [key(level) for level in levels]
     totals, names = Counter[str](), dict[str, str]()
@@ -215,8 +213,8 @@ def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ..
 def least_count(n: int, min_frequency: float) -> int:
     """Return the number of cells below which a level is rare.
 
-    It is ``min_frequency`` of the cells, and at least five, or a tenth of less than fifty; one
-    where ``min_frequency`` is 0.
+    It is ``min_frequency`` times ``n``, but at least five, or ``n // 10`` (not below two) if ``n``
+    is less than fifty; one if ``min_frequency`` is 0.
     """
     if min_frequency == 0:
         return 1
@@ -224,7 +222,7 @@ def least_count(n: int, min_frequency: float) -> int:
 
 
 def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
-    """Return what a column is; below the share ``min_frequency`` of its cells a level is rare."""
+    """Infer the kind of a column; levels with a share below ``min_frequency`` are rare."""
     plan = Plan(name, cells)
     if cells.holds == "text":
         _decide_text(plan, min_frequency)
@@ -246,7 +244,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
 
 
 def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
-    """Return how to read a column whose kind the user has declared."""
+    """Return the plan of a column whose kind the user has declared."""
     plan = Plan(name, cells, declared=True, kind=kind)
     texts = _texts(cells)
     if kind in ("text", "id"):
@@ -292,12 +290,12 @@ def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
 
 
 def _texts(cells: Cells) -> list[str]:
-    """Return the different texts that do not stand for a missing cell."""
+    """Return the distinct texts that do not mean "missing"."""
     return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
 
 
 def _are_times(cells: Cells) -> bool:
-    """Return whether all cells are times of the day; written as digits, they are numbers."""
+    """Return whether all cells are times of day; HHMM without a colon is a number."""
     is_text = cells.holds == "text"
     return cells.holds == "time" or (is_text and None not in map(parse_time, _texts(cells)))
 
@@ -324,7 +322,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
 
 
 def _as_number(plan: Plan, codes: Codes) -> bool:
-    """Take a column of text for numbers, if most cells are; return whether they are."""
+    """Parse a text column as numbers, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
         return False
@@ -349,7 +347,7 @@ def _as_number(plan: Plan, codes: Codes) -> bool:
 
 
 def _as_date(plan: Plan, codes: Codes) -> bool:
-    """Take a column of text for dates, if most cells are; return whether they are."""
+    """Parse a text column as dates, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
         return False
@@ -362,7 +360,7 @@ def _as_date(plan: Plan, codes: Codes) -> bool:
         plan.read_as("date", DateEncoding(day_first))
     except BadCells as error:
         bad = error
-    # Bare numbers are dates only if declared so.
+    # Bare numbers are dates only if declared as such.
     if bad is None and all(parse_number(text) is None for text in texts):
         unclear = "no date shows whether the day or the month comes first; read as month first"
         plan.warn(unclear if open_question else "")
@@ -383,7 +381,7 @@ def _is_any_date(text: str) -> bool:
 
 
 def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
-    """Return whether half of some texts match: not all are read where they are something else."""
+    """Return whether half of a sample of the texts match, to avoid parsing all in vain."""
     some = texts[:: max(1, len(texts) // _SOME)]
     return 2 * sum(map(matches, some)) >= len(some)
 
@@ -391,7 +389,7 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
 def _is_mostly(
     plan: Plan, bad: BadCells, codes: Codes, parsed: Iterable[float | None], kind: str
 ) -> bool:
-    """Return whether most cells of a column are of a kind, which is then wrong about the others."""
+    """Return whether most cells are of a kind; if so, record an error about the others."""
     n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return False
@@ -400,10 +398,10 @@ def _is_mostly(
 
 
 def _decide_levels(plan: Plan, present: list[str], codes: Codes, min_frequency: float) -> None:
-    """Take a column of text for a category, an id or text."""
+    """Classify a text column as category, id or text."""
     counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
-    # A level of one cell is none, even if no level is to be joined.
+    # A value that occurs once is not a level, even if rare levels are not merged.
     common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
     spaced = np.mean([len(level.split()) > 1 for level in present])
     if all(map(_is_json, present[:100])):
@@ -465,7 +463,7 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
 
 
 def _is_clock(different: Floats, words: set[str]) -> bool:
-    """Return whether different whole numbers are times of the day, hours and minutes as HHMM."""
+    """Return whether sorted distinct integers are times of day in HHMM notation."""
     if len(different) < 20 or different[0] < 0 or not 1000 <= different[-1] <= 2400:
         return False
     minutes, hours = np.unique(different % 100), np.unique(different // 100)
@@ -475,9 +473,9 @@ def _is_clock(different: Floats, words: set[str]) -> bool:
 
 
 def _counts_rows(values: Floats) -> bool:
-    """Return whether whole numbers number the rows, up or down.
+    """Return whether integers number the rows, up or down.
 
-    Of many rows also those with equal steps: they may be some of the rows of a larger table.
+    With many rows, any constant step will do: the table may be a sample of a larger one.
     """
     steps = np.diff(values)
     step = np.median(steps)
@@ -488,7 +486,7 @@ def _counts_rows(values: Floats) -> bool:
 
 
 def _too_large(values: Floats) -> str:
-    """Return what is wrong with numbers that cannot be squared, or nothing."""
+    """Return an error message if squares of the values would overflow, else an empty string."""
     rows = np.flatnonzero(np.abs(values) > _LARGEST)
     if not len(rows):
         return ""
@@ -497,11 +495,11 @@ def _too_large(values: Floats) -> str:
 
 
 def _look_for_sentinel(plan: Plan, different: Floats) -> None:
-    """Look for a number that stands for "missing".
+    """Look for sentinel values that mean "missing".
 
-    Of three digits or more (999, -9999), more than once, and further from all other values than
-    five times their range: taken as missing, and said. Nearer than that but alone (further away
-    than three times the widest gap between the others), or -1, -9 or 99: named, and kept.
+    A sentinel of three or more digits (999, -9999) that occurs more than once, and farther from all
+    other values than five times their range, is set to missing, with a warning. Others that are
+    isolated (by three times the widest gap), or repeated and alone below 0, only get the warning.
     """
     if len(different) < 5:
         return
@@ -528,6 +526,6 @@ def _look_for_sentinel(plan: Plan, different: Floats) -> None:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a column's name: customer_id and customerId have two."""
+    """Split a column name into words: customer_id and customerId have two."""
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     return set(re.findall(r"[a-z]+", spaced.lower())) | {name.strip().lower()}

@@ -1,4 +1,4 @@
-"""From what columns are to how they are encoded: the steps of fitting a `TableEncoder`."""
+"""From column kinds to encodings: the steps of fitting a `TableEncoder`."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from sgpmic.tables.conversions import Codes, date_words
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
-# Levels that a summary names.
+# Number of levels that a summary lists.
 _MOST_SHOWN = 4
-# Any two rows lie on a line; ten hardly ever do by chance.
+# Any two rows lie on a line; ten rarely do by chance.
 _FEWEST_FOR_COPY = 10
 _EXACTLY = 1e-9
-# From this correlation on, a column is almost another one. Among more columns than these nothing
-# is looked for that is almost a copy, because it takes long, and no more than some of the rows.
+# Correlation from which a column is a near-copy. The search for near-copies is skipped for more
+# columns than this, because it is slow, and uses no more than a sample of the rows.
 _ALMOST, _MOST_COLUMNS, _MOST_ROWS = 0.999, 300, 5000
-# Columns that one call takes: each call takes some time of its own, and their copies some memory.
+# Columns per call: a tradeoff between overhead per call and memory for copies.
 _TOGETHER = 300
-# A column of which a larger share of the cells is missing says little.
+# A column with a larger share of missing cells carries little information.
 _MOSTLY_MISSING = 0.8
-# A label: its levels, the other columns' share of variance that it explains on average, how much of
-# that no straight line explains where it is written in numbers, the fewest columns and rows, and
-# how many of very many columns are looked at first.
+# Criteria for a label: the mean share of the other columns' variance that it explains; how much of
+# that a linear fit does not explain, if it is numeric; the minimum numbers of columns and rows; and
+# how many columns to try first if there are very many.
 _EXPLAINED, _NOT_LINEAR = 0.4, 0.1
 _FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
-# Dates tell a season only if they are spread over it, not if all are of one day of the year.
+# Minimum variance of the phase: dates that all fall on one day of the year tell no season.
 _SPREAD = 0.01
 
 
@@ -52,10 +52,10 @@ _SPREAD = 0.01
 
 
 def leave_out_copies(plans: Sequence[Plan]) -> None:
-    """Leave columns out that are copies of one before them.
+    """Leave out columns that are copies of an earlier one.
 
-    A copy has the same levels with other names; or is missing in the same rows and a linear
-    function of the other, such as a temperature in another unit.
+    A copy has the same levels under other names, or is missing in the same rows and a linear
+    function of the original, such as a temperature in another unit.
     """
 
     def leave_out(plan: Plan, original: str) -> None:
@@ -75,7 +75,7 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
         few = plan.is_kept and 0 < len(plan.levels) <= MOST_RENAMED
         if not few or len(plan.codes) < _FEWEST_FOR_COPY:
             continue
-        # Levels numbered in the order in which they appear are the same whatever their names.
+        # Codes in order of first appearance do not depend on the names of the levels.
         _, start, inverse = np.unique(plan.codes, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(start))
         found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
@@ -84,9 +84,9 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
 
 
 def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
-    """Return the columns that are copies of one before them: of which, and whether exactly.
+    """Map copies of earlier columns to the index of the original, and whether they are exact.
 
-    One that is correlated by .999 or more is almost a copy.
+    A column with an absolute correlation of .999 or more is a near-copy.
     """
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
@@ -98,7 +98,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
     for start in range(0, len(columns), _TOGETHER):
         some = slice(start, start + _TOGETHER)
         forms[some] = _standard_forms(np.asarray(columns[some]))
-    # A copy has the same product with any vector: only columns next to each other are compared.
+    # Copies have equal random projections, so only neighbors in their sorted order are compared.
     products = forms @ np.random.default_rng(0).normal(size=forms.shape[1])
     order = np.argsort(products, kind="stable").tolist()
     first: dict[int, int] = {}
@@ -121,7 +121,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
 
 
 def _standard_forms(columns: Floats) -> Floats:
-    """Return rows, one a column, centered, of length 1, with signs that do not depend on theirs."""
+    """Center each row, scale it to unit norm, and make its first nonzero entry positive."""
     forms = _centered(columns)[1]
     length = np.linalg.norm(forms, axis=1, keepdims=True)
     forms /= np.where(length > 0, length, 1.0)
@@ -130,9 +130,9 @@ def _standard_forms(columns: Floats) -> Floats:
 
 
 def _centered(columns: Floats) -> tuple[Bools, Floats]:
-    """Return which cells of columns are known, and their centered values, 0 where missing.
+    """Return the mask of observed cells, and their centered values, 0 where missing.
 
-    Before, values are brought to at most 1 in size, so that squares neither overflow nor cancel.
+    Values are first scaled to at most 1 in magnitude, so that squares neither overflow nor cancel.
     """
     known = ~np.isnan(columns)
     y = np.where(known, columns, 0.0)
@@ -146,9 +146,9 @@ def _centered(columns: Floats) -> tuple[Bools, Floats]:
 
 
 def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
-    """Leave columns out that are mostly missing, or look like the rows' labels.
+    """Leave out columns that are mostly missing or look like class labels.
 
-    Columns that the user has declared stay.
+    Columns that the user has declared are kept.
     """
     found = [plan for plan in plans if plan.is_kept and not plan.declared]
     for plan in found:
@@ -158,7 +158,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
             plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
     numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
     some = None
-    if len(numbers) > _MOST_COLUMNS:  # some of them tell where there is nothing to find
+    if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
         some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for plan in found:
         if not plan.is_kept or plan.kind not in ("category", "whole"):
@@ -173,7 +173,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
 
 
 def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:
-    """Return the share of the other columns' variance that a label explains; 0 if it is none."""
+    """Return the share of the other columns' variance that a label explains; 0 if not a label."""
     n_levels = len(np.unique(plan.codes[plan.codes >= 0]))
     if not 2 <= n_levels <= MOST_CLASSES or len(plan.codes) < max(_FEWEST_ROWS, 5 * n_levels):
         return 0.0
@@ -195,16 +195,16 @@ def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None
 
 
 def _moments(columns: Sequence[Floats]) -> Floats:
-    """Return, of every cell of columns, whether it is known, its centered value and its square."""
+    """Stack the mask of observed cells, their centered values, and the squares of these."""
     known, y = _centered(np.asarray(columns))
     return np.stack([known, y, y**2])
 
 
 def _explained(moments: Floats, codes: Codes) -> Floats:
-    """Return columns' shares of variance between groups (eta squared), less what chance gives."""
+    """Return the between-group share of every column's variance (eta squared, bias-corrected)."""
     rows = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
     starts = np.unique(codes[rows], return_index=True)[1]
-    # Products with indicators of the groups would take several times as long.
+    # A matrix product with group indicators would be several times slower.
     counts, sums, squares = np.add.reduceat(moments[:, :, rows], starts, axis=2)
     n, n_groups = counts.sum(axis=1), (counts > 0).sum(axis=1)
     of_mean = sums.sum(axis=1) ** 2 / np.maximum(n, 1)
@@ -229,7 +229,7 @@ def _squared_correlation(one: Floats, other: Floats) -> float:
 def choose_encodings(
     plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
 ) -> bool:
-    """Give columns that are kept their encodings; return whether these bring the table to one unit.
+    """Choose the encodings of kept columns; return whether they bring them to a common unit.
 
     ``log`` and ``min_frequency`` are those of :class:`~sgpmic.TableEncoder`.
     """
@@ -249,7 +249,7 @@ def choose_encodings(
     for plan in plans:
         asked = plan.log or plan.name in named
         rule = "yes" if asked or log is True else "no"
-        if isinstance(log, str) and not plan.declared:  # a declared number stays as it is
+        if isinstance(log, str) and not plan.declared:  # declared numbers are not transformed
             rule = "auto"
         if plan in rare and (mixed or plan.has_levels):
             plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
@@ -267,11 +267,10 @@ def choose_encodings(
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
-    """Return the encoding of a category, or None where all but one level are rare.
+    """Return the encoding of a category, or None if all but one level are rare.
 
-    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are joined; if all of them together are
-    still too few, the rarest of the others joins them. A declared category of two levels keeps
-    them.
+    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are merged; if their total is still too
+    small, so is the rarest of the others. A declared category of two levels keeps both.
     """
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
@@ -279,7 +278,7 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     if plan.declared and len(counts) == 2:
         least = 1
     n_kept = int((counts >= least).sum())
-    # A level that is called "other" takes in the rare ones.
+    # A level named "other" absorbs the rare ones.
     named = next((i for i, level in enumerate(plan.levels) if key(level) == OTHER), None)
     rare = list(range(n_kept, len(counts)))
     if rare and named is not None and named not in rare:
@@ -289,7 +288,7 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     kept = [i for i in range(len(counts)) if i not in rare]
     if len(kept) + bool(rare) < 2:
         return None
-    if len(rare) == 1:  # one level by itself keeps its name
+    if len(rare) == 1:  # a single level keeps its name
         kept, rare = [*kept, *rare], []
     sizes = [*counts[kept], counts[rare].sum()] if rare else counts[kept]
     return CategoryEncoding(
@@ -300,9 +299,9 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
 
 
 def _is_rare(plan: Plan, min_frequency: float) -> bool:
-    """Return whether nearly all cells say yes, or nearly all no.
+    """Return whether nearly all cells of a yes/no column are equal.
 
-    In a table of one unit the few others would be as far away as nothing else.
+    Once standardized, the few others would be extreme outliers.
     """
     if plan.kind != "yes_no" or plan.declared:
         return False
@@ -314,8 +313,8 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
     """Return the encoding of a date.
 
-    The place in the year is encoded where the dates span two years or more, that in the day where
-    there are times and they span two days or more. Both only where dates are spread over them.
+    The phase of the year is encoded if the dates span two years or more, that of the day if there
+    are times and they span two days or more; both only if the phases are spread out.
     """
     days, times = plan.present, plan.is_time
     span = float(np.ptp(days))
@@ -328,16 +327,16 @@ def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
 
 
 def _circle_size(days: Floats, period: float) -> float | None:
-    """Return the root of what sine and cosine vary by together, None for almost nothing."""
+    """Return the square root of the total variance of sine and cosine, None if negligible."""
     variance = float(circle(days, period).var(axis=0).sum())
     return variance**0.5 if variance > _SPREAD else None
 
 
 def _log_shift(values: Floats, rule: str) -> tuple[float | None, bool]:
-    """Return what to add before the logarithm, or None for no logarithm.
+    """Return what to add before taking the logarithm, or None for no logarithm.
 
-    The rules 'auto' and 'yes' are those of ``log`` of :class:`~sgpmic.TableEncoder`. Besides,
-    whether a logarithm is worth a thought, though there are zeros.
+    The rules 'auto' and 'yes' are those of ``log`` in :class:`~sgpmic.TableEncoder`. Also returns
+    whether to suggest a logarithm although there are zeros.
     """
     if rule == "no" or not len(values) or values.min() < 0 or values.max() <= 0:
         return None, False
@@ -361,9 +360,9 @@ def _skewness(values: Floats) -> float:
 
 
 def _unit(values: Floats, mixed: bool) -> float:
-    """Return what values are divided by: their standard deviation, in a table of one unit.
+    """Return the divisor of values: their standard deviation if the table is ``mixed``.
 
-    It is 1 in other tables, and for values that do not vary.
+    It is 1 in other tables, and for constant values.
     """
     size = float(np.abs(values).max()) if mixed and len(values) else 0.0
     if size == 0:
@@ -390,7 +389,7 @@ def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
 
 
 def describe_columns(plans: Sequence[Plan]) -> list[Column]:
-    """Return what is said about every column."""
+    """Describe every column for the user."""
     encodings = [plan.encoding if plan.is_kept else None for plan in plans]
     names = iter(feature_names([plan.name for plan in plans], encodings))
     return [
@@ -409,7 +408,7 @@ def describe_columns(plans: Sequence[Plan]) -> list[Column]:
 
 
 def _summary(plan: Plan) -> str:
-    """Return the range or the levels of a column, in words."""
+    """Return the range or the levels of a column as text."""
     if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
     if plan.kind == "empty" or plan.cells.holds == "other":

@@ -1,8 +1,8 @@
-"""Users' tables in files: which format a file has, and its rows in blocks.
+"""Table files: format detection, and reading in blocks.
 
-Whatever is wrong with a file, `TableError` says it in one sentence that names the place and what
-to do. Lines are counted as editors count them, the header being line 1; rows, where a format has
-no lines, are counted from 1 without any header. Nothing pickled is ever loaded.
+All problems with a file raise `TableError`, with one sentence that names the location and the
+remedy. Lines are numbered as in editors, with the header on line 1; rows of formats without lines
+are numbered from 1, not counting any header. Pickled data is never loaded.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from sgpmic.tables.errors import (
 )
 from sgpmic.tables.text_files import open_text
 
-# Places that a sample is read from, where rows can be found without reading those before.
+# Number of runs of rows that a sample consists of, for formats with random access.
 _PLACES = 20
 _CELL_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive rows: numbers of shape (n_rows, n_features), and a list for every text column."""
+    """Consecutive rows: numbers of shape (n_rows, n_features), and one list per text column."""
 
     values: Floats
     texts: list[list[str]]
@@ -50,16 +50,16 @@ class Block:
         return len(self.values)
 
     def slice(self, start: int, length: int) -> Block:
-        """Return some of the rows."""
+        """Return a slice of the rows."""
         rows = slice(start, start + length)
         return Block(self.values[rows], [column[rows] for column in self.texts])
 
     @classmethod
     def join(cls, parts: list[Block]) -> Block:
-        """Return several parts as one.
+        """Concatenate blocks.
 
-        The list is emptied on the way, so that memory never holds everything twice. It does
-        not hold pieces: these keep the file's text, to tell places.
+        The list is emptied along the way, so that memory never holds everything twice. It holds
+        blocks, not pieces, which keep the file's text to locate rows.
         """
         if len(parts) == 1:
             return parts[0]
@@ -78,22 +78,22 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, Block)
 
 
 class TableReader(Source):
-    """A table in a file of any size, read in blocks.
+    """Block-wise reader of a table file of any size.
 
-    Nothing is held open between calls, and every call of `blocks` starts at the first row.
+    No file is kept open between calls, and every call to `blocks` starts at the first row.
     """
 
     @property
     def n_rows(self) -> int | None:
-        """The number of rows, where the file tells it without being read."""
+        """Number of rows, or None if the file's metadata does not contain it."""
         return None if self.rows is None else len(self.rows)
 
     def share(self, part: int, n_parts: int) -> Self:
-        """Return a reader of one of several equal parts of the rows."""
+        """Return a reader for one of ``n_parts`` equal parts of the rows."""
         if n_parts == 1:
             return self
         if self.rows is None:
-            # In a text file, rows cannot be found without reading all those before.
+            # A text file has no random access to rows.
             raise TableError(
                 f"{self.path}: several processes can share a Parquet file or an .npy file, of "
                 "which each reads its own rows; convert the table"
@@ -102,10 +102,10 @@ class TableReader(Source):
         return replace(self, rows=self.rows[first:end])
 
     def raw_blocks(self, names: Sequence[str], block_rows: int | None = None) -> Iterator[pa.Table]:
-        """Yield columns as the file has them: text files as text, other formats with their types.
+        """Yield columns without conversion: as text from text files, else with their own types.
 
-        A block has ``block_rows`` rows, the last one the rest; or, if None, all rows. A
-        `TableError` says that there is no row, or that the file is damaged.
+        A block has ``block_rows`` rows, except for the last; or, if None, all rows. Raises
+        `TableError` if there are no rows or the file is damaged.
         """
         self.require(names)
         batches = (piece.batch for piece in self.pieces(names, self.rows or range(0)))
@@ -116,8 +116,7 @@ class TableReader(Source):
     ) -> Iterator[Block]:
         """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
 
-        Blocks and errors are those of `raw_blocks`; a value that is infinite or not a number is an
-        error as well.
+        Blocks and errors are those of `raw_blocks`; infinite and non-numeric values are errors too.
         """
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
@@ -128,10 +127,10 @@ class TableReader(Source):
     def _in_blocks(
         self, pieces: Iterable[_Rows], n_columns: int, block_rows: int | None
     ) -> Iterator[list[_Rows]]:
-        """Yield the parts of every block; there must be rows.
+        """Yield the parts of every block; raise if there are no rows.
 
-        Rows that would not fit into memory are refused: at once, or, if the file does not tell
-        their number, in time.
+        Also raises if the rows would not fit into memory: up front if their number is known, else
+        before memory runs out.
         """
         held: list[_Rows] = []
         n_held = n_all = 0
@@ -155,8 +154,8 @@ class TableReader(Source):
             raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
 
     def _converted(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
-        """Yield every piece as numbers and text."""
-        # The first number that is not whole decides between two decimal signs.
+        """Convert every piece to numbers and text."""
+        # The first number with a fraction determines the decimal separator.
         decimal = self.decimals if len(self.decimals) == 1 else ""
         names = list(dict.fromkeys([*features, *texts]))
         for batch, place in self.pieces(names, self.rows or range(0)):
@@ -170,7 +169,7 @@ class TableReader(Source):
     def _numbers(
         self, columns: Mapping[str, pa.Array], place: Callable[[int], str], decimal: str
     ) -> Floats:
-        """Return columns as finite numbers or NaN; an error names all columns that have others."""
+        """Convert columns to finite numbers or NaN; an error names all columns that fail."""
         reasons = {kind: unsupported(kind) for kind in {one.type for one in columns.values()}}
         if wrong := [name for name, column in columns.items() if reasons[column.type]]:
             others = f" (nor are {list_names(wrong[1:])} numbers)" if wrong[1:] else ""
@@ -204,9 +203,9 @@ class TableReader(Source):
         return values
 
     def sample(self, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
-        """Return at most so many rows from all over the file, and whether these are all of them.
+        """Return at most ``most`` rows from across the file, and whether these are all rows.
 
-        Columns are as the file has them.
+        Columns are not converted.
         """
         if self.rows is not None and len(self.rows) > most:
             size = most // _PLACES
@@ -226,7 +225,7 @@ class TableReader(Source):
         return pa.concat_tables(kept), stride == 1
 
     def require(self, columns: Sequence[str]) -> None:
-        """Raise if the table lacks some columns, naming those that may have been meant."""
+        """Raise if columns are missing from the table, suggesting similar names."""
         known = set(self.names)
         missing = [name for name in columns if name not in known]
         if not missing:
@@ -245,9 +244,9 @@ class TableReader(Source):
         label_column: str | None,
         drop: Sequence[str] = (),
     ) -> list[str]:
-        """Return the feature columns, after checking that every column has one part to play.
+        """Return the feature columns, after checking that no column has two roles.
 
-        They are ``columns``, or all but the others named here if there are none.
+        They are ``columns`` or, if empty, all columns but the others named here.
         """
         pairs = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
         roles = [(role, name) for role, name in pairs if name is not None]
@@ -273,8 +272,8 @@ class TableReader(Source):
 
 
 def _find_decimal(columns: Collection[pa.Array]) -> str:
-    """Return the decimal sign of the numbers in columns of text, "" if all are whole."""
-    # Where both occur, the commas are complained about: points are the usual sign.
+    """Return the decimal separator in text columns, "" if all numbers are whole."""
+    # If both occur, the commas are reported as errors: points are more common.
     for sign in ".,":
         for column in columns:
             cells = column.filter(pc.match_substring(column, sign)).to_pylist()
@@ -287,7 +286,7 @@ def _find_decimal(columns: Collection[pa.Array]) -> str:
 
 
 class _Format(NamedTuple):
-    """A kind of file: in words, how its name ends, how it starts, and what opens it."""
+    """A file format: description, file extensions, magic bytes, and function to open it."""
 
     words: str
     endings: tuple[str, ...]
@@ -327,11 +326,11 @@ _FOREIGN = (
 
 
 def open_table(path: str | os.PathLike[str]) -> TableReader:
-    """Open a table of any size; of most formats only the header or schema is read.
+    """Open a table of any size; for most formats, only the header or schema is read.
 
-    A file ends in .csv, .tsv or .txt (each perhaps with .gz), .parquet or .pq, .feather, .arrow or
-    .ipc, .npy or .npz, .json, .jsonl or .ndjson (records), or .xlsx (the first sheet); with any
-    other ending its first bytes decide. A `TableError` says why it is not a table that can be read.
+    The extension is .csv, .tsv or .txt (optionally with .gz), .parquet or .pq, .feather, .arrow or
+    .ipc, .npy or .npz, .json, .jsonl or .ndjson (records), or .xlsx (the first sheet); otherwise
+    the first bytes determine the format. Raises `TableError` if it is not a readable table.
     """
     name = os.fsdecode(path)
     source = _find_format(name, _first_bytes(name)).open(name)
@@ -339,18 +338,18 @@ def open_table(path: str | os.PathLike[str]) -> TableReader:
 
 
 def without_ending(path: str | os.PathLike[str]) -> str:
-    """Return a table's name without its folder and the ending that tells its format."""
+    """Return a table's file name without folder and extension."""
     name = os.path.basename(os.fsdecode(path))
     endings = [end for kind in _FORMATS for end in kind.endings]
     return next((name[: -len(end)] for end in endings if name.lower().endswith(end)), name)
 
 
 def _first_bytes(path: str) -> bytes:
-    """Return how a file starts, after checking that it is there and can be read."""
+    """Return the first bytes of a file, after checking that it exists and is readable."""
     start = b""
     try:
         mode = os.stat(path).st_mode
-        if stat.S_ISREG(mode):  # a pipe can be read once only, and opening one may wait for ever
+        if stat.S_ISREG(mode):  # a pipe can be read only once, and opening one may block forever
             with open(path, "rb") as file:
                 start = file.read(64)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -367,9 +366,9 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _find_format(path: str, start: bytes) -> _Format:
-    """Return the format of a file from its ending, or from its first bytes."""
+    """Determine the format of a file from its extension, or from its first bytes."""
     found = _TEXT
-    # Columns of a CSV may be named PAR1, PAR2; but text has no control characters.
+    # The header of a CSV may start with PAR1, but text has no control characters.
     if not all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start):
         for magic, what, remedy in _FOREIGN:
             if start.startswith(magic):
@@ -382,7 +381,7 @@ def _find_format(path: str, start: bytes) -> _Format:
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.namelist()
-        except Exception:  # damaged: the reader of archives says so
+        except Exception:  # damaged, which the archive reader reports
             pass
         if "xl/workbook.xml" in members:
             found = _WORKBOOK
@@ -391,8 +390,8 @@ def _find_format(path: str, start: bytes) -> _Format:
                 f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV"
             )
     expected = next((kind for kind in _FORMATS if path.lower().endswith(kind.endings)), None)
-    # A stream of an old Arrow starts with nothing but a length, which looks like anything.
-    # A column of a CSV may be named like the start of JSON.
+    # Streams of old Arrow versions have no magic bytes, only a length.
+    # The header of a CSV may start like JSON.
     if expected in (None, found) or (expected, found) in ((_ARROW, _TEXT), (_TEXT, _JSON)):
         return expected or found
     raise TableError(
@@ -409,7 +408,7 @@ class Table:
     """A table of numbers in memory."""
 
     values: Floats  # (n_rows, n_features) in C order: finite, or NaN where missing
-    names: tuple[str, ...]  # of the feature columns
+    names: tuple[str, ...]  # of the features
     ids: list[str] | None  # the id column as text
     id_name: str | None
     labels: list[str] | None  # the label column as text; empty where missing
@@ -424,7 +423,7 @@ class Table:
         label_name: str | None,
         **more: Any,
     ) -> Self:
-        """Return the table of a block that has the ids and the labels, if any, as text."""
+        """Build a table from a block whose text columns are the ids and the labels, if any."""
         ids = None if id_name is None else block.texts[0]
         labels = None
         if label_name is not None:
@@ -442,12 +441,12 @@ def read_table(
 ) -> Table:
     """Read a table into memory.
 
-    ``columns`` are the features, in the order wanted; all but the others named here if empty. Those
-    for ids and labels may be of any type and are read as text. ``share`` is which part of the rows
-    to read, from 0, and into how many equal parts they are divided.
+    ``columns`` are the features, in the desired order; if empty, all but the others named here. Id
+    and label columns may be of any type and are read as text. ``share`` is the index, from 0, of
+    the part of the rows to read, and the number of equal parts they are divided into.
 
-    A `TableError` says that the file is not a table, that a column does not exist or has two parts
-    to play, or that a value of a feature is infinite or not a number.
+    Raises `TableError` if the file is not a table, a column does not exist or has two roles, or a
+    feature value is infinite or not a number.
     """
     reader = open_table(path)
     features = reader.choose_features(columns, id_column, label_column)

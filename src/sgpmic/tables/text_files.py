@@ -1,6 +1,6 @@
-"""Tables in text files; delimiter, header and names are found out from the first lines.
+"""Delimited text files; the dialect is detected from the first lines.
 
-Files are read in chunks of whole records: unpacked, checked UTF-8, every line end a line feed.
+Files are read in chunks of whole records: decompressed, valid UTF-8, line ends normalized to LF.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from sgpmic.tables.errors import (
     unreadable,
 )
 
-#: White space as a delimiter: any run of spaces and tabs, made into one tab.
+#: Whitespace as a delimiter: any run of spaces and tabs, collapsed to one tab.
 WHITE = b" "
 
 _KIND = "a text table"
 _CHUNK_BYTES = 4 << 20
 _LONGEST_RECORD = 64 << 20
-# The line that names the delimiter for Excel; it also follows from the lines below.
+# Excel's line that names the delimiter; skipped, since the other lines tell it too.
 _SEPARATOR_LINE = re.compile(rb'"?sep=."?(?=\n)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-# How much of a file its layout is found out from.
+# Sample of a file that its layout is detected from.
 _SAMPLE_BYTES = 1 << 16
 _SAMPLE_RECORDS, _LONG_RECORDS = 100, 3
-# In this order when nothing else decides.
+# In order of preference, to break ties.
 _DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
-# How much a delimiter gains where all lines are equally long, and loses where it is white space.
+# Bonus for a delimiter that yields the same number of fields in all lines; penalty for whitespace.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
 _QUOTED = re.compile(r'\A"((?:[^"]|"")*+)"(.*)', re.DOTALL)
 
@@ -60,9 +60,9 @@ class Chunk(NamedTuple):
 
 
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
-    """Return the text with quoted fields overwritten, and where an unfinished one starts, or -1.
+    """Mask quoted fields; also return the start of an unclosed one, or -1.
 
-    What is left of delimiters and line ends are the real ones, at the same places.
+    The remaining delimiters and line ends are the real ones, at unchanged offsets.
     """
     if b'"' not in data:
         return data, -1
@@ -74,15 +74,15 @@ def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
             unfinished = match.start()
         return b"x" * len(match[0])
 
-    # A quoted field, which may lack its end. It starts with the quote, which the engine of regular
-    # expressions finds quickly, and looks back from there. Possessive, so that a field of megabytes
-    # needs neither stack nor second thoughts.
+    # A quoted field, possibly unclosed. The pattern starts with the quote, which the regex engine
+    # finds quickly, and looks behind from there. Possessive quantifiers, so that a field of
+    # megabytes needs neither stack nor backtracking.
     before = rb"(?<![^\n" + re.escape(delimiters) + rb']")'
     return re.sub(rb'"' + before + rb'[^"]*+(?:""[^"]*+)*+("?)', overwrite, data), unfinished
 
 
 def cut(data: bytes, delimiters: bytes, at: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the parts of a text between those ``at`` that are not quoted, plain and masked."""
+    """Split text at every unquoted ``at``; yield each part plain and masked."""
     start = 0
     for masked in mask_quoted(data, delimiters)[0].split(at):
         yield data[start : start + len(masked)], masked
@@ -95,11 +95,11 @@ _WHITE_RUN = re.compile(
 
 
 def squeeze_white(data: bytes) -> bytes:
-    """Return the text with white space between fields made into one tab, none at the edges."""
+    """Collapse whitespace between fields to one tab, and strip every line."""
     if b'"' in data:
-        # A quoted field as it is, white space at the edge of a line as nothing.
+        # Keep quoted fields; remove whitespace at the edges of lines.
         return _WHITE_RUN.sub(lambda found: found[1] or (b"" if found[2] else b"\t"), data)
-    # The same without quotes, which takes a tenth of the time.
+    # The same without quotes, in a tenth of the time.
     data = data.replace(b" ", b"\t")
     while b"\t\t" in data:
         data = data.replace(b"\t\t", b"\t")
@@ -110,10 +110,10 @@ def squeeze_white(data: bytes) -> bytes:
 
 
 def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
-    """Yield a text file's records; blank lines at its end are left out.
+    """Yield a text file's records, without blank lines at its end.
 
-    ``delimiters`` may separate fields, which says where a quote opens a quoted field; chunks have
-    ``scale`` times the usual size.
+    ``delimiters`` are those after which a quote opens a quoted field; chunks have ``scale`` times
+    the default size.
     """
     line = 1
     held = b""
@@ -121,9 +121,9 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
     for text in _clean_text(path, zipped, scale):
         held += text
         if len(held) < enough:
-            continue  # looking again after every read would take quadratic time
-        # The end of the last record that surely is whole and not blank. Blank lines wait for what
-        # follows: at the end of the file they do not count.
+            continue  # scanning again after every read would take quadratic time
+        # The end of the last record that is complete and not blank. Blank lines are held back,
+        # because they are dropped at the end of the file.
         mask, unfinished = mask_quoted(held, delimiters)
         end = mask.rfind(b"\n", 0, unfinished if unfinished >= 0 else len(mask)) + 1
         content = len(mask[:end].rstrip(b" \n"))
@@ -150,11 +150,11 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
 
 
 def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
-    """Yield the text of a file, checked, without a byte order mark and carriage returns."""
-    line, offset = 1, 0  # where the next text starts: the line, and the bytes of it before
+    """Yield the text of a file, validated, without byte order mark and carriage returns."""
+    line, offset = 1, 0  # where the next text starts: line, and byte offset in the line
     opener = gzip.open if zipped else open
     try:
-        # Bytes that are not UTF-8 become characters that UTF-8 does not have.
+        # Invalid bytes become surrogates, which cannot be encoded as UTF-8.
         with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
             while text := file.read(scale * _CHUNK_BYTES):
                 try:
@@ -188,7 +188,7 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
 
 
 def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
-    """Return the error for bytes that are not UTF-8, at a place that is counted from 1."""
+    """Return the error for invalid UTF-8; ``place`` is the byte in the line, from 1."""
     encoding = "LATIN1"
     what = (
         f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as UTF-8"
@@ -205,15 +205,15 @@ def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
 
 
 def open_text(path: str, zipped: bool = False) -> Source:
-    """Open a CSV file or a relative of it, perhaps compressed with gzip."""
+    """Open a delimited text file, optionally compressed with gzip."""
     file = _TextFile(path, zipped)
-    # Commas that separate are not decimal.
+    # A comma that delimits fields is not a decimal separator.
     decimals = "." if file.layout.delimiter == b"," else ".,"
     return Source(path, _KIND, file.names, file.pieces, None, decimals)
 
 
 class _TextFile:
-    """A text file of which the layout is known."""
+    """A text file with its detected layout."""
 
     def __init__(self, path: str, zipped: bool) -> None:
         self.path = path
@@ -232,16 +232,16 @@ class _TextFile:
         check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
         self.layout = find_layout(start)
         self._separators = _separators(self.layout.delimiter)
-        # The delimiter once white space is squeezed.
+        # The delimiter after whitespace is collapsed.
         self._parsed = self._separators[-1:]
         self.names = self.layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
         check_names(path, self.names, f", line {self._first_line}")
-        # Arrow's names for the columns: users' names may be anything.
+        # Column names for Arrow: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
 
     def pieces(self, names: Sequence[str], rows: range) -> Iterator[Piece]:
-        """Yield the columns of every chunk of the file, as text."""
+        """Yield the columns of every chunk as text."""
         for raw in self._chunks():
             chunk, batch = self._parse(raw, names)
             yield Piece(batch, partial(self._place, chunk))
@@ -250,13 +250,13 @@ class _TextFile:
         return f"line {list(self._lines(chunk))[row][0]}"
 
     def _chunks(self) -> Iterator[Chunk]:
-        """Yield the rows only: no header, white space squeezed."""
+        """Yield the data rows, without the header and with whitespace collapsed."""
         header = self.layout.has_header
-        # Every column of a chunk takes some time of its own: with many columns, chunks are larger.
+        # Larger chunks if there are many columns, to amortize the overhead per column.
         scale = min(max(len(self.names) // 2000, 1), 8)
         for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
             if header:
-                # Blank lines come before it, perhaps, even a chunk of them.
+                # Blank lines may precede it, even a chunk of them.
                 first = len(data) - len(data.lstrip(b" \t\n"))
                 if first == len(data):
                     continue
@@ -270,10 +270,10 @@ class _TextFile:
                 yield Chunk(data, line)
 
     def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
-        """Return the columns as text, and the chunk that they were read from."""
+        """Parse columns as text; also return the chunk as parsed."""
         with contextlib.suppress(pa.ArrowInvalid):
             return chunk, self._columns(chunk.data, names)
-        # Lines that only look blank may be all that is wrong; of tabs, they may be rows.
+        # Retry without whitespace-only lines; if tabs delimit, a line of tabs may be a row.
         blank = rb"^ +$" if self._parsed == b"\t" else rb"^[ \t]+$"
         chunk = chunk._replace(data=re.sub(blank, b"", chunk.data, flags=re.MULTILINE))
         try:
@@ -295,12 +295,12 @@ class _TextFile:
             pa.py_buffer(data),
             read_options=pyarrow.csv.ReadOptions(
                 column_names=list(self._keys.values()),
-                block_size=len(data) + 1,  # one block, so that no row is cut
+                block_size=len(data) + 1,  # one block, so that no row is split
             ),
             parse_options=pyarrow.csv.ParseOptions(
                 delimiter=self._parsed.decode(),
                 newlines_in_values=b'"' in data,
-                # In a table of one column an empty line is a missing value.
+                # In a single-column table, an empty line is a missing value.
                 ignore_empty_lines=len(self.names) > 1,
             ),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -313,7 +313,7 @@ class _TextFile:
         return pa.RecordBatch.from_arrays(columns, list(names))
 
     def _lines(self, chunk: Chunk) -> Iterator[tuple[int, int]]:
-        """Yield the line that a row of a chunk starts on, and the number of its values."""
+        """Yield, for every row of a chunk, its first line and its number of values."""
         line = chunk.first_line
         for record, masked in cut(chunk.data.removesuffix(b"\n"), self._parsed, b"\n"):
             if masked or len(self.names) == 1:
@@ -325,15 +325,15 @@ class _TextFile:
 
 
 class Layout(NamedTuple):
-    """How a text file is to be read."""
+    """Dialect and column names of a text file."""
 
-    delimiter: bytes  # what separates fields; WHITE for any white space
+    delimiter: bytes  # WHITE for any whitespace
     names: tuple[str, ...]  # of the columns
     has_header: bool  # whether the first record holds the names
 
 
 def find_layout(start: bytes) -> Layout:
-    """Return the layout of a file that starts with these bytes, among them a whole record."""
+    """Detect the layout of a file from its first bytes, which include a whole record."""
     scores, regular, numeric = {}, set(), set()
     for delimiter in _DELIMITERS:
         rows = _first_rows(start, delimiter, _SAMPLE_RECORDS)
@@ -341,23 +341,23 @@ def find_layout(start: bytes) -> Layout:
         if length < 2:
             scores[delimiter] = 0.0
             continue
-        # In the main the share of lines of equal length plus that of cells that are numbers.
+        # Mainly the share of lines with the modal number of fields plus that of numeric cells.
         cells = [cell for row in rows[1:] or rows for cell in row]
         n_numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
         scores[delimiter] = count / len(rows) + n_numbers / len(cells)
-        # "Without exception" weighs more than "almost"; and the words of a text are not columns.
+        # Bonus for perfect regularity; penalty for whitespace, since words of text are not columns.
         scores[delimiter] += _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
         regular |= {delimiter} if count == len(rows) else set()
         numeric |= {delimiter} if n_numbers == len(cells) else set()
     if WHITE not in numeric and regular - {WHITE}:
         del scores[WHITE]  # spaces within words
-    best = max(scores, key=lambda delimiter: scores[delimiter])  # the first of equals
-    # One column alone has no delimiter, and the comma is as good as any.
+    best = max(scores, key=lambda delimiter: scores[delimiter])  # the first, if tied
+    # A single column has no delimiter, and the comma is as good as any.
     delimiter = best if scores[best] > 0 else b","
     cells = _first_rows(start, delimiter, 1)[0]
     numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
-    # Years and codes may be names of columns, but hardly ever 5.1.
+    # Years and codes may be column names, but 5.1 rarely is.
     has_fraction = any(n is not None and math.isfinite(n) and not n.is_integer() for n in numbers)
     if words and not has_fraction:
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
@@ -372,12 +372,12 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
 
 
 def _first_rows(start: bytes, delimiter: bytes, most: int) -> list[list[str]]:
-    """Return the fields, without their quotes, of the first records that are not blank."""
-    # If lines are very long, a few of them say as much.
+    """Return the unquoted fields of the first records that are not blank."""
+    # A few records suffice if they are very long.
     for sample, limit in ((start[:_SAMPLE_BYTES], most), (start, min(most, _LONG_RECORDS))):
         records = [record for record, _ in cut(sample, _separators(delimiter), b"\n")]
         if len(sample) < len(start):
-            records.pop()  # it may be cut off
+            records.pop()  # may be truncated
         records = [record for record in records if record.strip(b" \t")]
         if records:
             return [_split_record(record, delimiter) for record in records[:limit]]

@@ -1,4 +1,4 @@
-"""Tables in files whose cells have types: Parquet, Arrow, NumPy, JSON, Excel."""
+"""Table formats with typed cells: Parquet, Arrow, NumPy, JSON, Excel."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from sgpmic.tables.errors import (
     list_names,
 )
 
-# Rows of a piece.
+# Maximum rows of a piece.
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
 _FILE_MAGIC = b"ARROW1"
-# Larger tables of which a smaller share of the cells has a value are mistakes.
+# Larger tables with a smaller share of filled cells are mistakes.
 _MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
-# Arrays of these names in an archive are the table, and the names of its columns.
+# Names of the arrays in an archive that hold the table, and its column names.
 _DATA, _NAMES = ("X", "data"), ("names", "columns")
 
-#: Opens a file and yields record batches that hold at least the columns of these names; of those
-#: rows, where the file tells their number.
+#: Opens a file and yields record batches with at least the named columns; limited to the given rows
+#: if the number of rows is known in advance.
 _Batches = Callable[[Sequence[str], range], Iterator[pa.RecordBatch]]
 
 
 def _source(
     path: str, kind: str, every: Sequence[str], n_rows: int | None, batches: _Batches
 ) -> Source:
-    """Return a table that comes as Arrow record batches, no more than some rows at a time."""
+    """Build a source from Arrow record batches, validated and sliced into pieces."""
     check_names(path, every)
 
     def pieces(names: Sequence[str], rows: range) -> Iterator[Piece]:
@@ -56,7 +56,7 @@ def _source(
                 if (batch := next(found, None)) is None:
                     return
                 batch = batch.select(list(names))
-                # Arrow trusts offsets in a file; without this a damaged one could end the process.
+                # Arrow trusts offsets in a file; without this, a damaged one could cause a crash.
                 batch.validate(full=True)
             for start in range(0, len(batch), _ROWS):
                 yield Piece(batch.slice(start, _ROWS), partial(_place, before + start + 1))
@@ -70,17 +70,17 @@ def _place(first: int, row: int) -> str:
 
 
 def open_parquet(path: str) -> Source:
-    """Open a Parquet file: its schema is read at first, and of some rows only their row groups."""
+    """Open a Parquet file: reads the schema now, and later only the row groups needed."""
     kind = "a Parquet file"
     with decoding(path, kind), pq.ParquetFile(path) as file:
-        # Names may turn out not to be UTF-8.
+        # Inside the context, because names may not be valid UTF-8.
         names, n_rows = file.schema_arrow.names, file.metadata.num_rows
 
     def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
-        # Through a small buffer: one row group may be the whole file, which would be loaded whole.
+        # Small buffer, because a single row group may be the whole file.
         options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
         with pq.ParquetFile(path, **options, page_checksum_verification=True) as file:
-            # Of the row groups those that hold the rows, and the number of rows before them.
+            # The row groups that overlap the range, and the number of rows before them.
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
             ends = np.cumsum([0, *sizes])
             groups = np.flatnonzero((ends[:-1] < rows.stop) & (ends[1:] > rows.start))
@@ -97,9 +97,9 @@ def open_parquet(path: str) -> Source:
 
 
 def open_ipc(path: str) -> Source:
-    """Open an Arrow IPC file or stream, such as a Feather file; only its schema at first."""
+    """Open an Arrow IPC file or stream, such as a Feather file; reads only the schema now."""
     kind = "an Arrow or Feather file"
-    # Not memory-mapped: a file that is cut while it is read would end the process.
+    # Not memory-mapped: a file truncated while being read would crash the process.
     with decoding(path, kind), pa.OSFile(path) as source:
         is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         source.seek(0)
@@ -122,7 +122,7 @@ def open_ipc(path: str) -> Source:
 
 
 def _open_frame(path: str, kind: str, frame: Any) -> Source:
-    """Open a table that was read from a file as a whole."""
+    """Build a source from a table that was read into memory as a whole."""
     try:
         table, _ = as_table(frame)
     except TableError as error:
@@ -137,7 +137,7 @@ def _open_frame(path: str, kind: str, frame: Any) -> Source:
 
 
 def open_json(path: str) -> Source:
-    """Open a JSON file of records: a list of objects, or one object in every line."""
+    """Open a JSON file of records: a list of objects, or one object per line (JSON Lines)."""
     kind = "a JSON file"
     with decoding(path, kind), open(path, encoding="utf-8-sig") as file:
         text = file.read()
@@ -157,7 +157,7 @@ def open_json(path: str) -> Source:
 
 
 def open_workbook(path: str) -> Source:
-    """Open the first sheet of an Excel workbook, by pandas or polars where they are installed."""
+    """Open the first sheet of an Excel workbook with pandas or polars, if installed."""
     kind = "an Excel workbook"
     with decoding(path, kind):
         size = _sheet_size(path)
@@ -165,7 +165,7 @@ def open_workbook(path: str) -> Source:
     for library in ("pandas", "polars"):
         try:
             frame = import_module(library).read_excel(path)
-        except ImportError:  # of the library, or of what it reads workbooks with
+        except ImportError:  # of the library, or of its Excel engine
             continue
         except Exception as error:  # damaged bytes raise errors of many types
             raise damaged(path, kind, error) from error
@@ -176,7 +176,7 @@ def open_workbook(path: str) -> Source:
 
 
 def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
-    """Raise where a table whose file has only the cells with a value would fill the memory."""
+    """Raise if a table that is stored sparsely in its file would exhaust memory when dense."""
     check_count(path, n_columns)
     n_cells = n_rows * n_columns
     if n_cells > _MOST_EMPTY and n_filled < _FEWEST_FILLED * n_cells:
@@ -184,15 +184,15 @@ def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
             f"{path} has {n_rows} rows and {n_columns} columns, but only {n_filled} of these "
             f"{n_cells} cells have a value; remove columns or cells that do not belong to the table"
         )
-    # Of every cell there is a pointer at first, and then a number or a place of a text.
+    # Every cell is a pointer first, and then a number or a string offset.
     check_memory(path, 16 * n_cells)
 
 
 def _sheet_size(path: str) -> tuple[int, int, int]:
     """Return the last row and column of a workbook's first sheet, and its number of values.
 
-    Cells without a value, which may have a color, do not count. The sheet itself may say something
-    else about its size.
+    Cells without a value, which may be formatted, do not count. The dimensions that the sheet
+    declares may be wrong.
     """
     last_row = last_column = n_values = row = column = 0
 
@@ -234,14 +234,14 @@ def _sheet_size(path: str) -> tuple[int, int, int]:
 def _open_array(path: str, array: NDArray[Any], every: Sequence[str]) -> Source:
     """Open a two-dimensional array, in memory or mapped from a file."""
     index = {name: i for i, name in enumerate(every)}
-    # Whole numbers may be labels of more digits than a float has.
+    # Integers may be labels with more digits than a float can hold.
     dtype = array.dtype.newbyteorder("=") if array.dtype.kind in "iu" else np.float64
 
     def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
-        # A few rows at a time, so that little of a mapped file is in memory.
+        # A few rows at a time, so that little of a memory-mapped file is loaded.
         for start in rows[::_ROWS]:
             some = np.asarray(array[start : min(start + _ROWS, rows.stop)])
-            # Numbers beyond float64's range become infinite, which is reported as such.
+            # Numbers beyond float64's range become infinite, which is reported later.
             with np.errstate(over="ignore"):
                 columns = [np.ascontiguousarray(some[:, index[name]], dtype) for name in names]
             yield pa.RecordBatch.from_arrays(list(map(pa.array, columns)), list(names))
@@ -250,7 +250,7 @@ def _open_array(path: str, array: NDArray[Any], every: Sequence[str]) -> Source:
 
 
 def open_npy(path: str) -> Source:
-    """Open a ``.npy`` file; the array stays on disk."""
+    """Open a ``.npy`` file, memory-mapped."""
     with decoding(path, "a NumPy file"):
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -262,13 +262,13 @@ def open_npy(path: str) -> Source:
     return _open_array(path, array, numbered_names(array.shape[1]))
 
 
-_Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and type
+_Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and dtype
 
 
 def open_npz(path: str) -> Source:
     """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
 
-    Of the others only the headers are read.
+    Only the headers of the others are read.
     """
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
         headers = {
@@ -286,7 +286,7 @@ def open_npz(path: str) -> Source:
                 f"{path} holds {len(tables)} two-dimensional arrays (of "
                 f"{list_names(list(headers))}); name the table X"
             )
-        name = [*named, *tables, *headers][0]  # if it is none, its shape is complained about next
+        name = [*named, *tables, *headers][0]  # if not a table, the check below raises
         where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
         _check_table(where, shape, dtype)
         check_memory(where, math.prod(shape) * dtype.itemsize)
@@ -297,7 +297,7 @@ def open_npz(path: str) -> Source:
 
 
 def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Header:
-    """Return what an array says of itself; raise where it is not what is there."""
+    """Read the header of an array; raise if it does not match the size of the data."""
     where = f"{path}, array {member.filename.removesuffix('.npy')!r}"
     form = np.lib.format
     with archive.open(member) as file:
@@ -325,7 +325,7 @@ def _has_objects(where: str) -> TableError:
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise unless an array is a table of numbers."""
+    """Raise unless an array is a numeric table."""
     wrong = ""
     if dtype.kind not in "biuf":
         wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
@@ -344,7 +344,7 @@ def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
 
 
 def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
-    """Return the names of the columns that an archive gives."""
+    """Read the column names from an archive."""
     where = f", array {key!r}"
     if header[1].kind not in "US" or header[0] != (count,):
         raise TableError(

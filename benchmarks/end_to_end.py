@@ -195,7 +195,7 @@ def expected(out: Path, scratch: Path) -> None:
         )
         command = ("fit", str(path), *words, "--out", str(scratch / "run"), "--force")
         said = " ".join(sgpmic_command(scratch, *command, "--dry-run")[0].split())
-        found = re.search(r"about (\d+) s of processor time and ([\d.]+) GB", said)
+        found = re.search(r"about (\d+) s of CPU time and ([\d.]+) GB", said)
         assert found, said
         sgpmic_command(scratch, *command)  # leaves its programs for the next
         _, seconds, gigabytes = sgpmic_command(scratch, *command)

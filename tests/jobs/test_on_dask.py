@@ -50,7 +50,7 @@ def scattered(client: Any, chunks: list[np.ndarray], workers: list[int]) -> Any:
     return da.concatenate(pieces)
 
 
-@pytest.mark.filterwarnings("ignore:.*neighbor graph fell")
+@pytest.mark.filterwarnings("ignore:.*neighbor graph has")
 def test_labels_are_those_of_two_plain_processes(client: Any, table: Path, plain: Path) -> None:
     # Rows go to processes by worker, and come back in the order of the array: here another one.
     rows = np.load(table)

@@ -83,7 +83,7 @@ def kill_in_the_middle(out: Path, killed: list[int]) -> None:
         killed.append(child)
 
 
-@pytest.mark.filterwarnings("ignore:.*neighbor graph fell")
+@pytest.mark.filterwarnings("ignore:.*neighbor graph has")
 def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     cluster: None, table: Path, plain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

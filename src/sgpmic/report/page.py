@@ -42,7 +42,7 @@ from sgpmic.tables.columns import kind_words
 _DOUBTFUL, _DOUBTFUL_FEATURES, _TYPICAL = 15, 6, 3
 
 # Warnings of a fit that ask nothing of the reader begin so.
-_REMARKS = ("The neighbor graph fell", "A cluster ended without rows, so", "The report shows")
+_REMARKS = ("The neighbor graph has", "A cluster ended up empty, so", "The report shows")
 
 #: A chart's size and the edges of its axes; the left one depends on what is written there.
 FRAME: dict[str, Any] = {"width": 460, "height": 250, "right": 434, "top": 14, "bottom": 208}

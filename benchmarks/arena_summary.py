@@ -1,4 +1,4 @@
-"""Tables and a picture of what ``arena.py`` has measured.
+"""Tables and a plot of the results of ``arena.py``.
 
 The ranks are those of the mean ARI over seeds, problem by problem, 1 for the best, ties sharing
 their mean rank; only methods that ran on every problem of a group are ranked. The critical
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MEASURES = ("ari", "ece")
 HEADINGS = ("method", "ARI", "ECE", "rank", "spread", "seconds")
-#: Scores that differ by less are the same.
+#: Scores that differ by less count as equal.
 _TIE = 5e-4
 
 
 @dataclass(frozen=True)
 class Column:
-    """What one method reached on the problems of one group.
+    """Results of one method on the problems of one group.
 
     ``values`` has a mean over seeds for every problem and measure; ``spread`` is the standard
     deviation of ARI over seeds, its median over problems; ``seconds`` is a median as well.
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Mean ranks of the methods that ran everywhere, and how far they may differ by chance."""
+    """Mean ranks of the methods that ran on all problems, and their critical difference."""
 
     methods: list[str]
     ranks: Floats
@@ -55,9 +55,9 @@ class Ranking:
 
 
 def columns(lines: Iterable[dict[str, Any]], order: list[str], fixed: set[str]) -> list[Column]:
-    """Return what each method reached, in the given order of methods.
+    """Return the results of each method, in the given order.
 
-    Methods in ``fixed`` do not depend on a seed: they have no spread.
+    Methods in ``fixed`` are deterministic and have no spread.
     """
     by_method: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {m: {} for m in order}
     for line in lines:
@@ -162,7 +162,7 @@ def _cells(column: Column, ranked: Ranking | None, n_problems: int) -> list[str]
 
 
 def share(value: float) -> str:
-    """Write a share as it stands in a table: .341."""
+    """Format a score as in the tables: .341."""
     return "–" if np.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
 
 
@@ -177,7 +177,7 @@ def _remarks(ranked: Ranking | None) -> str:
 
 
 def _extremes(found: list[Column], method: str, number: int) -> list[str]:
-    """Say where a method is furthest behind, and furthest ahead of, the best of the others."""
+    """Report where a method is furthest behind and furthest ahead of the best of the others."""
     mine = next((column for column in found if column.method == method), None)
     others = [column for column in found if not column.method.startswith(method)]
     if mine is None or not others or number == 0:
@@ -222,7 +222,7 @@ def draw_ranks(lines: list[dict[str, Any]], order: list[str], path: Path) -> Non
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "sgpmic"  # the same file for the same figures
+    mpl.rcParams["svg.hashsalt"] = "sgpmic"  # the same file for the same results
     import matplotlib.pyplot as plt
 
     groups = {g: ranking(columns(members, order, set())) for g, members in by_group(lines).items()}

@@ -1,13 +1,13 @@
-"""Kill, stop and starve fits, and count how many end as those that were left alone.
+"""Fault injection: kill, stop and starve fits, and count how many end as undisturbed ones.
 
     python benchmarks/attack.py [--only kill full-disk] [--share 0.1] [--seed 0] [--out attack.csv]
 
 Every case runs ``sgpmic fit`` on a small table in a folder of its own, does something to it, looks
-at what is left and what was said, and resumes. A case holds if nothing but our own sentences was
-said, no process and no temporary file stayed, and the labels are in the end, byte for byte, those
-of a run that nobody disturbed. Full disks and read-only folders are small file systems in memory,
-which Linux lets us mount in a namespace of our own (``unshare``); only root can make a folder
-read-only that is in use (``chattr``).
+at what is left and what was said, and resumes. A case passes if only our own messages were printed,
+no process or temporary file is left, and the final labels equal those of an undisturbed run byte
+for byte. Full disks and read-only folders are small file systems in memory, which Linux lets us
+mount in a namespace of our own (``unshare``); only root can make a folder read-only that is in use
+(``chattr``).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def kill(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
 
 
 def kill_of_two(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
-    """One of two processes is killed, or all at once, as when the power fails; and so again."""
+    """One of two processes is killed, or all at once, as in a power failure; repeatedly."""
     moments = []
     for again in range(CHAIN):
         fit = Fit(box, *(("--resume",) if again else ()), n_processes=2)
@@ -138,7 +138,7 @@ def signal_launcher(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
     code, said = fit.end()
     if code == 0:
         return []
-    # Before it has begun, there is nobody to catch a signal.
+    # Before it has started, no handler catches a signal.
     if what == signal.SIGTERM and code not in (INTERRUPTED, -what):
         raise Broken(f"exit code {code}: {said[-600:]}")
     check_words(said)
@@ -155,7 +155,7 @@ def signal_launcher(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
 
 @contextmanager
 def small_disk(place: Path, n_bytes: int) -> Iterator[Path]:
-    """Give a file system of its own size."""
+    """Provide a file system of a given size."""
     place.mkdir()
     mount("-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs", str(place))
     try:
@@ -203,7 +203,7 @@ def full_disk(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
 
 @contextmanager
 def frozen(folder: Path) -> Iterator[None]:
-    """Let nobody change a folder, root neither. A mount cannot become so: the lock is open."""
+    """Make a folder read-only, even for root. Remounting would fail: the lock file is open."""
     change(folder, "+i")
     try:
         yield
@@ -216,7 +216,7 @@ def change(folder: Path, attribute: str) -> None:
 
 
 def read_only(box: Path, rng: Rng, number: int, left: Left) -> list[str]:
-    """The folder becomes read-only while the fit learns, as on disks that fail."""
+    """The folder becomes read-only during the fit, as on failing disks."""
     fit = Fit(box)
     if not at_random(fit, left, rng, learning=True):
         return []
@@ -301,7 +301,7 @@ ATTACKS = {
 
 
 def repeat(name: str, folder: Path, times: int, left: Left, seed: int) -> tuple[Counter[str], int]:
-    """Attack so often that the moment came in time; return what was seen, and what broke."""
+    """Repeat an attack until enough came in time; return what was seen, and what broke."""
     attack = ATTACKS[name]
     seen: Counter[str] = Counter()
     broken = number = 0
@@ -337,7 +337,7 @@ def write_tables(folder: Path) -> None:
 
 
 def in_own_namespace() -> None:
-    """Start again where mounts are nobody else's, and end with this program."""
+    """Restart in a private mount namespace, and end with this program."""
     if "SGPMIC_ATTACK_MOUNTS" not in os.environ:
         os.environ["SGPMIC_ATTACK_MOUNTS"] = "1"
         who = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]

@@ -1,4 +1,4 @@
-"""Draw what ``gpu.py`` and ``processes.py`` have measured, from the files they have written.
+"""Plot the results of ``gpu.py`` and ``processes.py`` from their files.
 
 ``python benchmarks/draw.py [--out docs/performance]``
 """

@@ -1,4 +1,4 @@
-"""A whole clustering, from table to labels: time and quality beside two usual ways.
+"""A whole clustering, from table to labels: time and quality compared with two common pipelines.
 
     python benchmarks/end_to_end.py [--only iris,wine] [--peers .venv-peers/bin/python]
     python benchmarks/end_to_end.py --expected
@@ -11,14 +11,13 @@
   without it it is left out.
 
 Every fit is made in a fresh process on one core: ``first`` is the first fit there, compilation
-(JAX's, Numba's) included, imports not; ``again`` is a second fit of the same table. Seconds are
-processor time. Scores are against classes nobody has seen: accuracy under the best one-to-one
-match (rows that HDBSCAN calls noise count as one more cluster), NMI, ARI. One run with seed 0 is
-no study: docs/paper.md has one.
+(JAX's, Numba's) included, imports not; ``again`` is a second fit of the same table. Seconds are CPU
+time. Scores are against classes that no method has seen: accuracy under the best one-to-one match
+(rows that HDBSCAN calls noise count as one more cluster), NMI, ARI. One run with seed 0 is not a
+study: see docs/paper.md for one.
 
 With ``--expected``, what ``sgpmic fit --dry-run`` says of eight fits is compared with what the same
-commands take without it: processor time, with the programs that a first run has kept, and peak
-memory.
+commands take without it: CPU time, with programs cached by a first run, and peak memory.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_
 
 
 def curved(n_rows: int = 50_000, n_clusters: int = 6, n_features: int = 10) -> tuple[Any, Any]:
-    """Return clusters on a curved surface: Gaussian ones in the plane, bent into features."""
+    """Return clusters on a curved surface: Gaussian ones in the plane, mapped to features."""
     rng = np.random.default_rng(0)
     classes = rng.integers(n_clusters, size=n_rows)
     angle = 2.0 * np.pi * classes / n_clusters
@@ -182,7 +181,7 @@ COMMANDS: dict[str, tuple[tuple[int, int, int] | None, tuple[str, ...]]] = {
 
 
 def expected(out: Path, scratch: Path) -> None:
-    """Compare what is expected of fits with what they take, and write the result file."""
+    """Compare estimates with the time and memory that fits take, and write the result file."""
     from sklearn import datasets
 
     results = []
@@ -195,9 +194,9 @@ def expected(out: Path, scratch: Path) -> None:
         )
         command = ("fit", str(path), *words, "--out", str(scratch / "run"), "--force")
         said = " ".join(sgpmic_command(scratch, *command, "--dry-run")[0].split())
-        found = re.search(r"about (\d+) s of processor time and ([\d.]+) GB", said)
+        found = re.search(r"about (\d+) s of CPU time and ([\d.]+) GB", said)
         assert found, said
-        sgpmic_command(scratch, *command)  # leaves its programs for the next
+        sgpmic_command(scratch, *command)  # caches its programs for the next
         _, seconds, gigabytes = sgpmic_command(scratch, *command)
         row = (name, found[1], round(seconds, 1), found[2], round(gigabytes, 2))
         results.append(dict(zip(EXPECTED, row, strict=True)))
@@ -206,7 +205,7 @@ def expected(out: Path, scratch: Path) -> None:
 
 
 def sgpmic_command(scratch: Path, *words: str) -> tuple[str, float, float]:
-    """Run the command line; return what it says, its processor time, and gigabytes of memory."""
+    """Run the command line; return its output, its CPU time, and gigabytes of memory."""
     start = "from sgpmic.cli.startup import main; main()"
     said = scratch / "said"
     environment = os.environ | {"SGPMIC_CACHE_DIR": str(scratch / "cache")}

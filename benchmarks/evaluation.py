@@ -1,10 +1,10 @@
 """One value-and-gradient of the bound: against the floor and automatic differentiation.
 
 Run with ``make bench`` or ``python benchmarks/evaluation.py``. Everything is measured on one core,
-in one run, in turns, so that a noisy machine disturbs all alike, in processor time, the best of
-many; the ratios are what counts.
+in one run, alternating, so that noise affects all alike, in CPU time, the best of many; only the
+ratios matter.
 
-- *floor*: the matrix products of the statistics and of their reverse rule by NumPy's BLAS, plus
+- *floor*: the matrix products of the statistics and of their backward pass by NumPy's BLAS, plus
   the exponentials by NumPy, in blocks of 1000 rows. Nothing that computes this bound on this
   machine in float64 with these products can be faster.
 - *automatic differentiation*: the same formula written plainly over all rows at once, components
@@ -14,7 +14,8 @@ many; the ratios are what counts.
   2Q + 1 sigma points; the aim is at most 2.5 Q times ours.
 
 The order matters: ours takes about a fifth longer right after automatic differentiation than right
-after the floor. All three in turns is the figure to compare with earlier ones; both are printed.
+after the floor. Compare the alternating measurement of all three with earlier ones; both are
+printed.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def uncertain(
 
 
 def plain(kernels: Kernel, Z: Array, beta: Array, X: Array, S: Array, Y: Array) -> Array:
-    """The same number by the plainest code: all rows at once, vmap, no hand-written rule."""
+    """The same bound in the simplest code: all rows at once, vmap, no hand-written rule."""
 
     def one(variance: Array, gamma: Array, bias: Array, white: Array, s: Array) -> Array:
         def k(a: Array, b: Array) -> Array:
@@ -109,7 +110,7 @@ def floor(Z: np.ndarray, X: np.ndarray, Y: np.ndarray, block: int = 1000) -> Non
 
 
 def fastest(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the best processor time of each, measured in turns."""
+    """Return the best CPU time of each, measured alternately."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():

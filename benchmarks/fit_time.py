@@ -1,11 +1,11 @@
-"""What a user waits for: first fits, a grid search, larger tables, predictions; beside the targets.
+"""Fit times: first fits, a grid search, larger tables, predictions; compared with targets.
 
     python benchmarks/fit_time.py [--quick] [--only WORDS] [--out FILE]
 
-Every line is a Python process of its own (imports and the making of data are not counted), first
-with an empty folder of compiled programs and then with what it left there. The processor's time
-stands beside that of the clock, for machines that others use as well. ``--quick`` leaves out what
-takes longer than a few seconds, and what has no target.
+Every line is a separate Python process (imports and data generation are not counted), first with an
+empty cache of compiled programs and then with a filled one. CPU time is shown next to wall time,
+for shared machines. ``--quick`` leaves out what takes longer than a few seconds, and what has no
+target.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def ten_starts(kind: str) -> None:
 
 
 def predictions(n_rows: int, method: str = "predict") -> Callable[[], Any]:
-    """Return what answers for new rows of five bent sheets; its model is of 20 000 x 20."""
+    """Return a function that predicts new rows of five curved sheets, with a model of 20 000 x
+    20."""
     model = fit(sheets(20_000, 1), 5)
     few, rows = sheets(1000, 2), sheets(n_rows, 3)
     getattr(model, method)(few)  # compiles
@@ -117,7 +118,7 @@ def predictions(n_rows: int, method: str = "predict") -> Callable[[], Any]:
 
 
 def sheets(n_rows: int, seed: int) -> np.ndarray:
-    """Return rows of five bent sheets in twenty dimensions."""
+    """Return rows of five curved sheets in twenty dimensions."""
     rng = np.random.default_rng(seed)
     axes = np.random.default_rng(0).normal(size=(5, 3, 20))
     sheet = rng.integers(5, size=n_rows)

@@ -1,11 +1,11 @@
-"""How fast a GPU is: one evaluation, whole fits, large tables, and against the CPU beside it.
+"""GPU speed: one evaluation, whole fits, large tables, and a comparison with the CPU.
 
-``python benchmarks/gpu.py [part ...] [--out FILE]``; JAX with CUDA, NumPy, SciPy and
-scikit-learn are enough. Every line is printed as it is known; ``--out`` also takes them as JSON
-lines. A part that fails is reported, and the next one runs.
+``python benchmarks/gpu.py [part ...] [--out FILE]``; JAX with CUDA, NumPy, SciPy and scikit-learn
+are enough. Every result is printed immediately; ``--out`` also writes them as JSON lines. A part
+that fails is reported, and the next one runs.
 
 - ``evaluation``: value and gradient of the bound at N=1,000,000, P=50, M=U/10=10, float64, as the
-  package chooses and in other blocks, parts and tiles; and what else a round of EM is made of.
+  package chooses and in other blocks, parts and tiles; and the other steps of a round of EM.
 - ``fit``: a whole fit of such a table, the start included, and one of another table with the
   programs of the first; target 8 s.
 - ``per-cluster``: the same with a Gaussian process for each cluster.
@@ -75,7 +75,7 @@ def tell(part: str, what: str, **values: Any) -> None:
 
 
 def milliseconds(call: Callable[[], Any], repeats: int = 10) -> float:
-    """Return the best time of a call that has been made once."""
+    """Return the best time of a call, after one warm-up call."""
     jax.block_until_ready(call())
     best = math.inf
     for _ in range(repeats):
@@ -172,7 +172,7 @@ def difference(found: Any, expected: Any) -> float:
 
 @contextmanager
 def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
-    """Have the hand-written sums in other tiles."""
+    """Use other tiles for the hand-written sums."""
     before, gpu.SUMS_TILE = gpu.SUMS_TILE, (points, rows, warps)
     try:
         yield
@@ -182,7 +182,7 @@ def tiles(points: int, rows: int, warps: int) -> Iterator[None]:
 
 @contextmanager
 def nothing_by_hand() -> Iterator[None]:
-    """Leave to the compiler what is hand-written otherwise."""
+    """Use the compiler's code instead of the hand-written one."""
     sums, operand = gpu.rbf_sums, gpu.operand
     gpu.rbf_sums, gpu.operand = gpu._sums_plainly, gpu._operand_plainly
     try:
@@ -259,7 +259,7 @@ def evaluation() -> None:
 
 
 class Watch:
-    """A callback that takes the time of every round, and stops when it is up."""
+    """A callback that times every round, and stops after a limit."""
 
     def __init__(self, part: str, limit: float) -> None:
         self.part, self.limit = part, limit
@@ -268,7 +268,7 @@ class Watch:
         self.start = math.nan
 
     def __call__(self, progress: Any) -> bool:
-        """Take note of a round; whether to stop."""
+        """Record a round; return whether to stop."""
         now = time.perf_counter()
         if not self.rounds:
             self.start = now - self.began - progress.seconds
@@ -287,7 +287,7 @@ class Watch:
 
 
 def device_peak() -> float:
-    """Return the most device memory that was in use so far, in GiB."""
+    """Return the peak device memory so far, in GiB."""
     stats = jax.devices()[0].memory_stats() or {}
     return float(stats.get("peak_bytes_in_use", 0)) / 2**30
 
@@ -295,7 +295,7 @@ def device_peak() -> float:
 def whole_fit(
     part: str, N: int, P: int, M: int, U: int, limit: float, seed: int = 0, **others: Any
 ) -> None:
-    """Fit a table and tell the time of every stage."""
+    """Fit a table and report the time of every stage."""
     began = time.perf_counter()
     Y = table(N, P, M, seed)
     tell(part, "table", N=N, P=P, M=M, U=U, seconds=time.perf_counter() - began)

@@ -2,7 +2,7 @@
 
     python benchmarks/growth.py [--out docs/performance] [--quick]
 
-One size varies, the others stay (N = 50 000, U = 50, M = 3, P = 20, Q = 2). One core, processor
+One size varies, the others are fixed (N = 50 000, U = 50, M = 3, P = 20, Q = 2). One core, CPU
 time, best of several. The exponent is the slope of a straight line through the logarithms; theory
 says 1 for N and M, and for U and P between 0 and their share of O(N U (U + P)): towards 2 and 1
 where they dominate. Writes growth.csv and growth.png.
@@ -44,7 +44,7 @@ Q = 2
 
 
 def seconds(N: int, U: int, M: int, P: int, repeats: int) -> float:
-    """Return the best processor time of one value-and-gradient."""
+    """Return the best CPU time of one value-and-gradient."""
     rng = np.random.default_rng(0)
     with numerics():
         rows = make_rows(rng.normal(size=(N, P)))

@@ -1,12 +1,12 @@
-"""How often the number of clusters is found.
+"""How often the true number of clusters is found.
 
     python benchmarks/how_many.py [--folder DIR] [--processes 2] [--out how_many.csv]
 
-The exact number of clusters, found by ``n_clusters='auto'`` and beside it by the BIC of mixtures
-(full covariances, and the best of all kinds), the silhouette of k-means, HDBSCAN and the Dirichlet
-mixture, on at most 1000 rows of every table: 96 made-up shapes and 50 sets of blobs (neither from
-the generator that the committee learned from), the public data of ``arena.py``, and the tables and
-shapes of ``--folder`` (the layout of ``arena.py``).
+The exact number of clusters, found by ``n_clusters='auto'`` and, for comparison, by the BIC of
+mixtures (full covariances, and the best of all kinds), the silhouette of k-means, HDBSCAN and the
+Dirichlet mixture, on at most 1000 rows of every table: 96 synthetic shapes and 50 sets of blobs
+(neither from the generator that the committee learned from), the public data of ``arena.py``, and
+the tables and shapes of ``--folder`` (the layout of ``arena.py``).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _some(Y: Floats) -> Floats:
 
 
 def run_one(task: Task) -> dict[str, Any]:
-    """Return what every method finds, and the evidence ours goes by."""
+    """Return what every method finds, and the features our model uses."""
     from sklearn.cluster import HDBSCAN, KMeans
     from sklearn.metrics import silhouette_score
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
@@ -120,7 +120,7 @@ def run_one(task: Task) -> dict[str, Any]:
 
 
 def summarize(rows: list[dict[str, Any]]) -> None:
-    """Print how often each method is right, and whether our probabilities are."""
+    """Print how often each method is right, and whether our probabilities are calibrated."""
     parts = list(dict.fromkeys(row["part"] for row in rows))
     print(f"| | {' | '.join(METHODS)} |\n| --- {'| ---: ' * len(METHODS)}|")
     for part in parts:

@@ -1,4 +1,4 @@
-"""Made-up tables whose number of clusters is known, for ``how_many.py``."""
+"""Synthetic tables with a known number of clusters, for ``how_many.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Clusters = list[Floats]
 
 
 def blobs(seed: int) -> Clusters:
-    """Return 1 to 9 round clouds that may overlap, of one or of several spreads."""
+    """Return 1 to 9 round clouds that may overlap, with equal or different spreads."""
     rng, number = Rng(seed), seed % 1000
     k, n_features = 1 + number % 9, (2, 3, 5, 10, 20)[number % 5]
     n, spread = rng.randint(150, 800), rng.uniform(0.6, 1.6)

@@ -7,10 +7,10 @@ The table has 20 features in float64: 1.6 GB for ten million rows. A process of 
 cuts it into blocks, and evaluates the bound (M = 3, U = 50, Q = 2) and its gradient by the kernels,
 Z, β and X once. The peak is that of the whole process, Python and compiler included; it is also
 taken after every step, which shows where it comes from. Nothing of size N × U may be stored: that
-alone would be 12 GB. What an optimizer remembers on top (X a few times over) is not part of this.
+alone would be 12 GB. The optimizer's own memory (a few copies of X) is not included.
 
-With ``--shapes``, one process fits so many small tables, each of a shape of its own: the memory it
-has must level off, since compiled programs are let go in time.
+With ``--shapes``, one process fits so many small tables, each of a different shape: its memory must
+level off, since old compiled programs are evicted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def peak() -> float:
 
 
 def evaluate(n_rows: int) -> None:
-    """Make a table, evaluate once, say how much memory it took."""
+    """Make a table, evaluate once, and report the memory used."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(f"N={n_rows:,} P={P} M={M} U={U} Q={Q} float64, one core; peak memory in GB")
@@ -72,7 +72,7 @@ def evaluate(n_rows: int) -> None:
 
 
 def fit_shapes(n_shapes: int) -> None:
-    """Fit tables of different shapes, and say now and then how much memory the process has."""
+    """Fit tables of different shapes, and report the memory of the process now and then."""
     warnings.simplefilter("ignore")
     Y = np.random.default_rng(0).standard_normal((160, 4))
     model = SGPMIC(3, max_iter=1, em=EM(m_steps=1), committee=None, random_state=0)

@@ -1,12 +1,12 @@
-"""Clusters and imputed cells of tables with gaps, beside filling them in first.
+"""Clusters and imputed cells of tables with missing values, compared with imputing first.
 
     python benchmarks/missing.py [--sets Wine WDBC …] [--holes 0.1 0.3 0.5 rule] [--seeds 10]
         [--processes 2] [--out missing.csv]
 
 Cells are removed at random, or by a rule: in every feature the largest values are missing with
-probability 0.6. Then SGPMIC is fitted to the table with gaps, or to what filling with means,
-scikit-learn's KNNImputer or IterativeImputer makes of it, or to its complete rows (the others are
-then predicted with means in their gaps). Errors of imputed cells are root mean squares in standard
+probability 0.6. Then SGPMIC is fitted to the table with gaps, or to the table imputed by means,
+scikit-learn's KNNImputer or IterativeImputer, or to its complete rows (the others are then
+predicted with means in their gaps). Errors of imputed cells are root mean squares in standard
 deviations of their features. Segment is KEEL's, every other row.
 """
 

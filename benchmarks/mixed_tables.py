@@ -4,8 +4,8 @@
         [--csv benchmarks/results/mixed_tables.csv]
 
 Adjusted Rand index, as a Markdown table. All methods get the number of clusters. The others get the
-columns as they have to have them: k-prototypes and k-means standardized numbers (k-means one-hot
-categories as well), Gower's distance the numbers as they are. `--quick` leaves SGPMIC out.
+columns in the form they need: k-prototypes and k-means standardized numbers (k-means one-hot
+categories as well), Gower's distance raw numbers. `--quick` leaves SGPMIC out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Generator = np.random.Generator
 Table = tuple[pd.DataFrame, Labels]
-#: Probabilities of levels, not yet adding up to 1: a row for every cluster.
+#: Unnormalized probabilities of levels: a row for every cluster.
 Rows = Sequence[Sequence[float]]
 
 
@@ -68,7 +68,7 @@ def some_numbers(rng: Generator, labels: Labels, count: int, apart: float) -> di
 def some_categories(
     rng: Generator, labels: Labels, counts: list[int], concentration: float
 ) -> dict[str, list[str]]:
-    """Draw categories whose levels have other probabilities in every cluster."""
+    """Draw categories whose level probabilities differ between clusters."""
     k = labels.max() + 1
     found = {}
     for j, count in enumerate(counts):
@@ -95,7 +95,8 @@ def both(rng: Generator, n: int) -> Table:
 
 
 def noise(rng: Generator, n: int) -> Table:
-    """Draw as `both`, with a category of ten levels, one of four and a number about nothing."""
+    """Draw as `both`, with a category of ten levels, one of four and a number, all
+    uninformative."""
     table, labels = both(rng, n)
     table["nothing 1"] = rng.choice([f"code {i}" for i in range(10)], n)
     table["nothing 2"] = rng.choice(list("NESW"), n)
@@ -213,7 +214,7 @@ def one_hot_k_means(table: pd.DataFrame, k: int, seed: int) -> Labels:
 
 
 def encoded(table: pd.DataFrame) -> tuple[Floats, bool]:
-    """Return the encoded table, and whether it is of one unit."""
+    """Return the encoded table, and whether its features share a unit."""
     encoder = TableEncoder().fit(table)
     return encoder.transform(table), encoder.has_categories_
 

@@ -31,7 +31,7 @@ def problem(N: int, U: int, Q: int, P: int) -> tuple[Any, Any, Any]:
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Return the processor time of this mapping that a call takes, and its result.
+    """Return the CPU time of a call, and its result.
 
     With one thread that is the time it takes on a machine with nothing else to do; beside other
     work the wall clock would also count that.
@@ -42,9 +42,9 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 
 class Worker:
-    """One library at work."""
+    """Worker for one library."""
 
-    #: What the number is, for whoever reads the results.
+    #: What the number is, for readers of the results.
     description = ""
     packages: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class Worker:
         self.Y, self.X, self.Z = Y, X, Z
 
     def move(self, shift: float) -> None:
-        """Make X + shift the next point: nobody may answer from memory."""
+        """Make X + shift the next point, so that no result can be cached."""
         self.next = self.X + shift
 
     def evaluate(self) -> None:

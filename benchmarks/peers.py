@@ -3,11 +3,10 @@
     make bench-peers                                # makes .venv-peers, then runs everything
     python benchmarks/peers.py [--only NAME,NAME] [--rows 20000]
 
-Each library is a process of its own, pinned to the same core, with one thread for BLAS,
-TensorFlow and Torch. They work in turns (one evaluation each, then again), so that a noisy
-machine disturbs all alike: the ratios are what counts. Seconds are processor time, the best of
-many. Results are lines of JSON on standard output. A peer that is not installed is named and
-skipped.
+Each library is a process of its own, pinned to the same core, with one thread for BLAS, TensorFlow
+and Torch. They alternate (one evaluation each, then again), so that noise affects all alike: only
+the ratios matter. Seconds are CPU time, the best of many. Results are lines of JSON on standard
+output. A peer that is not installed is listed and skipped.
 
 What is compared, on the same Y, X, Z, kernel and noise:
 
@@ -56,7 +55,7 @@ Report = dict[str, Any]
 
 
 def work(name: str, sizes: list[int], folder: Path) -> None:
-    """Be one library: answer the orders that come on standard input, a line of JSON each."""
+    """Run one library: answer requests on standard input, one line of JSON each."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not look like an answer
     import numpy as np
@@ -87,11 +86,11 @@ def work(name: str, sizes: list[int], folder: Path) -> None:
         print(json.dumps(answer), file=answers)
 
 
-# --- The one who gives the orders.
+# --- The coordinator.
 
 
 class Colleague:
-    """A worker's process, seen from outside."""
+    """A worker's process, as seen by the coordinator."""
 
     def __init__(self, name: str, python: str, sizes: list[int], folder: Path) -> None:
         self.name = name
@@ -131,7 +130,7 @@ class Colleague:
 def colleagues(
     names: list[str], peers_python: str, sizes: list[int], folder: Path
 ) -> Iterator[dict[str, Colleague]]:
-    """Start the workers; those that cannot start are named and left out."""
+    """Start the workers; those that cannot start are listed and skipped."""
     present: dict[str, Colleague] = {}
     try:
         for name in names:
@@ -176,7 +175,7 @@ def agreement(present: dict[str, Colleague], folder: Path) -> None:
 
 
 def evaluations(present: dict[str, Colleague], repeats: int) -> None:
-    """One value-and-gradient each, in turns."""
+    """One value-and-gradient each, alternating."""
     times: dict[str, list[float]] = {name: [] for name in present}
     slow = [name for name in present if "bayesian" in name]
     for turn in range(repeats):

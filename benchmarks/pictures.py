@@ -1,4 +1,4 @@
-"""Pictures: how well neighbors stay together in ours and in UMAP's, and how long each takes.
+"""Embeddings: how well ours and UMAP's preserve neighborhoods, and how long they take.
 
     python benchmarks/pictures.py [--rows 100000] [--only waves] [--peers .venv-peers/bin/python]
         [--out benchmarks/results/pictures.csv]
@@ -10,7 +10,7 @@
 *sgpmic* is ``SGPMIC(n_clusters)`` in two dimensions; tables of more than 10 000 rows are learned in
 two rounds, as in the example. *umap* is ``UMAP()`` with its defaults for pictures. It is
 not told the number of groups; sgpmic is. Each runs once, with seed 0, in a fresh process on one
-core, compilation included, imports not. Seconds are processor time.
+core, compilation included, imports not. Seconds are CPU time.
 
 Of up to 5000 rows, drawn at random, the fifteen nearest rows in the picture are looked at, among
 all rows. ``same group`` is the share that is of the row's own group, ``same neighbors`` the share

@@ -1,8 +1,8 @@
 """One, two and four processes: value and gradient of the bound, rows spread over them.
 
 ``python benchmarks/processes.py [--rows 400000] [--processes 1 2 4]``. Every process is kept to its
-share of the cores; one process by itself to one core, so that what is compared is work on one core
-with work on several. The runs take turns, and the best of each counts.
+share of the cores; a single process to one core, so that one core is compared with several. The
+runs alternate, and the best of each counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ P, M, U, Q = 20, 3, 50, 2
 
 
 def work(n_rows: int, seconds: float) -> None:
-    """Be one process of a job: evaluate for a while, and say how long it took at best."""
+    """Run one process of a job: evaluate repeatedly, and report the best time."""
     from sgpmic import jobs
 
     job = jobs.initialize()

@@ -2,8 +2,8 @@
 
     python benchmarks/settings_study.py FOLDER-OF-CSV [--seeds 3] [--only NAME;NAME] [--out FILE]
 
-Accuracies are purities in percent, means over the seeds. Labels are used to judge, so whatever is
-picked from this table is picked in-sample; docs/paper.md says what was.
+Accuracies are purities in percent, means over the seeds. Scores use the labels, so settings chosen
+from this table are chosen in-sample; docs/paper.md says what was.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def main() -> None:
                     maker = SGPMIC.as_published if base == "published" else SGPMIC
                     more = {"n_inducing": dataset.n_inducing} if base == "published" else {}
                     model = maker(dataset.n_classes, n_components)
-                    # The model by itself: a committee would decide what is studied here.
+                    # The model alone: a committee would determine what is studied here.
                     model.set_params(committee=None, random_state=seed, **(more | changes))
                     model.fit(dataset.Y)
                     labels = model.labels_

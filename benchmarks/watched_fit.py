@@ -1,4 +1,4 @@
-"""A fit that can be disturbed: it is watched while it runs, and what it leaves is checked."""
+"""A fit for fault injection: it is monitored while it runs, and what it leaves is checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 OPTIONS = ("-k", "3", "--inducing", "8", "--rounds", "12", "--no-committee")
 RESULTS = {"labels.csv", "model.sgpmic", "report.html", "run.json"}
-#: What the runtime, C++ and Python say, and we do not.
+#: Output of the runtime, C++ and Python that is not ours.
 NOT_OURS = ("Traceback", "[Gloo]", "stack trace", "terminate called", "client.h", "Errno")
 #: The variable that marks the processes of a case, however they are related.
 MARK = "SGPMIC_ATTACK"
@@ -79,7 +79,7 @@ class Fit:
         return self.runs()
 
     def workers(self) -> list[int]:
-        """Return the numbers of the processes that it has started."""
+        """Return the ids of the processes that it has started."""
         pid = self.process.pid
         with suppress(FileNotFoundError):
             return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
@@ -126,7 +126,7 @@ def still_there(box: Path) -> list[int]:
 
 @dataclass
 class Left:
-    """What a run that nobody disturbed leaves, and takes; the times follow the machine's load."""
+    """Results and times of an undisturbed run; the times depend on the machine's load."""
 
     labels: bytes
     n_bytes: int  # of all its files
@@ -175,7 +175,7 @@ def check_gone(box: Path, patience: float = 10.0) -> float:
 
 
 def check_resumed(fit: Fit, expected: bytes, *words: str, n_processes: int = 1) -> None:
-    """Raise unless a fit can be resumed, and ends as one that nobody has disturbed."""
+    """Raise unless a fit can be resumed, and ends as an undisturbed one."""
     again = Fit(fit.box, *(words or ("--resume",)), n_processes=n_processes, out=fit.out)
     code, said = again.end()
     if code != 0:

@@ -1,1 +1,1 @@
-"""The paper, rerun: its data sets, metrics, methods, table and figures."""
+"""Reproduction of the paper: its data sets, metrics, methods, table and figures."""

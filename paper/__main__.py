@@ -1,4 +1,4 @@
-"""``python -m paper``: rerun the paper's table and figures."""
+"""``python -m paper``: reproduce the paper's table and figures."""
 
 import os
 

@@ -1,7 +1,7 @@
-"""Runs spread over processes: cases in, records out, each stored as soon as it is there.
+"""Run cases in parallel processes and store each record as soon as it is complete.
 
-A process takes all missing seeds of a case, so that what was compiled for its shapes is used
-again. Each process talks to the first one through a pipe: when one end dies the other knows.
+A process runs all missing seeds of a case, so that programs compiled for its shapes are reused.
+Each process talks to the first one through a pipe, so that either notices if the other dies.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def table_cases(
 ) -> list[Case]:
     """Return what the table needs: every row and method, the method's whole tuning grid.
 
-    Rows that differ by the share of variance only are the same case and are run once.
+    Rows that differ only in the share of variance are the same case and are run once.
     """
     cases: list[Case] = []
     for row in rows:
@@ -91,7 +91,7 @@ def run_tasks(
     jobs: int,
     on_record: Callable[[Record], None],
 ) -> None:
-    """Run everything in ``jobs`` processes and hand over each record as it comes."""
+    """Run everything in ``jobs`` processes and yield each record as it arrives."""
     waiting = list(reversed(tasks))
     busy: dict[Connection, tuple[BaseProcess, Task]] = {}
     try:
@@ -164,7 +164,7 @@ def _work(connection: Connection, folder: Path | None) -> None:
 
 
 def run_once(case: Case, seed: int, data: str, folder: Path | None) -> Record:
-    """Run a case with a seed. A method that fails is a record too: it must show in the table."""
+    """Run a case with a seed. A failure is recorded too, so that it shows in the table."""
     dataset = _loaded(case.dataset, folder)
     method = METHODS[case.method]
     problem = Problem(

@@ -73,10 +73,10 @@ def table(
     folder: Folder = None,
     out: Out = Path("paper-results"),
 ) -> None:
-    """Run the comparison, or what is missing of it, and show it beside the published table.
+    """Run the comparison, or what is missing of it, and show it next to the published table.
 
-    Stopped in the middle (Ctrl-C, a kill, a power cut), the same command resumes. Written to the
-    folder: runs.jsonl (every run), and the table as table.csv, table.html and table.md.
+    After an interruption (Ctrl-C, a kill, a power failure), the same command resumes. Written to
+    the folder: runs.jsonl (every run), and the table as table.csv, table.html and table.md.
     """
     names = _match(methods, tuple(METHODS), "method")
     chosen = _match(data, NAMES, "data set")
@@ -138,7 +138,7 @@ def figures(
 
 
 def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[str]:
-    """Return the full names, in the known order, of things named in any case; all for none."""
+    """Return full names in the standard order, matched in any case; all if none are given."""
     by_name = {name.lower(): name for name in known}
     asked = [part.strip() for value in wanted or () for part in value.split(",") if part.strip()]
     unknown = [name for name in asked if name.lower() not in by_name]
@@ -151,7 +151,7 @@ def _match(wanted: list[str] | None, known: Sequence[str], what: str) -> list[st
 
 
 def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet], dict[str, str]]:
-    """Load the data sets, and say of each that is not available why."""
+    """Load the data sets, and report why any of them are not available."""
     loaded, missing = {}, {}
     for name in names:
         try:
@@ -168,7 +168,7 @@ def _load_all(names: list[str], folder: Path | None) -> tuple[dict[str, DataSet]
 
 @contextmanager
 def _open_results(out: Path) -> Iterator[ResultsFile]:
-    """Open the results in a folder; what cannot be read or written there ends the command."""
+    """Open the results in a folder; exit if they cannot be read or written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with ResultsFile(out / "runs.jsonl") as results:
@@ -229,7 +229,7 @@ def _provenance(data: dict[str, DataSet], repeats: int, folder: Path | None) -> 
         "repeats": f"{repeats} (the paper: 10)",
         "versions": ", ".join(f"{name} {version(name)}" for name in packages),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        # Whose folder it was is nobody's business.
+        # Without the user's path, which is private.
         **{name: dataset.source.replace(f"{folder}/", "") for name, dataset in data.items()},
     }
 

@@ -1,4 +1,4 @@
-"""From runs to the table: means, winners, ranks, and tests of the differences."""
+"""The table computed from runs: means, winners, ranks, and tests of the differences."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ PAPER_REPEATS = 10
 #: Columns that are ours; the tests compare each with every other column.
 OURS = ("SGP-MIC", "defaults")
 
-#: A p-value under which the two sets of repeats do not explain a difference from the paper.
+#: Below this p-value a difference from the paper is not due to random variation between repeats.
 SIGNIFICANT = 0.01
 
 
 class Entry(NamedTuple):
-    """One cell: what was measured beside what was printed."""
+    """One cell: the measured and the published value."""
 
     mean: float  # over the repeats, in percent; NaN where no run succeeded
     std: float  # which divides by repeats − 1
     repeats: int
     failures: int
-    case: Case  # at the place in the tuning grid with the best mean accuracy on this row
+    case: Case  # at the point of the tuning grid with the best mean accuracy on this row
     paper: Cell | None
-    #: Welch's test of our mean against the printed one, from both deviations; NaN where either has
-    #: fewer than two repeats, 1 or 0 where neither varies.
+    #: Welch's test of our mean against the published one, from both standard deviations; NaN where
+    #: either has fewer than two repeats, 1 or 0 where neither varies.
     p_value: float
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's."""
+        """Our mean minus the paper's."""
         return self.mean - self.paper.mean if self.paper else float("nan")
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is at least one point and more than the repeats explain."""
+        """Whether the difference is at least one point and statistically significant."""
         return self.p_value < SIGNIFICANT and abs(self.difference) >= 1.0
 
 
@@ -97,8 +97,8 @@ class Comparison(NamedTuple):
     def mean_ranks(self, metric: str) -> dict[str, float]:
         """Return the mean rank of each method (1 is best) over the distinct rows it is on.
 
-        A rank is among the methods that have the row, stretched to the full number of methods,
-        so that a method which is absent from some rows gains nothing from it.
+        Methods are ranked among those that have the row, and ranks are rescaled to the full number
+        of methods, so that a method gains nothing from missing rows.
         """
         ranks: dict[str, list[float]] = {method: [] for method in self.methods}
         for row in distinct(self.rows):
@@ -115,8 +115,8 @@ class Comparison(NamedTuple):
     def paired_tests(self, metric: str) -> list[Paired]:
         """Compare each of our columns with every other one, over distinct rows.
 
-        Rows, not repeats, are the sample: the repeats of a row say how a method varies with its
-        seed, not how it would do on other data.
+        Rows, not repeats, are the sample: repeats show how a method varies with its seed, not how
+        it would perform on other data.
         """
         means = [self._row_means(metric, row) for row in distinct(self.rows)]
         tests = []
@@ -145,7 +145,7 @@ def compare(
     methods: Sequence[str],
     missing: dict[str, str] | None = None,
 ) -> Comparison:
-    """Put the runs beside the printed table."""
+    """Compare the runs with the published table."""
     groups: dict[tuple[str, int, str], dict[Case, list[Record]]] = {}
     failures = []
     for record in records:
@@ -194,8 +194,7 @@ def _entry(group: dict[Case, list[Record]], key: str, paper: Cell | None) -> Ent
         mean = _mean([r.scores["acc"] for r in group[case] if r.error is None])
         return mean if np.isfinite(mean) else -np.inf
 
-    # The first of the grid where several are equal, so that the choice does not hang on the
-    # order of the file.
+    # Ties go to the first of the grid, so that the choice does not depend on the order of the file.
     best = max(sorted(group), key=mean_accuracy)
     values = [r.scores[key] for r in sorted(group[best], key=lambda r: r.seed) if r.error is None]
     failures = sum(r.error is not None for runs in group.values() for r in runs)

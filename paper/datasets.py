@@ -26,8 +26,8 @@ from sgpmic._types import Floats, Ints
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.reader import read_table
 
-#: How far the mean of a table may be from the known one, as a share of it: rounding to three
-#: decimals is far within, lost decimal points and the other version of Yale far outside.
+#: Relative tolerance for the mean of a table: rounding to three decimals is far within it, lost
+#: decimal points and the other version of Yale far outside.
 _MEAN_TOLERANCE = 0.01
 
 
@@ -70,7 +70,7 @@ class DataSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short mark of features and classes: runs on other copies are other runs."""
+        """A fingerprint of features and classes: runs on different copies are different runs."""
         digest = hashlib.sha256(self.all_features.tobytes())
         digest.update(self.classes.tobytes())
         return digest.hexdigest()[:12]
@@ -82,7 +82,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of a data set, and which packages have it.
+    """Known properties of a data set, and the packages that have it.
 
     ``mean`` is that of all features of all rows, in the reference files.
     """
@@ -239,7 +239,7 @@ def _verify(name: str, known: _Known, table: _Table, classes: Ints) -> None:
         difference = f"{shape} rows and features, found {features.shape}"
     elif sizes != known.class_sizes:
         difference = f"classes of {known.class_sizes} rows, found {sizes}"
-    # Written so that a missing entry, which makes the mean NaN, fails too.
+    # Negated, so that a missing value, which makes the mean NaN, fails too.
     elif not abs(mean - known.mean) <= _MEAN_TOLERANCE * known.mean:
         difference = f"entries with a mean of {known.mean:g}, found {mean:g}"
     else:
@@ -289,7 +289,7 @@ def five_arcs(
     """Return points on arcs of five circles in the plane.
 
     The circles have radius 1 and their centers are the corners of a pentagon, at distance 1 from
-    its middle. Of each there is the third (120°) that faces outwards.
+    its center. Each arc is the third (120°) that faces outward.
 
     Parameters
     ----------

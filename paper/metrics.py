@@ -1,8 +1,8 @@
-"""How well a clustering agrees with classes it has not seen.
+"""Agreement of a clustering with known classes.
 
-The paper's two measures are not the usual ones of their names: its ACC is purity, and its NMI
-compares the classes with labels that were first mapped to classes. Both are here, beside the
-usual ones. Every function takes the classes and the labels of all rows, two vectors of whole
+The paper's two metrics differ from the standard ones of the same name: its ACC is purity, and its
+NMI compares the classes with labels that were first mapped to classes. Both are here, along with
+the standard ones. Every function takes the classes and the labels of all rows, two vectors of whole
 numbers.
 """
 
@@ -30,9 +30,9 @@ def purity(classes: ArrayLike, labels: ArrayLike) -> float:
 def paper_nmi(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the paper's normalized mutual information.
 
-    Every cluster is first replaced by its most frequent class (of equally frequent ones, the
-    smallest), so two clusters of one class count as one. Of these labels c and the classes t it
-    is I(t, c) / √(H(t) H(c)), between 0 and 1, or 0 if either is constant.
+    Every cluster is first replaced by its most frequent class (the smallest in case of ties), so
+    two clusters of one class count as one. Of these labels c and the classes t it is I(t, c) /
+    √(H(t) H(c)), between 0 and 1, or 0 if either is constant.
     """
     table = _count_table(classes, labels)
     majority = table.argmax(axis=0)  # the first of equals, and classes are in increasing order
@@ -51,7 +51,7 @@ def hungarian_accuracy(classes: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of rows that agree under the best one-to-one match of clusters to classes.
 
     Between 0 and 1, never above :func:`purity`: if there are more clusters than classes, rows of
-    clusters left over count as wrong.
+    unmatched clusters count as wrong.
     """
     table = _count_table(classes, labels)
     matched = linear_sum_assignment(table, maximize=True)

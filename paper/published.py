@@ -1,4 +1,4 @@
-"""The paper's own table: what it printed, row by row."""
+"""The paper's table as published, row by row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 #: The two printed metrics.
 PRINTED = ("ACC", "NMI")
 
-#: Columns that were printed under a metric they are not. DEEPC's "ACC" must be one-to-one
+#: Columns published under the wrong metric. DEEPC's "ACC" must be one-to-one
 #: accuracy: some cells lie under the purity of putting all rows into one cluster. DEC's "NMI" is
 #: that of the labels as they are: so computed, most runs of its Wine row come out as printed.
 OTHER_METRIC = {("ACC", "DEEPC"): "one-to-one ACC", ("NMI", "DEC"): "scikit-learn NMI"}
@@ -47,7 +47,7 @@ def published_table() -> dict[tuple[str, Row, str], Cell]:
 
 
 def published_cell(metric: str, row: Row, method: str) -> Cell | None:
-    """Return what the paper printed for a metric of ours, None where it printed nothing."""
+    """Return the published value for one of our metrics, or None."""
     if (metric, method) in OTHER_METRIC:
         return None
     for (printed, column), real in OTHER_METRIC.items():
@@ -58,5 +58,5 @@ def published_cell(metric: str, row: Row, method: str) -> Cell | None:
 
 @cache
 def published_rows() -> tuple[Row, ...]:
-    """Return the 25 rows in print order. Some differ by nothing but the share of variance."""
+    """Return the 25 rows in print order. Some differ only in the share of variance."""
     return tuple(dict.fromkeys(row for _, row, _ in published_table()))

@@ -30,9 +30,9 @@ _NAME, _MEAN, _MEAN_AND_STD = 16, 9, 14
 
 
 def as_terminal(comparison: Comparison, metric: str, width: int) -> list[Table]:
-    """Return the table, in as many parts as a terminal of that width needs.
+    """Return the table, in as many parts as needed for a terminal of that width.
 
-    Every cell has our mean above the printed one; deviations are shown if all methods then fit.
+    Every cell has our mean above the published one; deviations are shown if all methods then fit.
     """
     methods = comparison.methods
     with_std = _NAME + _MEAN_AND_STD * len(methods) <= width
@@ -120,7 +120,7 @@ def _csv_cells(entry: Entry) -> list[str | int]:
 
 
 def as_markdown(comparison: Comparison, metric: str) -> str:
-    """Return a metric as a Markdown table: ours, the paper's in brackets, the winner bold."""
+    """Return a metric as a Markdown table: ours, the paper's in parentheses, the winner bold."""
     methods = comparison.methods
     means, ranks = comparison.column_means(metric), comparison.mean_ranks(metric)
     lines = [["data (Q)", *methods], ["---", *["---:"] * len(methods)]]

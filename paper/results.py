@@ -1,9 +1,9 @@
-"""Every run of a campaign, in one file that survives a stop at any moment.
+"""Storage of all runs of a campaign in one file that survives interruption at any time.
 
 The file is JSON lines: a header, then one line for each run, appended and synced as it comes. A
-line that a kill has cut off is dropped on the next opening, and that run is repeated. When all
-runs are there the lines are sorted, so that an interrupted campaign and an uninterrupted one end
-with the same file but for the seconds each run took.
+truncated last line, left by a kill, is dropped when the file is next opened, and that run is
+repeated. When all runs are there the lines are sorted, so that an interrupted campaign and an
+uninterrupted one end with the same file except for the running times.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class ResultsError(RuntimeError):
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """What is run, but for the seed."""
+    """A run's specification, except for the seed."""
 
     dataset: str
     n_components: int
     method: str
     n_clusters: int
     n_inducing: int
-    #: The place in the method's tuning grid, as names and values; empty where there is none.
+    #: The point of the method's tuning grid, as names and values; empty if there is none.
     setting: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
@@ -45,13 +45,13 @@ class Case:
 
     @property
     def setting_words(self) -> str:
-        """The place in the tuning grid as words: ``penalty=0.1``."""
+        """The point of the tuning grid as text: ``penalty=0.1``."""
         return " ".join(f"{name}={value:g}" for name, value in self.setting)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what, with which seed, and what came of it."""
+    """One run: its specification, seed and result."""
 
     case: Case
     seed: int
@@ -84,7 +84,7 @@ class Record:
 
 
 class ResultsFile:
-    """The results of a campaign; no other program writes to its folder as long as it is open.
+    """The results of a campaign; its folder is locked while it is open.
 
     A new file is begun if there is none. A `ResultsError` says that it is something else, damaged,
     of another version, or in use.
@@ -114,12 +114,12 @@ class ResultsFile:
         return iter(self._records.values())
 
     def has(self, case: Case, seed: int, data: str) -> bool:
-        """Say whether a run is there. One that failed is not: it is tried again."""
+        """Return whether a run is stored; failed runs do not count, since they are repeated."""
         record = self._records.get((case, seed, data))
         return record is not None and record.error is None
 
     def add(self, record: Record) -> None:
-        """Append a run, safely on disk when this returns."""
+        """Append a run; it is on disk when this returns."""
         self._append(record.as_line())
         self._records[record.key] = record
 
@@ -140,7 +140,7 @@ class ResultsFile:
         content = self.path.read_bytes() if self.path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
-            # The last line has no end: the process that wrote it was killed.
+            # The last line is incomplete: the process that wrote it was killed.
             os.truncate(self.path, len(whole))
         lines = whole.decode("utf-8", errors="replace").splitlines()
         if not lines:

@@ -1,4 +1,4 @@
-"""What a figure needs and gives, and how all of them look."""
+"""Interface and common style of the figures."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Figure:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw without a screen, in our style, and leave the user's settings alone."""
+    """Draw without a display, in our style, without changing the user's settings."""
     matplotlib.use("Agg")
     with plt.rc_context(_LOOK):
         yield
 
 
 def as_files(drawing: Drawing) -> dict[str, bytes]:
-    """Return the figure as PNG and SVG, by ending, and close it."""
+    """Return the figure as PNG and SVG, by extension, and close it."""
     files = {}
     # The date in the metadata would make every file different.
     for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
@@ -71,12 +71,12 @@ def as_files(drawing: Drawing) -> dict[str, bytes]:
 
 
 def set_title(drawing: Drawing, sentence: str) -> None:
-    """Write what the figure shows above it, from the left."""
+    """Add a left-aligned title."""
     drawing.suptitle(sentence, x=0.01, ha="left")
 
 
 def problem_of(dataset: DataSet, n_components: int) -> Problem:
-    """Return a data set as methods see it."""
+    """Return a data set as a problem for a method."""
     return Problem(dataset.Y, dataset.n_classes, n_components, dataset.n_inducing, dataset.images)
 
 

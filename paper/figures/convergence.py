@@ -29,7 +29,7 @@ class _Curve(NamedTuple):
 
 
 def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
-    """Fit the published model for more rounds than published and watch it."""
+    """Fit the published model for more rounds than published and record every round."""
     accuracy: list[float] = []
 
     def watch(progress: Progress) -> None:
@@ -44,7 +44,7 @@ def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
 
 
 def count_rises(curve: _Curve) -> int:
-    """Return how often the loss rises by more than rounding while the objective stays the same."""
+    """Count increases of the loss beyond rounding error under an unchanged objective."""
     rose = np.diff(curve.loss) > 1e-6 * np.abs(curve.loss[:-1])
     return int(np.sum(rose & ~curve.raised[1:]))
 

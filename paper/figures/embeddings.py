@@ -1,4 +1,4 @@
-"""Two-dimensional pictures of Iris and Wine: six methods, and two kernels."""
+"""Two-dimensional embeddings of Iris and Wine by six methods, and with two kernels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _draw_methods(name: str, data: dict[str, DataSet], records: Sequence[Record]
 
 
 def _best(method_name: str, dataset: DataSet) -> tuple[Clustering, float]:
-    """Return the run with the best place in the tuning grid, as the paper chose it."""
+    """Return the run at the best point of the tuning grid, chosen as in the paper."""
     method = METHODS[method_name]
     runs = [method.run(problem_of(dataset, 2), 0, **setting) for setting in method.settings]
     accuracies = [scores(dataset.classes, run.labels)["acc"] for run in runs]

@@ -26,7 +26,7 @@ _CLUSTER_DATA = ("Aust", "Segment")
 _INDUCING = (1, 3, 5, 10, 30, 50, 100, 150)  # and N
 _INDUCING_DATA = ("Wine", "Sonar", "Yale")
 
-#: Line styles beside colors and markers: a figure must survive a black-and-white printer.
+#: Line styles in addition to colors and markers: figures must be readable in black and white.
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 
@@ -94,7 +94,7 @@ def _draw_inducing(data: dict[str, DataSet], records: Sequence[Record]) -> Drawi
 
 
 def _plot_means(axes: Axes, pairs: Iterable[tuple[int, float]], number: int, label: str) -> None:
-    """Draw means and standard deviations of the values at every place as the curve ``number``."""
+    """Draw means and standard deviations of the values at each point as the curve ``number``."""
     groups: dict[int, list[float]] = {}
     for place, value in pairs:
         groups.setdefault(place, []).append(value)

@@ -27,7 +27,7 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
 
 def _draw_spiral(drawing: Drawing) -> None:
     coil, position = spiral(random_state=0)
-    # One cluster: the question is whether the curve comes out in order, not how to cut it.
+    # One cluster: the question is whether the curve is recovered, not how to divide it.
     unrolled = run_defaults(Problem(coil, 1, 2), 0).embedding
     order = abs(spearmanr(unrolled[:, 0], position).statistic)
     space: Any = drawing.add_subplot(2, 2, 1, projection="3d")

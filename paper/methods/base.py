@@ -1,4 +1,4 @@
-"""What every method of the comparison takes and gives, and the clusterings that several share."""
+"""Interface of the methods in the comparison, and clusterings that several of them share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PENALTIES = tuple({"penalty": 10.0**power} for power in range(-3, 4))
 
 @dataclass(frozen=True)
 class Problem:
-    """One row of the table, as a method sees it: never the classes."""
+    """One row of the table as given to a method, without the classes."""
 
     Y: Floats  # (n_samples, n_features), raw
     n_clusters: int  # M
@@ -50,7 +50,7 @@ class Method:
 
 
 def cluster_embedding(embedding: Floats, n_clusters: int, rng: np.random.RandomState) -> Clustering:
-    """Cluster an embedding by fuzzy c-means; a row goes to the cluster it belongs to most."""
+    """Cluster an embedding by fuzzy c-means; labels are those of the highest membership."""
     return Clustering(fuzzy_c_means(embedding, n_clusters, rng).argmax(axis=1), embedding)
 
 
@@ -60,7 +60,7 @@ def k_means(
     """Return labels and centers of the best of several runs of k-means.
 
     If there are fewer distinct points than clusters, the last centers repeat the first one and
-    have no rows.
+    their clusters are empty.
     """
     n_found = min(n_clusters, np.unique(points, axis=0).shape[0])
     with warnings.catch_warnings():

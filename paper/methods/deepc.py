@@ -1,7 +1,7 @@
 """DEEPC: deep embedded clustering (Xie, Girshick & Farhadi 2016).
 
-An autoencoder is trained first; then its encoder and the cluster centers together, so that the
-soft assignments come nearer to a sharpened version of themselves.
+An autoencoder is trained first; then its encoder and the cluster centers are trained jointly to
+bring the soft assignments closer to a sharpened version of themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def soft_assignments(codes: jax.Array, centers: jax.Array) -> jax.Array:
 
 
 def target_distribution(assignments: jax.Array) -> jax.Array:
-    """Return p_ij ∝ q_ij² / Σ_i q_ij: surer than q, and with clusters of more even size."""
+    """Return p_ij ∝ q_ij² / Σ_i q_ij: sharper than q, with more balanced clusters."""
     sharpened = assignments**2 / jnp.sum(assignments, axis=0)
     return sharpened / jnp.sum(sharpened, axis=1, keepdims=True)
 

@@ -16,7 +16,7 @@ FGPLVM_ROUNDS = 2
 
 
 def fit_published(problem: Problem, seed: int | np.random.RandomState, **changes: Any) -> SGPMIC:
-    """Return the published model, but for ``changes`` of its parameters, fitted to a problem."""
+    """Fit the published model, with ``changes`` to its parameters, to a problem."""
     settings = {"n_inducing": problem.n_inducing, "random_state": seed, **changes}
     model = SGPMIC.as_published(problem.n_clusters, problem.n_components, **settings)
     return _fit_quietly(model, problem)
@@ -28,7 +28,7 @@ def run_published(problem: Problem, seed: int, **changes: Any) -> Clustering:
 
 
 def run_defaults(problem: Problem, seed: int) -> Clustering:
-    """Cluster as a user would: only the two sizes are given."""
+    """Cluster with our defaults: only the numbers of clusters and dimensions are given."""
     model = SGPMIC(problem.n_clusters, problem.n_components, random_state=seed)
     return _clustering(_fit_quietly(model, problem))
 
@@ -48,7 +48,7 @@ def run_fgplvm(problem: Problem, seed: int) -> Clustering:
 
 
 def _fit_quietly(model: SGPMIC, problem: Problem) -> SGPMIC:
-    """Fit without the advice a user would get: the protocol is fixed, nobody is there to act."""
+    """Fit without warnings: the protocol is fixed, so nobody can act on them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return model.fit(problem.Y)

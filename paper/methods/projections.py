@@ -1,8 +1,8 @@
-"""AML and DEC: a linear projection and clusters, learned in turn.
+"""AML and DEC: a linear projection and clusters, learned alternately.
 
 AML is adaptive metric learning (Ye, Zhao & Liu, 2007), DEC discriminative embedded clustering (Hou
-et al., 2014). The paper's numbers of DEC are cut, not rounded, after the second decimal, and its
-NMI is that of the labels as they are, not mapped to classes.
+et al., 2014). The paper's numbers for DEC are truncated, not rounded, to two decimals, and its NMI
+is that of the raw labels, not mapped to classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sgpmic._types import Floats, Ints
 #: The weight of the clusters in DEC, λ, that gives the paper's numbers.
 DEC_WEIGHT = 6.0
 
-#: Most alternations; a handful is the rule.
+#: Maximum number of alternations; a handful usually suffices.
 MAX_ROUNDS = 100
 
 # With one start, or from the last centers, the cells of DEC without deviation (Iris) differ.
@@ -85,10 +85,8 @@ def _alternate(
     quality: Callable[[Floats, Ints], float],
     rng: np.random.RandomState,
 ) -> Learned:
-    """Project and cluster in turn, until the clusters of a projection get no better.
-
-    k-means starts anew every time, so it may end in a worse place than the clusters are: then
-    they stay.
+    """Alternate projection and clustering until the clusters no longer improve. k-means restarts
+    every time, so it may find a worse optimum: then the old clusters are kept.
     """
     W = project(labels)
     for _ in range(MAX_ROUNDS):
@@ -103,13 +101,13 @@ def _alternate(
 
 
 def _scaled_means(points: Floats, labels: Ints) -> Floats:
-    """Return LᵀX, for each cluster its mean times the root of its size."""
+    """Return LᵀX: the mean of each cluster times the square root of its size."""
     members = [points[labels == k] for k in np.unique(labels)]
     return np.array([rows.sum(axis=0) / np.sqrt(len(rows)) for rows in members])
 
 
 def _deviations(points: Floats, labels: Ints) -> Floats:
-    """Return every point less the mean of its cluster."""
+    """Return every point minus the mean of its cluster."""
     deviations = points.copy()
     for k in np.unique(labels):
         deviations[labels == k] -= points[labels == k].mean(axis=0)

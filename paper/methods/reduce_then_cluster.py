@@ -22,7 +22,7 @@ def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
 def run_isomap(problem: Problem, seed: int) -> Clustering:
     """Cluster the ISOMAP embedding, each dimension scaled to unit variance.
 
-    Twelve neighbors; if their graph falls apart only its largest piece is embedded and the
+    Twelve neighbors; if their graph is disconnected, only its largest component is embedded and the
     other rows are put at 0, as in the paper.
     """
     rng = np.random.RandomState(seed)
@@ -36,6 +36,6 @@ def run_isomap(problem: Problem, seed: int) -> Clustering:
     ).coordinates
     found = found - found.mean(axis=0)
     deviations = found.std(axis=0)
-    # A dimension without spread stays at 0.
+    # A constant dimension stays at 0.
     embedding = np.divide(found, deviations, out=np.zeros_like(found), where=deviations > 0.0)
     return cluster_embedding(embedding, problem.n_clusters, rng)

@@ -26,9 +26,9 @@ BATCH_SIZE = 128
 class Targets(NamedTuple):
     """Constants of the loss."""
 
-    same: float  # a, the wanted similarity of rows of one pseudo-class
+    same: float  # a, the target similarity of rows of one pseudo-class
     other: float  # b, of two of them
-    orthogonality: float  # ρ, the weight of the wish for orthonormal directions
+    orthogonality: float  # ρ, the weight of the orthonormality penalty
     squared_scale: float  # σ², the unit of squared distances
 
 

@@ -1,6 +1,6 @@
-"""What the neural methods share: how their data are scaled, and their losses minimized.
+"""Data scaling and optimization shared by the neural methods.
 
-Networks compute in float32: nothing here is ill-conditioned and it halves the time. Random
+Networks use float32: nothing here is ill-conditioned, and it halves the time. Random
 numbers come from NumPy, so that a seed gives the same result whether or not JAX is in 64-bit mode.
 """
 
@@ -44,7 +44,7 @@ def one_unit(Y: Floats) -> NDArray[np.float32]:
 
 
 class Minimized(NamedTuple):
-    """Where a minimization arrived."""
+    """Result of a minimization."""
 
     parameters: Any
     state: Any  # Adam's moments, from which another call can continue
@@ -93,7 +93,7 @@ def _adam_steps(
     steps: tuple[jax.Array, jax.Array | None],
     extra: Any,
 ) -> tuple[Any, Any, jax.Array]:
-    """Run all steps as one loop inside XLA; a loop in Python would cost more than the steps."""
+    """Run all steps as one XLA loop; a Python loop would cost more than the steps."""
     adam = optax.adam(learning_rate)
 
     def step(

@@ -1,11 +1,11 @@
 """VAE-FCM: the code of a variational autoencoder, then fuzzy c-means.
 
-The paper's column is that of a collapsed posterior: on Iris, BC, CMC and Segment its accuracies
-are those of labels drawn at random. How its authors came there is not known. Two frequent slips
-give such numbers, and ``slips=True`` makes them: the reconstruction error is averaged over the
-batch and the divergence from the prior summed over it, so that the prior weighs as much as the
-batch has rows; and the codes that are clustered are draws from the posterior, not its means. The
-table has the method as it is meant: a method with its slips would tell nobody anything.
+The paper's column is that of a collapsed posterior: on Iris, BC, CMC and Segment its accuracies are
+those of labels drawn at random. The cause is not known. Two common mistakes give such numbers, and
+``slips=True`` makes them: the reconstruction error is averaged over the batch and the divergence
+from the prior summed over it, so that the prior's weight is multiplied by the batch size; and the
+codes that are clustered are samples from the posterior, not its means. The table has the method as
+intended: with these mistakes it would not be informative.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from paper.methods.training import minibatches, minimize, one_unit
 from sgpmic._runtime import numerics
 
 N_EPOCHS = 100
-# With the slips also the weight of the divergence, and so chosen by the paper's table: with 64
-# WDBC collapses too and Yale falls to 30 %, where the paper has 72 and 55 %.
+# With the mistakes also the weight of the divergence, and so chosen to match the paper's table:
+# with 64 WDBC collapses too and Yale falls to 30 %, where the paper has 72 and 55 %.
 BATCH_SIZE = 32
 # Standard deviations between e⁻⁵ and e⁵. Unbounded, the exponential overflows in the first steps
 # on data with large values.

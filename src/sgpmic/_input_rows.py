@@ -18,7 +18,7 @@ from sgpmic.learning.preprocessing import LARGEST_DATA
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
-_REMEDY = "sgpmic.TableEncoder makes numbers of words, categories and dates."
+_REMEDY = "sgpmic.TableEncoder encodes text, categories and dates as numbers."
 
 # Prefixes of non-numeric column types, some of which NumPy would convert to numbers.
 _OTHER_TYPES = ("cat", "enum", "dict", "date", "time", "duration", "period", "interval")
@@ -54,7 +54,7 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
     if left_out:
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
         said += f"; left out: {', '.join(left_out[:5])}{more}"
-    note = f"TableEncoder made numbers of the columns ({said}); encoder_.columns_ has all of it."
+    note = f"TableEncoder encoded the columns ({said}); see encoder_.columns_ for details."
     return encoder, encoder.transform(X), [(ColumnsWarning, note)]
 
 
@@ -129,7 +129,7 @@ def _refuse_misread(X: Any) -> None:
         try:  # with invalid indices, SciPy would write out of bounds
             getattr(X, "check_format", lambda full_check: None)(full_check=True)
         except ValueError as error:
-            raise ValueError(f"X is a damaged sparse matrix: {error}.") from None
+            raise ValueError(f"X is an invalid sparse matrix: {error}.") from None
     # Dates and times, including missing ones, would become numbers of arbitrary unit.
     dtypes = getattr(X, "dtypes", None)
     if dtypes is None:
@@ -137,7 +137,7 @@ def _refuse_misread(X: Any) -> None:
     for dtype in dtypes if isinstance(dtypes, Iterable) else ():
         is_temporal = getattr(dtype, "is_temporal", None)  # polars
         if getattr(dtype, "kind", None) in ("m", "M") or (is_temporal and is_temporal()):
-            raise TypeError(f"X has dates or times ({dtype}), which are no numbers. {_REMEDY}")
+            raise TypeError(f"X has dates or times ({dtype}), which are not numbers. {_REMEDY}")
 
 
 def _why_not(X: Any) -> str | None:
@@ -146,7 +146,7 @@ def _why_not(X: Any) -> str | None:
     if names is not None:
         twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
         if twice:
-            return f"Two columns of X are called {twice[0]!r}; give every column a name of its own."
+            return f"Two columns of X are named {twice[0]!r}; give every column its own name."
         if not names:
             return "X is a table without columns: there is nothing to compute with."
     error = _no_numbers(X)
@@ -158,9 +158,9 @@ def _why_not(X: Any) -> str | None:
             f"({_said(error)}); give an array, a list of rows or a DataFrame."
         )
     if getattr(getattr(X, "dtype", None), "names", None):
-        return f"X is an array with fields ({', '.join(X.dtype.names)}); give one of plain numbers."
-    where = _culprit(X, names) or f"X is no table of numbers ({_said(error)})"
-    return f"{where}; NaN stands for what is missing. {_REMEDY}"
+        return f"X is a structured array ({', '.join(X.dtype.names)}); give an array of numbers."
+    where = _culprit(X, names) or f"X is not a table of numbers ({_said(error)})"
+    return f"{where}; use NaN for missing values. {_REMEDY}"
 
 
 def _column_names(X: Any) -> list[Any] | None:
@@ -187,7 +187,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
         for j, cell in enumerate(row):
             if (error := _no_numbers(cell, ndim=0)) is not None:
                 place = f"row {i}, column {j}"
-                return f"The cell in {place} of X (from 0) is no number ({_said(error)})"
+                return f"The cell in {place} of X (from 0) is not a number ({_said(error)})"
     return None
 
 

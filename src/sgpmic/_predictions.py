@@ -186,7 +186,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def unusual(self, X: ArrayLike) -> Bools:
         """Deprecated alias of :meth:`is_outlier`, to be removed in the next release."""
         warnings.warn(
-            "SGPMIC.unusual is called is_outlier now; the old name goes with the next release.",
+            "SGPMIC.unusual is now is_outlier; the old name will be removed in the next release.",
             FutureWarning,
             stacklevel=2,
         )

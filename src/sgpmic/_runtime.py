@@ -145,7 +145,7 @@ def refuse_after_fork() -> None:
     global _computed
     if _forked:
         raise RuntimeError(
-            "This process was forked after JAX had computed in its parent, which leaves JAX "
+            "This process was forked after its parent had used JAX, which leaves JAX "
             "unusable: start processes with multiprocessing.get_context('spawn') or 'forkserver', "
             "with joblib's default backend, or fork before the first fit or predict."
         )
@@ -172,7 +172,7 @@ def on_device(name: str) -> AbstractContextManager[Any]:
         device = jax.local_devices(backend=name)[0]
     except RuntimeError:
         raise ValueError(
-            f"device={name!r}: JAX finds none here; install pip install 'sgpmic[cuda]' on a "
+            f"device={name!r}: JAX finds none here; run pip install 'sgpmic[cuda]' on a "
             "machine with a GPU, or use device='auto'."
         ) from None
     return jax.default_device(device)

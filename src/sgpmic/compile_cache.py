@@ -215,7 +215,7 @@ def _compile(
         with _warning_once:
             if isinstance(error, OSError) and not _given_up:  # a full disk
                 _given_up = True
-                _warn(f"{error.strerror or error} ({CACHE_VARIABLE} moves the folder).")
+                _warn(f"{error.strerror or error} (set {CACHE_VARIABLE} to use another folder).")
         with _our_cache.left():
             return lowered.compile(options)
     if traced is None:
@@ -418,8 +418,8 @@ def _find_folder() -> Path | None:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_private(place, follow_symlinks=True):
                 _warn(
-                    f"{place} belongs to another user, or others can write to it. Take that right "
-                    f"away (chmod go-w), or let {CACHE_VARIABLE} name a folder of your own."
+                    f"{place} belongs to another user, or others can write to it. Revoke write "
+                    f"access (chmod go-w), or set {CACHE_VARIABLE} to a folder of your own."
                 )
                 return None
         _prune(base)
@@ -432,7 +432,7 @@ _our_cache = SharedContext(lambda: compilation_cache(_find_folder()))
 
 
 def _warn(why: str) -> None:
-    warnings.warn(f"Compiled programs are not kept: {why}", SGPMICWarning, stacklevel=2)
+    warnings.warn(f"Compiled programs are not cached: {why}", SGPMICWarning, stacklevel=2)
 
 
 def _is_private(path: Path, *, follow_symlinks: bool = False) -> bool:

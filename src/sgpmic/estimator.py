@@ -384,7 +384,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         if issparse(Y):
             if group is not None and group.n_processes > 1:
                 raise ValueError(
-                    "Sparse matrices are for one process: give every process an array."
+                    "Several processes cannot share a sparse matrix: give each an array."
                 )
             reduction = fit_reduction(Y, check_random_state(self.random_state))
             Y = dense_rows(Y, reduction)
@@ -525,7 +525,7 @@ def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
     shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
     have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
     warnings.warn(
-        f"{have} no value at all (counted from 0: {shown}): the label is -1.",
+        f"{have} no value at all (counted from 0: {shown}); the label is -1.",
         EmptyRowWarning,
         stacklevel=5,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from sgpmic import jobs
 
 warnings.warn(
-    "sgpmic.parallel is now sgpmic.jobs; the old name goes with the next release.",
+    "sgpmic.parallel is now sgpmic.jobs; the old name will be removed in the next release.",
     FutureWarning,
     stacklevel=2,
 )

@@ -220,7 +220,7 @@ def test_a_table_that_works(results: Any, name: str) -> None:
         )
         assert column in (run / "report.html").read_text().replace("&#34;", '"')
     assert {name: columns[name]["n_missing"] for name in table.missing} == table.missing
-    assert "what becomes of it" in " ".join(fitted.stdout.split())
+    assert "encoded as" in " ".join(fitted.stdout.split())
     assert predicted.returncode == 0, predicted.stderr
     before = [line.split(",")[1] for line in lines_of(run / "labels.csv")]
     after = [line.split(",")[1] for line in lines_of(run / "new.csv")]
@@ -240,7 +240,7 @@ def test_a_table_that_is_refused(results: Any, name: str) -> None:
 
 
 def test_ids_targets_and_copies_are_named_in_notes(results: Any) -> None:
-    for name, words in (("numbered rows", "an id"), ("a copy", "says the same as 'height'")):
+    for name, words in (("numbered rows", "an id"), ("a copy", "redundant with 'height'")):
         assert words in " ".join(results[name][1].stdout.split()).split("Note:")[1]
 
 

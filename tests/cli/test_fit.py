@@ -137,7 +137,7 @@ def test_batches_have_no_effect_and_the_command_says_so(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", values())
     done = here("fit", tmp_path / "t.npy", *QUICK, "--batch", 20, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
-    assert "--batch has no effect any more" in " ".join(done.output.split())
+    assert "--batch no longer has any effect" in " ".join(done.output.split())
     assert "--batch" not in here("fit", "--help").output
 
 
@@ -330,8 +330,8 @@ def test_no_permission(tmp_path: Path) -> None:
         (("--columns", "hieght"), "height"),
         (("--label", "nothing"), "nothing"),
         (("--drop", "height,width,depth"), "feature"),
-        (("--number", "height", "--category", "height"), "two things are asked of 'height'"),
-        (("--log", "height", "--drop", "height"), "two things are asked of 'height'"),
+        (("--number", "height", "--category", "height"), "conflicting options for 'height'"),
+        (("--log", "height", "--drop", "height"), "conflicting options for 'height'"),
         (("--date", "hieght"), "height"),
         (("--columns", "width", "--log", "height"), "--columns leaves out 'height'"),
         (("-k", 61), "61"),

@@ -208,9 +208,9 @@ def test_odd_tables() -> None:
 @pytest.mark.parametrize(
     ("p_value", "draws", "words"),
     [
-        (1 / 80, 79, "There are clusters: .* p = 0.013 .79 noise tables"),
-        (1 / 80, 19, "There are clusters: .* p < 0.05 .19 noise tables"),  # never simulated
-        (0.1, 79, "There may be no clusters: .* comes near: p = 0.1 "),
+        (1 / 80, 79, "There are clusters: .* p = 0.013 .79 simulated tables"),
+        (1 / 80, 19, "There are clusters: .* p < 0.05 .19 simulated tables"),  # never simulated
+        (0.1, 79, "There may be no clusters: .* looks similar: p = 0.1 "),
         (0.4, 19, "There may be no clusters: .* looks the same: p = 0.4 "),
     ],
 )

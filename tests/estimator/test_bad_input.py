@@ -181,7 +181,7 @@ def test_a_dead_cluster_is_said(table: Floats) -> None:
 
 
 def test_a_graph_in_pieces_is_said(table: Floats) -> None:
-    with pytest.warns(StartWarning, match="pieces"):
+    with pytest.warns(StartWarning, match="connected components"):
         SGPMIC(3).set_params(**QUICK).fit(table)
 
 

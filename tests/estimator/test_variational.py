@@ -20,7 +20,7 @@ Fit = Callable[..., SGPMIC]
 @pytest.fixture(scope="module")
 def noise() -> SGPMIC:
     Y = np.random.default_rng(0).normal(size=(250, 6))
-    with pytest.warns(DeadClusterWarning, match="do not ask for so many"):
+    with pytest.warns(DeadClusterWarning, match="do not support so many"):
         return SGPMIC(3, latent="variational", committee=None, random_state=0).fit(Y)
 
 

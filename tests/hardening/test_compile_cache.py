@@ -314,7 +314,7 @@ def test_a_full_disk_is_said_once(
         return write(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.warns(SGPMICWarning, match="not kept: No space left") as said:
+    with pytest.warns(SGPMICWarning, match="not cached: No space left") as said:
         assert (power(2), power(3)) == ([4.0] * 3, [8.0] * 3)
     assert len(said) == 1
     assert not files(folder), "half a program would be in the way"
@@ -329,7 +329,7 @@ model = SGPMIC(2, committee=None, max_iter=1, n_inducing=5, em=EM(m_steps=2), ra
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     model.fit(Y)
-said = [str(w.message) for w in said if "not kept" in str(w.message)]
+said = [str(w.message) for w in said if "not cached" in str(w.message)]
 print(len(said), repr(model.lower_bound_), *said)
 """
 

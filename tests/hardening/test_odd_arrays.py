@@ -340,8 +340,8 @@ def test_what_can_be_read_is_read_right(name: str) -> None:
         (lambda: WHOLE.astype("M8[s]"), "dates or times .*TableEncoder"),
         (lambda: pd.DataFrame(ROWS, columns=["a", "a", "b"]), "Two columns .* 'a'"),
         (lambda: (row for row in ROWS), "type generator"),
-        (lambda: np.zeros(60, dtype=fields), r"fields \(a, b\)"),
-        (lambda: damaged("indices", 0, 10**6), "damaged sparse matrix"),
+        (lambda: np.zeros(60, dtype=fields), r"structured array \(a, b\)"),
+        (lambda: damaged("indices", 0, 10**6), "invalid sparse matrix"),
     ],
 )
 def test_the_sentence_says_where_it_is(make: Callable[[], Any], words: str) -> None:

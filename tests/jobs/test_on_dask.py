@@ -50,7 +50,7 @@ def scattered(client: Any, chunks: list[np.ndarray], workers: list[int]) -> Any:
     return da.concatenate(pieces)
 
 
-@pytest.mark.filterwarnings("ignore:.*neighbor graph fell")
+@pytest.mark.filterwarnings("ignore:.*neighbor graph has")
 def test_labels_are_those_of_two_plain_processes(client: Any, table: Path, plain: Path) -> None:
     # Rows go to processes by worker, and come back in the order of the array: here another one.
     rows = np.load(table)
@@ -80,7 +80,7 @@ def test_a_data_frame_whose_rows_are_all_with_one_worker(client: Any, table: Pat
     # How many rows are left is not known before it is computed; the second part has none.
     some = dd.from_pandas(frame, npartitions=2).query("height < 1000")
     settings = SETTINGS | {"max_iter": 1}
-    with pytest.warns(SGPMICWarning, match="pieces"):
+    with pytest.warns(SGPMICWarning, match="connected components"):
         fit = fit_dask(SGPMIC(**settings), some)
     assert fit.model.feature_names_in_.tolist() == list(NAMES)
     assert fit.embedding.shape == (60, 2)

@@ -83,7 +83,7 @@ def kill_in_the_middle(out: Path, killed: list[int]) -> None:
         killed.append(child)
 
 
-@pytest.mark.filterwarnings("ignore:.*neighbor graph fell")
+@pytest.mark.filterwarnings("ignore:.*neighbor graph has")
 def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     cluster: None, table: Path, plain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,7 +119,7 @@ def test_columns_of_a_parquet_file(cluster: None, table: Path, tmp_path: Path) -
     columns = {"a": rows[:, 0], "name": ["x"] * len(rows), "b": rows[:, 1], "c": rows[:, 2]}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     model = SGPMIC().set_params(**(SETTINGS | {"max_iter": 1}))
-    with pytest.warns(SGPMICWarning, match="pieces"), pytest.warns(ConvergenceWarning):
+    with pytest.warns(SGPMICWarning, match="components"), pytest.warns(ConvergenceWarning):
         fit = fit_on_ray(
             model, tmp_path / "t.parquet", tmp_path / "run", n_workers=1, columns=["c", "a"]
         )

@@ -126,7 +126,7 @@ def test_two_pieces_on_a_line_are_joined_at_their_ends() -> None:
     found = embed(data, 1, n_neighbors=1, random_state=rng())
     np.testing.assert_allclose(found.coordinates[:, 0], [6, 5, 4, -4, -5, -6], rtol=1e-12)
     assert found.notes == (
-        "The neighbor graph fell into 2 pieces; they were joined by their shortest links.",
+        "The neighbor graph has 2 connected components; they were joined by their shortest links.",
     )
 
 
@@ -184,7 +184,7 @@ def test_largest_piece_is_embedded_alone_and_the_rest_sits_at_zero() -> None:
     assert np.all(found.coordinates[setosa] == 0.0)
     same_up_to_sign(found.coordinates[~setosa], alone.coordinates)
     assert found.notes == (
-        "The neighbor graph fell into 2 pieces; only the largest was embedded and the rows "
+        "The neighbor graph has 2 connected components; only the largest was embedded and the rows "
         "outside it (50) were put at the origin.",
     )
 
@@ -287,7 +287,7 @@ def test_missing_dimensions_are_small_noise_with_a_note(method: str) -> None:
     ratio = found.coordinates[:, 1:].std(axis=0) / found.coordinates[:, 0].std()
     np.testing.assert_allclose(ratio, 1e-2, rtol=0.15)
     assert found.notes == (
-        "The data give only 1 of the 3 latent dimensions; the rest was filled with small random "
+        "The data span only 1 of the 3 latent dimensions; the rest were filled with small random "
         "noise.",
     )
     other = embed(data, 3, method, random_state=rng(1))
@@ -382,7 +382,7 @@ def test_speed_on_small_and_large_tables() -> None:
         large_time = perf_counter() - start
     assert min(times) < 0.05
     assert large_time < 6.0
-    assert "7 pieces" in found.notes[0]
+    assert "7 connected components" in found.notes[0]
 
 
 def test_separated_groups_stay_separated_after_joining() -> None:

@@ -258,7 +258,7 @@ class TestPlainWords:
         assert "6 rows with 3 features were grouped into 2 clusters of 4 and 2 rows" in text
         assert "1 more cluster that the model could use has no rows" in text
         assert "probability of 80.0 %; no row is below 60 %" in text
-        assert "Learning settled after 9 rounds." in text
+        assert "The fit converged after 9 rounds." in text
         assert "No row has this as its most probable cluster" in text
 
     def test_warnings_and_unsettled(self):
@@ -266,10 +266,10 @@ class TestPlainWords:
         text = self.text(make_content(starts=starts, warnings=["Mind this.", "And this."]))
         assert "There are 2 warnings" in text
         assert text.count("Mind this.") == 2
-        assert "ended after 1 round in the start that was kept, one of 3, before" in text
+        assert "stopped after 1 round in the selected start, one of 3, before" in text
 
     def test_remarks_are_not_warnings(self):
-        remark = "The neighbor graph fell into 2 pieces; they were joined."
+        remark = "The neighbor graph has 2 connected components; they were joined."
         page = render_report(make_content(warnings=[remark]))
         assert remark in page
         assert "warnings, below" not in page

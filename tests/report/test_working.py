@@ -316,7 +316,7 @@ def test_rows_are_sorted_and_searched(visit):
     click(driver, "rows-select")
     assert state(driver)["picked"] == np.flatnonzero(content.categories[0].codes == 1).tolist()
     driver.find_element(By.ID, "rows-search").send_keys(Keys.BACK_SPACE * 4 + "nothing like it")
-    wait_for(lambda: text_of(driver, "rows-count") == "No row has that.")
+    wait_for(lambda: text_of(driver, "rows-count") == "No matching rows.")
 
 
 def test_rows_shown_may_be_the_selected_or_emphasised(visit):

@@ -108,7 +108,7 @@ def test_rare_levels_are_joined_as_scikit_learn_joins_them() -> None:
     cells = ["a"] * 60 + ["b"] * 34 + ["c"] * 3 + ["d"] * 2 + ["e"]
     encoder = TableEncoder(min_frequency=0.05).fit({"x": cells})
     assert encoder.columns_[0].features == ("x=a", "x=b", "x=other")
-    assert encoder.columns_[0].becomes == "3 indicator columns, 3 rare levels joined"
+    assert encoder.columns_[0].becomes == "3 indicator columns, 3 rare levels merged"
     peer = OneHotEncoder(min_frequency=0.05, sparse_output=False)
     indicators = peer.fit_transform(np.asarray(cells)[:, None])
     share = indicators.mean(axis=0)

@@ -138,9 +138,12 @@ def test_colored_cells_far_away_do_not_count(tmp_path: Path) -> None:
     [
         (
             '[{"a{}": "x"}, {"a{}": "y\\ud800"}]',
-            r"column 'a\{\}', row 2: 'y\\ud800' has half",
+            r"column 'a\{\}', row 2: 'y\\ud800' has an unpaired surrogate",
         ),
-        ('[{"a": 1, "b\\udfff": "x"}]', r"the name of column 2: 'b\\udfff' has half"),
+        (
+            '[{"a": 1, "b\\udfff": "x"}]',
+            r"the name of column 2: 'b\\udfff' has an unpaired surrogate",
+        ),
     ],
 )
 def test_half_characters_are_named(tmp_path: Path, content: str, words: str) -> None:

@@ -81,7 +81,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return real(file, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "open", refuse)
-    expected = "t.csv may not be read; ask for permission or copy the file"
+    expected = "t.csv cannot be read (permission denied); check its permissions"
     assert complaint_about(path) == expected
 
 
@@ -306,15 +306,15 @@ def test_truncated_files(tmp_path: Path, ending: str, share: float) -> None:
         (pa.array([0], pa.duration("s")), "holds dates or times (duration["),
         (pa.array([[1.0]]), "holds lists or records (list<"),
         (pa.array([{"x": 1.0}]), "holds lists or records (struct<"),
-        (pa.array([b"1"]), "holds no numbers (binary)"),
-        (pa.array([b"12"], pa.binary(2)), "holds no numbers (fixed_size_binary[2])"),
+        (pa.array([b"1"]), "holds values that are not numbers (binary)"),
+        (pa.array([b"12"], pa.binary(2)), "holds values that are not numbers (fixed_size_binary["),
     ],
 )
 def test_types_that_are_no_numbers(tmp_path: Path, column: pa.Array, words: str) -> None:
     columns = {"x": pa.array([1.0]), "when": column}
     message = parquet_complaint(tmp_path, columns)
     assert message.startswith(f"t.parquet, column 'when': {words}")
-    assert "; turn them into numbers" in message or "; spread them over columns" in message
+    assert "; convert them to numbers" in message or "; split them into separate columns" in message
     assert read_table(tmp_path / "t.parquet", columns=["x"]).values.tolist() == [[1.0]]
 
 
@@ -417,12 +417,12 @@ def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
     def about(**options) -> str:
         return complaint(tmp_path, "a,b,c\n1,2,3\n", **options)
 
-    both = "t.csv: column 'a' is asked for as {}; choose one"
+    both = "t.csv: column 'a' is given as {}; choose one"
     assert about(id_column="a", label_column="a") == both.format("id and as label")
     assert about(id_column="a", columns=["a", "b"]) == both.format("feature and as id")
     assert about(label_column="a", columns=["b", "a"]) == both.format("feature and as label")
-    assert about(columns=["b", "b"]) == "t.csv: column 'b' is asked for twice; name it once"
-    with pytest.raises(TableError, match="column 'a' is asked for as feature and as dropped"):
+    assert about(columns=["b", "b"]) == "t.csv: column 'b' is given twice; name it once"
+    with pytest.raises(TableError, match="column 'a' is given as feature and as dropped"):
         open_table(tmp_path / "t.csv").choose_features(["b", "a"], None, None, drop=["a"])
 
 

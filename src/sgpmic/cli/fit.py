@@ -72,7 +72,7 @@ def fit(
 
     if batch is not None:
         console.print(
-            "--batch has no effect any more and will be removed: every round passes over all rows."
+            "--batch no longer has any effect and will be removed: every round uses all rows."
         )
     parameters = {
         "n_clusters": opt.clusters(clusters),
@@ -190,18 +190,18 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
         try:
             with terminated_as_interrupted(), supervised(job.n_processes) as callbacks:
                 _learn(this, callbacks)
-                with console.status("Judging densities, writing results"):
+                with console.status("Computing densities, writing results"):
                     write_results(this)
         except OSError as error:
             raise fail(
-                f"The results cannot be written to {folder.path}: {error.strerror or error}. What "
-                "was learned is kept; free some space and run the same command with --resume."
+                f"The results cannot be written to {folder.path}: {error.strerror or error}. The "
+                "checkpoint is kept; free some space and run the same command with --resume."
             ) from None
         except KeyboardInterrupt:
             if not folder.has_checkpoint:
-                raise fail("Stopped before the first checkpoint; nothing was kept.", 130) from None
+                raise fail("Stopped before the first checkpoint; nothing was saved.", 130) from None
             raise fail(
-                "Stopped. What was learned is kept; resume with the same command and --resume.", 130
+                "Stopped. The checkpoint is kept; resume with the same command and --resume.", 130
             ) from None
         else:
             job.do(lambda: results.show_summary(this))

@@ -143,7 +143,7 @@ Dimensions = Annotated[
 Columns = Annotated[_Names, _columns(help="Features to use, separated by commas; all by default.")]
 Drop = Annotated[_Names, _columns(help="Columns to leave out.")]
 IdColumns = Annotated[
-    _Names, _column("--id", help="Column that names the rows; the first of several. Not a feature.")
+    _Names, _column("--id", help="Column with row names (the first of several); not a feature.")
 ]
 LabelColumn = Annotated[
     str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
@@ -161,7 +161,7 @@ Scale = Annotated[
     str | None,
     _word(
         help="Divide every feature by its own standard deviation (each), all by one number (one), "
-        "or none; auto is each unless many features seem to have one unit."
+        "or none; auto is each unless many features seem to share a unit."
     ),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
@@ -184,7 +184,7 @@ Processes = Annotated[
     int,
     _number(
         help="Processes to start on this machine, each with its share of a Parquet or .npy file; "
-        "under srun or mpirun leave it out."
+        "omit it under srun or mpirun."
     ),
 ]
 CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]

@@ -72,13 +72,13 @@ def predict(
         note(sentence)
     if n_empty:
         have = "row has" if n_empty == 1 else "rows have"
-        note(f"{n_empty} {have} no value in any column that the model knows, so no cluster.")
+        note(f"{n_empty} {have} no value in any column of the model, and so no cluster.")
     console.print(f"{total} rows written to {escape(str(target))}.")
     if flagged:
-        verb = "is" if flagged == 1 else "are"
+        verb, whose = ("is", "its cluster") if flagged == 1 else ("are", "their clusters")
         console.print(
-            f"[yellow]{flagged} of them {verb} unlike the rows that were fitted[/] (column "
-            "unusual): their clusters mean little."
+            f"[yellow]{flagged} of them {verb} unlike the training rows[/] (column unusual); "
+            f"do not rely on {whose}."
         )
 
 

@@ -55,13 +55,13 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     place = table if table is not None else Path(record["table"])
     if not place.exists():
         raise RunFolderError(
-            f"The table {place} is no longer there; name its new place with --table."
+            f"The table {place} is no longer there; give its new path with --table."
         )
     known = record["data"]
     data, empty = read_again(place, known["features"], known["id"], known["label"], model.encoder_)
     if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
         raise RunFolderError(
-            f"{place} has changed since it was fitted; name the table as it was with --table, "
+            f"{place} has changed since it was fitted; give the original table with --table, "
             "or run sgpmic fit again."
         )
     with console.status("Drawing"):
@@ -93,7 +93,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
         columns["columns"] = _listed(used_names(model.encoder_.columns_))
-    settled = "settled" if model.converged_ else "not settled"
+    converged = "converged" if model.converged_ else "not converged"
     return {
         "rows fitted": str(len(model.labels_)),
         **columns,
@@ -103,7 +103,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
         "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
         "scale": model.scaler_.kind,
         "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
-        "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {settled}",
+        "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {converged}",
     }
 
 

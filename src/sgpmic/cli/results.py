@@ -59,7 +59,7 @@ class Rows(NamedTuple):
         listed = f" ({list_names(names)})" if len(names) == n_empty else ""
         subject, verbs = ("row", "has") if n_empty == 1 else ("rows", "have")
         return (
-            f"{n_empty} {subject}{listed} {verbs} no value in any column that is used: set aside, "
+            f"{n_empty} {subject}{listed} {verbs} no value in any column that is used: excluded, "
             "without a cluster."
         )
 
@@ -135,7 +135,7 @@ def write_results(fit: Fit) -> None:
     if not job.is_first:
         return
     unusual_below = model.unusual_below_
-    fit.seconds["describing clusters, judging densities"] = time.perf_counter() - began
+    fit.seconds["describing clusters, computing densities"] = time.perf_counter() - began
     fit.comparison = _compare(model.labels_, model.n_clusters_, data)
     record = _record(fit, n_rows) | {"unusual_below": unusual_below}
     model.save(folder.new.model)
@@ -329,7 +329,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     """Print how every column is encoded, up to ``most`` of them, and warnings about columns."""
     from sgpmic.tables.columns import kind_words
 
-    names = ("column", "kind", "range or levels", "missing", "what becomes of it")
+    names = ("column", "kind", "range or levels", "missing", "encoded as")
     headers = (Column(name, overflow="fold") for name in names)
     screen = ScreenTable(*headers, title="Columns", title_justify="left")
     for column in data.columns[:most]:
@@ -343,7 +343,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     if more > 0:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
-        console.print(f"Columns were judged by a sample of {data.judged_by} rows.")
+        console.print(f"Column kinds were inferred from a sample of {data.judged_by} rows.")
     warned = [column for column in data.columns if column["warning"]]
     for column in warned[:_MOST_WARNINGS]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
@@ -379,7 +379,7 @@ def _show_comparison(comparison: dict[str, Any]) -> None:
         return
     eta = comparison["eta_squared"]
     console.print(
-        f"{label} is a continuous number, so it is not compared as classes; the clusters explain "
+        f"{label} is continuous, so it is not compared as classes; the clusters explain "
         f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
     )
     names = ("cluster", f"mean {label}", "standard deviation")

@@ -147,7 +147,7 @@ def examine(
     sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
     found = number = None
     if tendency or clusters:
-        announce("looking for clusters at all")
+        announce("testing for clusters")
         found = _once(cluster_tendency, sample, mixed=view.mixed)
     if clusters and found is not None:
         number = _once(choose_number, sample, tendency=found)

@@ -118,7 +118,7 @@ def parse_networks(content: bytes) -> dict[str, Perceptrons]:
         metadata = json.loads(content[8 : 8 + length])["__metadata__"]
         arrays = load(content)
         if metadata["digest"] != digest(arrays):
-            raise ValueError("its digest is another")
+            raise ValueError("its digest does not match")
         names = sorted({name.partition(".")[0] for name in arrays})
         return {name: _network(arrays, name) for name in names}
     except Exception as error:

@@ -137,7 +137,7 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     """
     Y = geometry.Y
     if geometry.features.shape[1] < _FEWEST_FEATURES:
-        raise ValueError(f"subspaces are looked for in at least {_FEWEST_FEATURES} features")
+        raise ValueError(f"it needs at least {_FEWEST_FEATURES} features")
     left, singular, _ = np.linalg.svd(Y, full_matrices=False)
     squares = singular**2
     shrunk = left * np.sqrt(squares / (squares + _RIDGE * squares.mean()))

@@ -96,17 +96,17 @@ class ClusterTendency:
     def sentence(self) -> str:
         """Return the result as a sentence."""
         if not self.noise:
-            return f"Whether there are clusters cannot be told: {self.part}."
+            return f"Whether there are clusters cannot be determined: {self.part}."
         p = f"p = {self.p_value:.2g}"
         if self.p_value * (self.draws + 1) < 1.0 - 1e-9:
             p = f"p < {LEVEL:g}"
-        p += f" ({self.draws} noise tables)"
+        p += f" ({self.draws} simulated tables)"
         if self.supported:
             return (
-                f"There are clusters: {self.part}, more than in noise without clusters "
+                f"There are clusters: {self.part}, clearer than in noise without clusters "
                 f"({self.noise}): {p}."
             )
-        alike = "looks the same" if self.p_value > IMPLAUSIBLE else "comes near"
+        alike = "looks the same" if self.p_value > IMPLAUSIBLE else "looks similar"
         return f"There may be no clusters: noise without any ({self.noise}) {alike}: {p}."
 
 
@@ -179,7 +179,7 @@ def cluster_tendency(
     }
     scales: dict[str, Any] = dict.fromkeys(kinds, noise.axis_scales(Z, rng))
     if mixed is not None:
-        like_columns = "rows with the same columns, categories among them"
+        like_columns = "rows with the same columns, including categories"
         kinds = {like_columns: lambda: noise.mixed_columns(mixed, kept), **kinds}
         scales[like_columns] = 1.0
     draws: dict[str, noise.Draw] = {}

@@ -163,7 +163,7 @@ def initialize(
         except (KeyError, TypeError, ValueError) as error:
             raise JobError(
                 f"JAX cannot tell which processes belong together ({error}). Set {COORDINATOR}, "
-                f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 if this one is by itself."
+                f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
             ) from error
         except RuntimeError as error:
             place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
@@ -277,7 +277,7 @@ class Watchdog:
             if waited > self.allowed:
                 self._end(
                     f"No progress for {waited:.0f} seconds: a process of the job is stuck. "
-                    "Look at it, then start the same command again with --resume."
+                    "Find out why, then run the same command again with --resume."
                 )
                 return
 

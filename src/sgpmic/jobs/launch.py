@@ -168,5 +168,5 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     if not failed or explained == REFUSED or log.stat().st_size == 0:
         log.unlink()
     else:
-        print(f"What the runtime of the processes has printed is in {log}.", file=sys.stderr)
+        print(f"The runtime output of the processes is in {log}.", file=sys.stderr)
     return explained or (TRY_AGAIN if failed else 0)

@@ -97,7 +97,7 @@ def fit_on_ray(
                 if failures > max_failures:
                     raise JobError(
                         f"The fit has failed {failures} times, the last time with: {error} "
-                        f"What was learned is in {folder}; the same call resumes from it."
+                        f"The checkpoint is in {folder}; the same call resumes from it."
                     ) from None
                 again = f"{failures} of {max_failures} times"
                 _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)

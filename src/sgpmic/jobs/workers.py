@@ -67,7 +67,7 @@ def job_parameters(model: SGPMIC) -> dict[str, Any]:
                 f"A fit in several processes takes start__{name} by its name only, not as an array."
             )
     if model.em.callbacks:
-        raise ValueError("Callbacks cannot follow a fit into other processes: leave them out.")
+        raise ValueError("Callbacks cannot be sent to other processes: leave them out.")
     if isinstance(model.random_state, np.random.RandomState):
         parameters["random_state"] = int(model.random_state.randint(2**31 - 1))
     if model.computation.checkpoint is not None:

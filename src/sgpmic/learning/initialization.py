@@ -88,7 +88,7 @@ def embed(
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
         return Embedding(
-            noise, ("All rows of the data are identical; the positions are small random noise.",)
+            noise, ("All rows are identical; the latent points are small random noise.",)
         )
 
     notes: list[str] = []
@@ -98,8 +98,8 @@ def embed(
         sample = data
         if n_rows > MOST_GRAPH_ROWS:
             notes.append(
-                f"The neighbor graph was made of {SAMPLED_ROWS} of the {n_rows} rows, drawn at "
-                "random; the others were placed between their nearest rows among them."
+                f"The neighbor graph was built from a random sample of {SAMPLED_ROWS} of the "
+                f"{n_rows} rows; the others were interpolated between their nearest rows in it."
             )
             sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
         found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
@@ -112,7 +112,7 @@ def embed(
     n_found = found.shape[1]
     if n_found < n_components:
         notes.append(
-            f"The data give only {n_found} of the {n_components} latent dimensions; the rest was "
+            f"The data span only {n_found} of the {n_components} latent dimensions; the rest were "
             "filled with small random noise."
         )
         noise = random_state.standard_normal((n_rows, n_components - n_found))
@@ -153,13 +153,13 @@ def _graph_embedding(
         graph = graph[kept][:, kept]
         n_outside = int(counts.sum() - counts[kept].sum())
         notes.append(
-            f"The neighbor graph fell into {n_pieces} pieces; only the largest was embedded and "
-            f"the rows outside it ({n_outside}) were put at the origin."
+            f"The neighbor graph has {n_pieces} connected components; only the largest was "
+            f"embedded and the rows outside it ({n_outside}) were put at the origin."
         )
     elif n_pieces > 1:
         graph = _join_pieces(points, graph, n_pieces, piece_of)
         notes.append(
-            f"The neighbor graph fell into {n_pieces} pieces; they were joined by their "
+            f"The neighbor graph has {n_pieces} connected components; they were joined by their "
             "shortest links."
         )
 

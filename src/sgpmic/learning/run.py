@@ -287,23 +287,23 @@ def advice(
     if n_components > max(n_seen, 2):
         why = (
             f"{n_components} latent dimensions are more than the table's {n_seen} features: "
-            "what is beyond them holds nothing but noise. Use fewer, or let the data decide"
+            "the others hold nothing but noise. Use fewer, or let the data decide"
         )
         yield exceptions.DimensionsWarning, exceptions.Advice(why, "n_components='auto'")
     tendency = result.structure.tendency
     if tendency is not None and not tendency.supported and result.S.shape[1] > 1:
         why = (
-            f"{tendency.sentence()} What is called a cluster may be an arbitrary part of one "
-            "cloud: add features that tell groups apart, or let there be fewer clusters"
+            f"{tendency.sentence()} The clusters may be arbitrary parts of one cloud: add features "
+            "that tell groups apart, or ask for fewer clusters"
         )
         fewer = "n_clusters=1" if settings.n_clusters == "auto" else "n_clusters='auto'"
         yield exceptions.NoStructureWarning, exceptions.Advice(why, fewer)
     for note in fit.notes:
         yield exceptions.StartWarning, note
     if empty_clusters := int(np.sum(result.sizes == 0)):
-        lost = f"{empty_clusters} of {settings.n_clusters} clusters ended without rows"
+        lost = f"{empty_clusters} of {settings.n_clusters} clusters ended up empty"
         if settings.options.variational:
-            why = f"{lost}: the data do not ask for so many, and uncertain latent points merge them"
+            why = f"{lost}: the data do not support so many, and uncertain latent points merge them"
             yield exceptions.DeadClusterWarning, exceptions.Advice(why, "latent='variational'")
         else:
             why = f"{lost}; fewer clusters or more starts may suit the data"
@@ -317,11 +317,11 @@ def advice(
         yield exceptions.JitterWarning, exceptions.Advice(why, "n_inducing")
     rounds = len(fit.history)
     if fit.interrupted:
-        why = f"Learning was interrupted: the model is that of the last finished round, {rounds}."
+        why = f"The fit was interrupted: the model is that of the last complete round, {rounds}."
         yield ConvergenceWarning, why
     elif fit.broke_off:
-        broken = f"Round {rounds + 1} gave numbers that are not finite"
+        broken = f"Round {rounds + 1} produced non-finite numbers"
         yield ConvergenceWarning, f"{broken}; the model is that of round {rounds}."
     elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
-        why = f"The bound was still rising after {rounds} rounds: allow more of them"
+        why = f"The bound was still rising after {rounds} rounds: allow more rounds"
         yield ConvergenceWarning, exceptions.Advice(why, "max_iter", "tol")

@@ -220,7 +220,7 @@ class Starts:
         """Begin a fit from a table, the committee's view of it, and its vote."""
         X, S, mappings, notes = self._values(start, Y, view, vote)
         if start.is_retry:
-            why = f"A cluster ended without rows, so another start was made ({start})."
+            why = f"A cluster ended up empty, so another start was tried ({start})."
             notes = (why, *notes)
         state = self._first_state(X, S, mappings)
         self.fits.append(em.StartFit(state, notes=notes))
@@ -346,8 +346,8 @@ class Starts:
             own = slice(group.first, group.first + group.n_own)
             return X[own], S[own], mappings, notes
         note = (
-            f"The start was made from {len(numbers)} of the {group.n_rows} rows, drawn at random; "
-            "the others were placed between their nearest rows among them."
+            f"The start was made from a random sample of {len(numbers)} of the {group.n_rows} "
+            "rows; the others were interpolated between their nearest rows in it."
         )
         by_name = isinstance(start.embedding, str)
         if by_name and self.problem.rows.n_observed is None:  # there are no gaps
@@ -396,8 +396,8 @@ class Starts:
         survivors = [i for i, fit in enumerate(self.fits) if fit.history]
         if not survivors:
             why = (
-                "The first round of learning gave numbers that are not finite. Look for features "
-                "of very different sizes and scale them"
+                "The first round of EM produced non-finite numbers. Look for features on very "
+                "different scales and scale them"
             )
             jitter = f"em__jitter={100 * settings.em.jitter:g}"
             raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
@@ -470,7 +470,7 @@ def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
         f"Rand index {agreement[kept]:.2f})"
     )
     if not among and sum(abs(each - agreement[kept]) <= 1e-9 for each in agreement) > 1:
-        sentence += "; of equals the first is kept"
+        sentence += "; the first of a tie is kept"
     if bounds[kept] < max(bounds):
         better = bounds.index(max(bounds)) + 1
         sentence += (

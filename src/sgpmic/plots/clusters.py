@@ -242,7 +242,7 @@ class CommitteeDisplay(Display):
         check_is_fitted(estimator)
         if not estimator._committee:
             raise ValueError(
-                "No committee has voted on this model, so there is none to draw: fit with "
+                "No committee has voted on this model, so there is nothing to plot: fit with "
                 "committee=Committee()."
             )
         voted = [member for member in estimator._committee if "reason" not in member]
@@ -256,7 +256,7 @@ class CommitteeDisplay(Display):
         )
         places = range(len(self.members))
         blue, orange = distinct_colors(2, dark=is_dark(ax))
-        weight = "weight of its vote (all add up to 1)"
+        weight = "weight of its vote (weights sum to 1)"
         self.bars_ = ax.barh(places, weights, 0.62, color=blue, label=weight)
         agrees = "agreement with the committee’s clusters (adjusted Rand index)"
         self.marks_ = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]

@@ -208,8 +208,8 @@ class EmbeddingDisplay(Display):
             return Hue("certainty", certainty, ends=(min(0.5, float(np.nanmin(certainty))), 1.0))
         if color_by not in (None, "cluster"):
             raise ValueError(
-                f"color_by={color_by!r} names a column: give the table that has it, X=…; "
-                "without one there are 'cluster' and 'certainty'."
+                f"color_by={color_by!r} names a column: pass the table as X; without it, only "
+                "'cluster' and 'certainty' are known."
             )
         return Hue("cluster", self.labels, tuple(f"cluster {m}" for m in range(n_clusters)))
 

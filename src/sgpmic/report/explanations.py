@@ -465,10 +465,10 @@ def print_summary(
         console.print("Columns were put on one scale, so that none outweighs another.")
     else:
         kind, why = model.scaler_.kind, model.scaler_.reason
-        looks, other = "they seem to have one unit", "each"
+        looks, other = "they seem to share a unit", "each"
         if kind == "each":
-            looks, other = "no strong evidence that they have one unit", "one"
-        because = f": {looks} ({why}); scale='{other}' (--scale) changes it" if why else ""
+            looks, other = "no strong evidence that they share a unit", "one"
+        because = f": {looks} ({why}); use scale='{other}' (--scale) to change it" if why else ""
         console.print(f"{_SCALED[kind]}{because}.")
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))

@@ -162,11 +162,11 @@ class NumberEncoding(Encoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.decimal not in (".", ",") or (self.shift or 0.0) < 0:
-            raise ValueError("a number must have a decimal sign, and a shift that is not below 0")
+            raise ValueError("a number must have a decimal separator and a nonnegative shift")
 
     @property
     def becomes(self) -> str:
-        return "number, as it is" if self.shift is None else "number, its logarithm"
+        return "number, unchanged" if self.shift is None else "number, its logarithm"
 
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
@@ -220,8 +220,8 @@ class DateEncoding(Encoding):
     @property
     def becomes(self) -> str:
         parts = [] if self.time_only else ["days"]
-        parts += ["place in the year"] * (self.year is not None)
-        parts += ["place in the day"] * (self.day is not None)
+        parts += ["time of year"] * (self.year is not None)
+        parts += ["time of day"] * (self.day is not None)
         return f"number, {' and '.join(parts)}"
 
     def read(self, cells: Cells) -> Floats:
@@ -347,7 +347,7 @@ class OrderEncoding(WordEncoding):
 
     kind: ClassVar[str] = "order"
     takes_missing = True
-    becomes = "number, the place in the order"
+    becomes = "number, its rank"
     levels: tuple[str, ...]
     divisor: float = 1.0
 
@@ -395,7 +395,7 @@ class CategoryEncoding(WordEncoding):
     @property
     def becomes(self) -> str:
         n = self.n_features
-        joined = f", {len(self.joined)} rare levels joined" if self.joined else ""
+        joined = f", {len(self.joined)} rare levels merged" if self.joined else ""
         return f"{n} indicator column{'s' * (n > 1)}{joined}"
 
     def features(self, places: Floats) -> Floats:

@@ -57,12 +57,12 @@ def unsupported(kind: pa.DataType) -> str | None:
     """Return why a type cannot be converted to numbers, or None if it can."""
     kind = plain(pa.nulls(0, kind)).type
     if pa.types.is_temporal(kind):
-        return f"holds dates or times ({kind}); turn them into numbers"
+        return f"holds dates or times ({kind}); convert them to numbers"
     if pa.types.is_nested(kind):
-        return f"holds lists or records ({kind}); spread them over columns of their own"
+        return f"holds lists or records ({kind}); split them into separate columns"
     if _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return None
-    return f"holds no numbers ({kind}); turn them into numbers"
+    return f"holds values that are not numbers ({kind}); convert them to numbers"
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -440,6 +440,6 @@ def _check_characters(texts: Sequence[str], place: str) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise TableError(
-                f"{place} {number}: {quote(text)} has half a character, which is not UTF-8; "
-                "correct it"
+                f"{place} {number}: {quote(text)} has an unpaired surrogate, which is not "
+                "valid UTF-8; correct it"
             ) from None

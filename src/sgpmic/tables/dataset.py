@@ -317,7 +317,7 @@ def _declared_kinds(
     reader.require([*kinds, *_split(options.ids, reader)])
     if clashes:
         raise TableError(
-            f"{reader.path}: two things are asked of {list_names(sorted(set(clashes)))}; choose one"
+            f"{reader.path}: conflicting options for {list_names(sorted(set(clashes)))}; choose one"
         )
     return kinds
 

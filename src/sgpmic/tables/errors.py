@@ -32,7 +32,7 @@ class TableError(ValueError):
 def unreadable(path: str, error: OSError) -> TableError:
     """Return the error for an OSError on reading a file."""
     if isinstance(error, PermissionError):
-        return TableError(f"{path} may not be read; ask for permission or copy the file")
+        return TableError(f"{path} cannot be read (permission denied); check its permissions")
     return TableError(f"{path} cannot be read ({error.strerror or error}); check the disk")
 
 
@@ -102,8 +102,8 @@ def check_count(path: str, count: int) -> None:
     """Raise if a file declares an implausible number of columns, before names are generated."""
     if count > MOST_COLUMNS:
         raise TableError(
-            f"{path} has more than {MOST_COLUMNS} columns, which no table has; check what "
-            "separates its values, or that rows and columns are not exchanged"
+            f"{path} has more than {MOST_COLUMNS} columns, too many for a table; check the "
+            "delimiter, or whether rows and columns are swapped"
         )
 
 

@@ -62,7 +62,7 @@ Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
 _TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
-_NESTED = "spread what it holds over columns of their own"
+_NESTED = "split it into separate columns"
 
 # Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -362,14 +362,14 @@ def _as_date(plan: Plan, codes: Codes) -> bool:
         bad = error
     # Bare numbers are dates only if declared as such.
     if bad is None and all(parse_number(text) is None for text in texts):
-        unclear = "no date shows whether the day or the month comes first; read as month first"
+        unclear = "no date shows whether the day or the month comes first; assumed month first"
         plan.warn(unclear if open_question else "")
         return True
     if all(map(_is_any_date, texts)):
         plan.kind = "date"
         plan.wrong = (
-            "holds dates with the day before the month and others with the month before the day: "
-            "write them in one way"
+            "has some dates with the day before the month and some with the month before the day: "
+            "write all in one order"
         )
         return True
     parsed = (parse_date(text, day_first) for text in texts)
@@ -411,7 +411,7 @@ def _decide_levels(plan: Plan, present: list[str], codes: Codes, min_frequency: 
         plan.kind = "category"
         plan.warn("'none' is taken as a missing cell" if lost else "")
     elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID:
-        plan.leave_out("text", "text of too many different values")
+        plan.leave_out("text", "text with too many distinct values")
     elif spaced < 0.5 or _words(plan.name) & _ID_WORDS:
         plan.leave_out("id", "an id", "almost surely an id")
     else:
@@ -449,10 +449,10 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
         because += ": it numbers the rows" if counts_rows else ""
         plan.leave_out("id", because, "almost surely an id")
     elif counts_rows:
-        plan.warn("counts the rows like an id; kept because of its name")
+        plan.warn("numbers the rows like an id; kept because of its name")
     elif _is_clock(different, words):
         plan.read_as("date", _TIMES)
-        plan.warn("read as times of the day (1345 is 13:45); declare it as a number if it is one")
+        plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
     elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
         plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")

@@ -62,7 +62,7 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
         if plan.declared:
             plan.warn(f"a copy of {original}, and kept")
         else:
-            plan.leave_out("copy", f"a copy of {original}", f"says the same as {original}")
+            plan.leave_out("copy", f"a copy of {original}", f"redundant with {original}")
 
     kept = [plan for plan in plans if plan.is_kept and len(plan.values)]
     for j, (first, exactly) in _find_linear([plan.values for plan in kept]).items():
@@ -261,7 +261,7 @@ def choose_encodings(
         elif isinstance(plan.encoding, NumberEncoding) and plan.encoding.shift is None:
             what = "has values below 0, which have no logarithm"
         if asked and what:
-            wrong.append((plan.name, f"{what}: take it out of log"))
+            wrong.append((plan.name, f"{what}: remove it from log"))
     raise_wrong(wrong)
     return mixed
 
@@ -380,7 +380,7 @@ def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
         return replace(encoding, divisor=_unit(present, mixed))
     assert isinstance(encoding, NumberEncoding)
     shift, in_doubt = _log_shift(present, log_rule)
-    plan.warn("has a long tail, and zeros; its logarithm may serve better" if in_doubt else "")
+    plan.warn("has a long tail and zeros; its logarithm may work better" if in_doubt else "")
     unit = _unit(present if shift is None else np.log(present + shift), mixed)
     return replace(encoding, shift=shift, divisor=unit)
 
@@ -428,7 +428,7 @@ def _summary(plan: Plan) -> str:
         return f"{len(plan.levels)} levels: {', '.join(shown)}{more}"
     if not len(plan.present):
         different = [plan.levels[i] for i in np.unique(used)]
-        return f"{len(different)} different, such as {quote(different[0])}" if different else ""
+        return f"{len(different)} distinct, such as {quote(different[0])}" if different else ""
     low, high = float(plan.present.min()), float(plan.present.max())
     if plan.kind != "date":
         return f"{low:.6g} to {high:.6g}"

@@ -95,8 +95,8 @@ class TableReader(Source):
         if self.rows is None:
             # A text file has no random access to rows.
             raise TableError(
-                f"{self.path}: several processes can share a Parquet file or an .npy file, of "
-                "which each reads its own rows; convert the table"
+                f"{self.path}: several processes can read only Parquet and .npy files, each its "
+                "own rows; convert the table"
             )
         first, end = (i * len(self.rows) // n_parts for i in (part, part + 1))
         return replace(self, rows=self.rows[first:end])
@@ -253,14 +253,14 @@ class TableReader(Source):
         unused = {name for _, name in roles}
         self.require([*columns, *drop, *(name for role, name in roles if role != "dropped")])
         wrong = [
-            f"{quote(name)} is asked for as feature and as {role}; choose one"
+            f"{quote(name)} is given as feature and as {role}; choose one"
             for role, name in roles
             if name in columns
         ]
         if id_column is not None and id_column == label_column:
-            wrong.insert(0, f"{quote(id_column)} is asked for as id and as label; choose one")
+            wrong.insert(0, f"{quote(id_column)} is given as id and as label; choose one")
         twice = (name for i, name in enumerate(columns) if name in columns[:i])
-        wrong += [f"{quote(name)} is asked for twice; name it once" for name in twice]
+        wrong += [f"{quote(name)} is given twice; name it once" for name in twice]
         if wrong:
             raise TableError(f"{self.path}: column {wrong[0]}")
         features = list(columns) or [name for name in self.names if name not in unused]

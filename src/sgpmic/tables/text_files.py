@@ -135,8 +135,8 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
         enough = 2 * len(held)
         if len(held) > _LONGEST_RECORD:
             raise TableError(
-                f"{path}, line {line}: the row is longer than {_LONGEST_RECORD >> 20} MB, which "
-                "no row of a table is; check the line ends and that every quote is closed"
+                f"{path}, line {line}: the row is longer than {_LONGEST_RECORD >> 20} MB; "
+                "check the line endings and that every quote is closed"
             )
     held = held.rstrip(b" \n")
     if held:
@@ -171,8 +171,8 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
                 if b"\0" in data:
                     line += data.count(b"\n", 0, data.index(b"\0"))
                     raise TableError(
-                        f"{path}, line {line}: a zero byte, which no text has; this is a binary or "
-                        "damaged file, export the table again as CSV"
+                        f"{path}, line {line}: a zero byte; this file is binary or damaged, "
+                        "export the table again as CSV"
                     )
                 yield data
                 line += data.count(b"\n")

@@ -82,7 +82,7 @@ function showPage() {
   const last = first + rows.length;
   $("rows-body").replaceChildren(...rows.map(tableRow));
   const all = (k) => k.toLocaleString("en");
-  $("rows-count").textContent = count ? `${all(first + 1)} to ${all(last)} of ${all(count)} ${count === 1 ? "row" : "rows"}` : "No row has that.";
+  $("rows-count").textContent = count ? `${all(first + 1)} to ${all(last)} of ${all(count)} ${count === 1 ? "row" : "rows"}` : "No matching rows.";
   $("rows-before").disabled = first === 0;
   $("rows-after").disabled = last >= count;
   $("rows-save").disabled = $("rows-select").disabled = count === 0;
@@ -140,7 +140,7 @@ function buildRows() {
     $("rows-head").append(head);
   }
   const left = 3 + (top > 1) + Boolean(data.ids) + data.texts.length + groups.filter(Boolean).length + data.features.length - MOST_COLUMNS;
-  if (left > 0) $("rows-note").textContent = `The table shows ${MOST_COLUMNS} columns; ${left} more are in what is saved.`;
+  if (left > 0) $("rows-note").textContent = `The table shows ${MOST_COLUMNS} columns; saving adds ${left} more.`;
   markSorted();
   fillRows();
 }
